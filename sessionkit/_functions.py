@@ -1,0 +1,63 @@
+"""Checks of the functions that users hand over, made before anything runs."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from sessionkit.errors import SpecError, with_hint
+
+__all__ = ["check_function", "name_of"]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function as its author would look for it."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{module}.{name}" if module and module != "__main__" else name
+
+
+def check_function(function: object, role: str, **parameters: type | None) -> None:
+    """
+    Check that a function can be called with these arguments, by position.
+
+    Where a parameter is annotated with another class than the one it will be given, that is
+    refused too. A function whose signature Python cannot tell (some builtins) passes.
+
+    Raises:
+        SpecError: It is no function, is asynchronous, or takes other arguments.
+    """
+    wanted = f"{role}({', '.join(parameters)})"
+    if not callable(function):
+        found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
+        raise SpecError(with_hint(found, f"write `def {wanted}: ...` and pass its name"))
+    if inspect.iscoroutinefunction(function):
+        found = f"`{role}` must be a plain function, found the async {name_of(function)}"
+        raise SpecError(with_hint(found, "write it with `def`"))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        bound = signature.bind(*parameters)
+    except TypeError as error:
+        found = f"`{role}` must take {wanted}, found {name_of(function)}{signature}: {error}"
+        raise SpecError(with_hint(found, f"write `def {wanted}: ...`")) from None
+    _check_annotations(function, role, dict(zip(bound.arguments, parameters.items(), strict=False)))
+
+
+def _check_annotations(
+    function: Callable[..., Any], role: str, given: dict[str, tuple[str, type | None]]
+) -> None:
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        return
+    for parameter, (meaning, cls) in given.items():
+        hint = hints.get(parameter)
+        if isinstance(hint, type) and cls is not None and not issubclass(cls, hint):
+            found = (
+                f"`{role}` is given a {cls.__name__} as its {meaning}, but {name_of(function)} "
+                f"declares `{parameter}: {hint.__name__}`"
+            )
+            raise SpecError(with_hint(found, f"declare `{parameter}: {cls.__name__}`"))

@@ -1,0 +1,187 @@
+"""The frame that a bucket hands to Spark: result rows, rejected events, and one row of counts."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._buckets import Outcome
+from sessionkit._tables import Rejected
+from sessionkit._wire import inner_type, is_nested, wire_json
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.session import SESSION_COLUMNS, SessionSpec
+from sessionkit.state import (
+    DatetimeType,
+    DateType,
+    DecimalType,
+    Field,
+    FieldType,
+    FloatType,
+    OptionalType,
+    StrType,
+    TimedeltaType,
+    codec_of,
+    decode_column,
+)
+
+__all__ = ["COUNTS", "KINDS", "count_events", "has_floats", "output_fields", "output_frame"]
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+
+KINDS: Final = ("session", "late", "quarantined", "failed", "unfinished", "counts")
+"""What a row can be; it crosses as its place here. `unfinished` is a session that is over and
+whose `finish` failed, under `on_error="reject"`."""
+
+COUNTS: Final = (
+    "events",
+    "folded",
+    "late",
+    "quarantined",
+    "failed",
+    "held",
+    "sessions",
+    "rows",
+    "unfinished",
+)
+"""What is counted for every micro-batch, in the order in which it crosses. Always
+`events = folded + late + quarantined + failed + held`, where `held` is by how many the events that
+wait for their turn have grown; `sessions` and `unfinished` count sessions that are over, `rows`
+what `finish` returned for them."""
+
+
+REJECTED_COLUMNS: Final = ("reason", "event_time")
+"""The columns that rejected rows add, before the carried ones."""
+
+
+def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
+    """
+    Return the columns of the output, under the names that users see.
+
+    On the wire they are `out_0`, `out_1` and so on, besides `kind`, `counts` and `nans`.
+
+    Raises:
+        SpecError: Two columns would have one name.
+    """
+    fields = [
+        *spec.key_fields,
+        *_named(SESSION_COLUMNS, (StrType(), DatetimeType(), DatetimeType())),
+        *codec_of(spec.result).type.fields,
+    ]
+    if with_rejected:
+        fields += [*_named(REJECTED_COLUMNS, (StrType(), DatetimeType())), *spec.carry_fields]
+    names = [*(field.name for field in fields), *(["kind"] if with_rejected else [])]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        found = f"the output with rejected rows would have two columns named `{doubled[0]}`"
+        raise SpecError(with_hint(found, "rename that column before it comes to sessionkit"))
+    return fields
+
+
+def has_floats(fields: Sequence[Field]) -> bool:
+    """Tell whether a column of the output can be NaN, and so needs the column `nans`."""
+    return any(isinstance(inner_type(field.type), FloatType) for field in fields)
+
+
+def count_events(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> list[int]:
+    """Return the counts of one micro-batch of one bucket, in the order of `COUNTS`."""
+    rejected = dict.fromkeys(KINDS, 0)
+    for part in chain(quarantined, outcome.rejected):
+        rejected[part.kind] += part.rows.num_rows
+    return [
+        read,
+        outcome.folded,
+        rejected["late"],
+        rejected["quarantined"],
+        rejected["failed"],
+        outcome.held,
+        outcome.closed,
+        outcome.rows.num_rows,
+        sum(part.rows.num_rows for part in outcome.unfinished),
+    ]
+
+
+def output_frame(
+    spec: AnySpec,
+    sessions: Sequence[pa.Table],
+    rejected: Sequence[Rejected],
+    counts: Sequence[int],
+    *,
+    with_rejected: bool,
+) -> pd.DataFrame:
+    """Return one frame, the row of counts last; rejected rows only where they are asked for."""
+    fields = output_fields(spec, with_rejected=with_rejected)
+    parts = [(KINDS.index("session"), _fitted(fields, rows)) for rows in sessions]
+    if with_rejected:
+        parts += [(KINDS.index(part.kind), _fitted(fields, _shown(part))) for part in rejected]
+    rows = pa.concat_tables([table for _, table in parts])
+    kinds = chain.from_iterable([kind] * table.num_rows for kind, table in parts)
+    columns: dict[str, list[Any]] = {
+        "kind": [*kinds, KINDS.index("counts")],
+        "counts": [None] * rows.num_rows + [list(counts)],
+    }
+    if has_floats(fields):
+        columns["nans"] = [*_nans(fields, rows), 0]
+    for place, field in enumerate(fields):
+        columns[f"out_{place}"] = [*_on_wire(inner_type(field.type), rows[field.name]), None]
+    return pd.DataFrame({name: _objects(values) for name, values in columns.items()})
+
+
+def _named(names: Sequence[str], kinds: Sequence[FieldType]) -> list[Field]:
+    return [Field(name, kind, name) for name, kind in zip(names, kinds, strict=True)]
+
+
+def _shown(part: Rejected) -> pa.Table:
+    """Return rejected rows under the names that users see."""
+    names = {"time": "event_time", "start": "session_start", "end": "session_end"}
+    shown = part.rows.rename_columns(
+        [
+            names.get(name, name.removeprefix("key.").removeprefix("carry."))
+            for name in part.rows.column_names
+        ]
+    )
+    return shown.append_column("reason", pa.array(part.reasons, pa.string()))
+
+
+def _fitted(fields: Sequence[Field], rows: pa.Table) -> pa.Table:
+    """Return a table with exactly these columns, nulls where the rows have none."""
+    here = set(rows.column_names)
+    columns = [
+        rows[field.name] if field.name in here else pa.nulls(rows.num_rows, field.type.arrow)
+        for field in fields
+    ]
+    schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _nans(fields: Sequence[Field], rows: pa.Table) -> list[int]:
+    """Return for each row the places of the columns that are NaN, as bits."""
+    bits = np.zeros(rows.num_rows, np.int64)
+    floats = [field for field in fields if isinstance(inner_type(field.type), FloatType)]
+    for place, field in enumerate(floats):
+        is_nan = pc.is_nan(rows[field.name].fill_null(0.0)).to_numpy()
+        bits |= is_nan.astype(np.int64) << place
+    listed: list[int] = bits.tolist()
+    return listed
+
+
+def _on_wire(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
+    if isinstance(kind, DatetimeType | TimedeltaType):
+        column = column.cast(pa.int64())
+    if isinstance(kind, DateType):
+        column = column.cast(pa.int32())
+    if isinstance(kind, DecimalType):
+        return [None if value is None else format(value, "f") for value in column.to_pylist()]
+    if is_nested(kind):
+        values = decode_column(OptionalType(kind), column)
+        return [None if value is None else wire_json(kind, value) for value in values]
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
+def _objects(values: list[Any]) -> pd.Series:
+    """Return a column of objects: pandas must not turn integers beside a null into floats."""
+    return pd.Series(values, dtype=object)

@@ -1,0 +1,127 @@
+"""
+The one callable that Spark, the batch run and the tests' driver all call: frames in, frames out.
+
+It reads the state of a bucket, runs the step, and writes back state, timer and rows. Only here do
+Spark's group state and the engine meet.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pandas as pd
+
+from sessionkit._buckets import Outcome, step
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
+from sessionkit._output import count_events, output_frame
+from sessionkit._tables import (
+    BucketState,
+    empty_state,
+    events_schema,
+    load_state,
+    store_state,
+)
+from sessionkit._wire import read_frames
+from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit.session import SessionSpec
+from sessionkit.state import FORMAT_VERSION
+from sessionkit.timeouts import timer_ms, watermark_in_force
+from sessionkit.typing import GroupStateLike
+
+__all__ = ["STATE_SCHEMA", "BucketWorker"]
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+
+STATE_SCHEMA: Final = (
+    "format INT, bucket_count INT, sessions BIGINT, held BIGINT, due_us BIGINT, payload BINARY"
+)
+"""The state row of a bucket, as Spark stores it: flat, and the same for every spec, because Spark
+lets no stored schema grow and checks no names."""
+
+
+@attrs.frozen
+class BucketWorker:
+    """
+    Runs one bucket, on a stream or as a whole.
+
+    Attributes:
+        spec: The rules and functions.
+        with_rejected: Whether the rows that were not folded are handed out.
+    """
+
+    spec: AnySpec
+    with_rejected: bool = False
+
+    def __call__(
+        self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupStateLike
+    ) -> Iterator[pd.DataFrame]:
+        """
+        Run one micro-batch of a bucket; Spark calls it where there are rows or the timer went off.
+
+        Args:
+            key: The label of the bucket.
+            frames: The rows, in chunks of any size; on a timeout one empty frame.
+            state: Spark's group state; it is always updated or removed, since a call that changes
+                nothing would leave a timer that fires for ever.
+        """
+        del key
+        spec, hard_ms = self.spec, state.getCurrentWatermarkMs()
+        watermark_us = watermark_in_force(hard_ms, spec.horizon_ms)
+        chunks = [] if state.hasTimedOut else list(frames)
+        arrived, quarantined = read_frames(spec, chunks)
+        before = _stored(spec, state) if state.exists else empty_state(spec)
+        outcome = step(spec, before, arrived, watermark_us)
+        _store(spec, outcome.state, state, hard_ms)
+        counts = count_events(sum(map(len, chunks)), quarantined, outcome)
+        yield self._frame([outcome], quarantined, counts)
+
+    def whole(self, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """Run all rows of a bucket at once: no event is late, and in the end all is over."""
+        arrived, quarantined = read_frames(self.spec, frames)
+        opened = step(self.spec, empty_state(self.spec), arrived, BEGINNING_US)
+        nothing = events_schema(self.spec).empty_table()
+        closed = step(self.spec, opened.state, nothing, END_OF_TIME_US)
+        first = count_events(sum(map(len, frames)), quarantined, opened)
+        last = count_events(0, [], closed)
+        counts = [one + other for one, other in zip(first, last, strict=True)]
+        return self._frame([opened, closed], quarantined, counts)
+
+    def _frame(
+        self, outcomes: Sequence[Outcome], quarantined: Sequence[Any], counts: Sequence[int]
+    ) -> pd.DataFrame:
+        rejected = list(quarantined)
+        for outcome in outcomes:
+            rejected += [*outcome.rejected, *outcome.unfinished]
+        rows = [outcome.rows for outcome in outcomes]
+        return output_frame(self.spec, rows, rejected, counts, with_rejected=self.with_rejected)
+
+
+def _stored(spec: AnySpec, state: GroupStateLike) -> BucketState:
+    version, bucket_count, _, _, _, payload = state.get
+    if version != FORMAT_VERSION:
+        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
+        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
+    if bucket_count != spec.bucket_count:
+        found = (
+            f"`bucket_count` is {spec.bucket_count} in the spec, {bucket_count} in the checkpoint"
+        )
+        raise StateMismatchError(with_hint(found, f"write bucket_count={bucket_count}"))
+    return load_state(spec, bytes(payload))
+
+
+def _store(spec: AnySpec, bucket: BucketState, state: GroupStateLike, hard_ms: int) -> None:
+    if bucket.is_empty:
+        state.remove()
+        return
+    due_us = bucket.due_us
+    state.update(
+        (
+            FORMAT_VERSION,
+            spec.bucket_count,
+            bucket.sessions.num_rows,
+            bucket.held.num_rows,
+            due_us,
+            store_state(spec, bucket),
+        )
+    )
+    state.setTimeoutTimestamp(timer_ms(due_us, hard_ms, spec.horizon_ms))

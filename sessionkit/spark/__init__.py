@@ -1,0 +1,7 @@
+"""Specs on Spark: the only package that imports pyspark."""
+
+from sessionkit.spark._checkpoint import check_checkpoint
+from sessionkit.spark._counts import Counts, batch_counts
+from sessionkit.spark._sessionize import sessionize
+
+__all__ = ["Counts", "batch_counts", "check_checkpoint", "sessionize"]

@@ -1,0 +1,102 @@
+"""From the objects of an attrs class to the columns of an Arrow table, and back."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from sessionkit.errors import StateValueError
+from sessionkit.state._collections import AttrsType
+from sessionkit.state._fields import fields_of
+from sessionkit.state._types import FieldType
+
+__all__ = ["ClassCodec", "codec_of", "decode_column", "encode_column"]
+
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+@attrs.frozen
+class ClassCodec:
+    """
+    Turns objects of one attrs class into Arrow columns, a column a field, and back.
+
+    Attributes:
+        type: The fields of the class.
+    """
+
+    type: AttrsType
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema: a column for each field."""
+        return pa.schema([pa.field(field.name, field.type.arrow) for field in self.type.fields])
+
+    def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
+        """
+        Return one Arrow array a field.
+
+        Raises:
+            StateValueError: A value does not fit its field, named with its path.
+        """
+        name = self.type.cls.__name__
+        return [
+            encode_column(
+                field.type, list(map(attrgetter(field.name), objects)), f"{name}.{field.name}"
+            )
+            for field in self.type.fields
+        ]
+
+    def decode(self, columns: Sequence[pa.Array]) -> list[Any]:
+        """Return the objects again; the columns in the order of the fields, at least one."""
+        fields = zip(self.type.fields, columns, strict=True)
+        return list(map(self.type.build, *(decode_column(f.type, column) for f, column in fields)))
+
+
+def codec_of(cls: type[Any]) -> ClassCodec:
+    """
+    Return the codec of an attrs class.
+
+    Raises:
+        FieldTypeError: Some of its fields cannot be stored; all are named.
+    """
+    return ClassCodec(fields_of(cls))
+
+
+def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
+    """
+    Return the values of one field as an Arrow array.
+
+    Raises:
+        StateValueError: A value does not fit, named with its path.
+    """
+    if not set(map(type, values)) <= kind.exact:
+        values = [kind.coerce(value, path) for value in values]
+    try:
+        return _array(kind, values)
+    except MISFITS as misfit:
+        for value in values:
+            kind.coerce(value, path)
+        found = f"`{path}` cannot be stored as {kind.arrow}: {misfit}"
+        raise StateValueError(found) from misfit
+
+
+def decode_column(kind: FieldType, column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of one field in their python form."""
+    values = _listed(column)
+    return values if kind.plain else list(map(kind.load, values))
+
+
+def _array(kind: FieldType, values: list[Any]) -> pa.Array:
+    return pa.array(values if kind.plain else list(map(kind.dump, values)), type=kind.arrow)
+
+
+def _listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python values; numbers without nulls by the short way over NumPy."""
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    listed: list[Any] = (
+        whole.to_numpy().tolist() if is_number and not whole.null_count else whole.to_pylist()
+    )
+    return listed

@@ -1,0 +1,191 @@
+"""The types with parts: optional values, lists, tuples, dicts and attrs classes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+
+from sessionkit.state._types import FieldType, refused
+
+__all__ = ["AttrsType", "DictType", "Field", "ListType", "OptionalType", "TupleType"]
+
+
+def _load(kind: FieldType, part: Any) -> Any:
+    """Load a part, and leave a null to `coerce`, which knows its path."""
+    return None if part is None else kind.load(part)
+
+
+@attrs.frozen
+class OptionalType:
+    """`T | None`."""
+
+    inner: FieldType
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of what is inside; every Arrow column can hold nulls."""
+        return self.inner.arrow
+
+    @property
+    def exact(self) -> frozenset[type]:
+        """What is exact inside, and None."""
+        return self.inner.exact | {type(None)} if self.inner.exact else frozenset()
+
+    @property
+    def plain(self) -> bool:
+        """Whether the inside is."""
+        return self.inner.plain
+
+    def coerce(self, value: Any, path: str) -> Any:
+        """Accept None, or what the inside accepts."""
+        return None if value is None else self.inner.coerce(value, path)
+
+    def dump(self, value: Any) -> Any:
+        """Keep None."""
+        return None if value is None else self.inner.dump(value)
+
+    def load(self, value: Any) -> Any:
+        """Keep None."""
+        return None if value is None else self.inner.load(value)
+
+
+@attrs.frozen
+class ListType:
+    """`list[T]`, and `tuple[T, ...]` where `cls` is tuple."""
+
+    item: FieldType
+    cls: type[list[Any]] | type[tuple[Any, ...]] = list
+    exact: ClassVar = frozenset[type]()
+    plain: ClassVar = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """An Arrow list."""
+        return pa.list_(self.item.arrow)
+
+    def coerce(self, value: Any, path: str) -> Any:
+        """Accept exactly this kind of sequence, and look at every item."""
+        if not isinstance(value, self.cls):
+            name = self.cls.__name__
+            raise refused(value, path, f"a {name}", f"convert it with {name}(...)")
+        return self.cls(self.item.coerce(item, f"{path}[{n}]") for n, item in enumerate(value))
+
+    def dump(self, value: Iterable[Any]) -> list[Any]:
+        """Dump every item."""
+        return [self.item.dump(item) for item in value]
+
+    def load(self, value: Iterable[Any]) -> Any:
+        """Load every item."""
+        return self.cls(_load(self.item, item) for item in value)
+
+
+@attrs.frozen
+class TupleType:
+    """`tuple[A, B]`: fixed places, each of its own type."""
+
+    items: tuple[FieldType, ...]
+    exact: ClassVar = frozenset[type]()
+    plain: ClassVar = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """An Arrow struct with the fields `_0`, `_1`, and so on."""
+        return pa.struct([pa.field(f"_{n}", item.arrow) for n, item in enumerate(self.items)])
+
+    def coerce(self, value: Any, path: str) -> tuple[Any, ...]:
+        """Accept a tuple of this length."""
+        if not isinstance(value, tuple) or len(value) != len(self.items):
+            hint = "build the tuple with exactly the declared places"
+            raise refused(value, path, f"a tuple of {len(self.items)}", hint)
+        pairs = enumerate(zip(self.items, value, strict=True))
+        return tuple(kind.coerce(item, f"{path}[{n}]") for n, (kind, item) in pairs)
+
+    def dump(self, value: tuple[Any, ...]) -> dict[str, Any]:
+        """Dump every place under its number."""
+        pairs = enumerate(zip(self.items, value, strict=True))
+        return {f"_{n}": kind.dump(item) for n, (kind, item) in pairs}
+
+    def load(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Load every place."""
+        return tuple(_load(kind, value.get(f"_{n}")) for n, kind in enumerate(self.items))
+
+
+@attrs.frozen
+class DictType:
+    """`dict[K, V]`, in the order of insertion."""
+
+    key: FieldType
+    value: FieldType
+    exact: ClassVar = frozenset[type]()
+    plain: ClassVar = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """An Arrow map."""
+        return pa.map_(self.key.arrow, self.value.arrow)
+
+    def coerce(self, value: Any, path: str) -> dict[Any, Any]:
+        """Accept a dict, and look at every key and value."""
+        if not isinstance(value, dict):
+            raise refused(value, path, "a dict", "convert it with dict(...)")
+        return {
+            self.key.coerce(key, f"{path} key"): self.value.coerce(item, f"{path}[{key!r}]")
+            for key, item in value.items()
+        }
+
+    def dump(self, value: Mapping[Any, Any]) -> list[dict[str, Any]]:
+        """Return the entries, as Arrow and Spark name their parts."""
+        return [
+            {"key": self.key.dump(key), "value": self.value.dump(item)}
+            for key, item in value.items()
+        ]
+
+    def load(self, value: Iterable[Any]) -> dict[Any, Any]:
+        """Read Arrow's pairs, or the `{"key": .., "value": ..}` entries of Spark."""
+        pairs = ((e["key"], e.get("value")) if isinstance(e, dict) else e for e in value)
+        return {self.key.load(key): _load(self.value, item) for key, item in pairs}
+
+
+@attrs.frozen
+class Field:
+    """One field of a class: its name, its type, and the name that `__init__` takes it by."""
+
+    name: str
+    type: FieldType
+    alias: str
+
+
+@attrs.frozen
+class AttrsType:
+    """An attrs class, its fields in order."""
+
+    cls: type[Any]
+    fields: tuple[Field, ...]
+    build: Callable[..., Any]
+    exact: ClassVar = frozenset[type]()
+    plain: ClassVar = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """An Arrow struct."""
+        return pa.struct([pa.field(field.name, field.type.arrow) for field in self.fields])
+
+    def coerce(self, value: Any, path: str) -> Any:
+        """Accept an object of exactly this class; a subclass would lose its own fields."""
+        if type(value) is not self.cls:
+            name = self.cls.__name__
+            raise refused(value, path, f"a {name}", f"build a {name} where it is set")
+        parts = [
+            field.type.coerce(getattr(value, field.name), f"{path}.{field.name}")
+            for field in self.fields
+        ]
+        return self.build(*parts)
+
+    def dump(self, value: Any) -> dict[str, Any]:
+        """Dump every field under its name."""
+        return {field.name: field.type.dump(getattr(value, field.name)) for field in self.fields}
+
+    def load(self, value: Mapping[str, Any]) -> Any:
+        """Build the object again; Spark's JSON leaves out fields that are null."""
+        return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))

@@ -1,0 +1,226 @@
+"""An attrs class becomes a tuple of typed fields. What is ambiguous is refused, not guessed."""
+
+import types
+from collections.abc import Callable, Hashable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import attrs
+
+from sessionkit.errors import FieldTypeError, with_hint
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    Field,
+    ListType,
+    OptionalType,
+    TupleType,
+)
+from sessionkit.state._scalars import (
+    BoolType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    DecimalType,
+    EnumType,
+    FloatType,
+    IntType,
+    StrType,
+    TimedeltaType,
+)
+from sessionkit.state._types import FieldType
+
+__all__ = ["field_type", "fields_of"]
+
+SCALARS: Final[dict[Any, FieldType]] = {
+    int: IntType(),
+    float: FloatType(),
+    bool: BoolType(),
+    str: StrType(),
+    bytes: BytesType(),
+    datetime: DatetimeType(),
+    date: DateType(),
+    timedelta: TimedeltaType(),
+    Decimal: DecimalType(),
+}
+HINTS: Final[dict[Any, str]] = {
+    Any: "name the one type that the field holds",
+    object: "name the one type that the field holds",
+    list: "say what is inside, such as list[str]",
+    dict: "say what is inside, such as dict[str, int]",
+    tuple: "say what is inside, such as tuple[int, str] or tuple[int, ...]",
+    set: "use list[...], which keeps an order",
+    frozenset: "use tuple[..., ...], which keeps an order",
+    complex: "use two floats",
+    None: "a field that is always None holds nothing: leave it out",
+}
+KNOWN: Final = (
+    "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
+    "list, dict, tuple, or an attrs class of these"
+)
+HASHABLE_KEYS: Final = (IntType, BoolType, StrType, BytesType, DatetimeType, DateType)
+KEY_TYPES: Final = (*HASHABLE_KEYS, DecimalType, EnumType, TimedeltaType)
+
+
+class _Problems(list[str]):
+    """The refused fields found so far, a line each."""
+
+    def refuse(self, path: str, annotation: Any, hint: str) -> FieldType:
+        self.append(f"`{path}`: {_spelled(annotation)} cannot be stored; {hint}")
+        return SCALARS[int]
+
+
+def fields_of(cls: type[Any]) -> AttrsType:
+    """
+    Read the fields of an attrs class; compiled once a class.
+
+    Raises:
+        FieldTypeError: It is no attrs class, or some of its fields cannot be stored: all of them
+            are named, each with its path and a hint.
+    """
+    if not isinstance(cls, type):
+        found = f"{cls!r} ({type(cls).__name__}) is no class"
+        raise FieldTypeError(with_hint(found, "pass an attrs class"))
+    compiled: AttrsType = _compiled(cls)
+    return compiled
+
+
+@lru_cache(maxsize=256)
+def _compiled(cls: Hashable) -> AttrsType:
+    problems = _Problems()
+    found = _attrs_type(cls, _spelled(cls), problems, ())
+    if problems:
+        title = f"`{_spelled(cls)}` cannot be stored:"
+        raise FieldTypeError(with_hint("\n  ".join([title, *problems]), KNOWN))
+    return found
+
+
+def field_type(annotation: Any, path: str) -> FieldType:
+    """
+    Read one annotation, such as that of a key column.
+
+    Raises:
+        FieldTypeError: It cannot be stored.
+    """
+    problems = _Problems()
+    found = _read(annotation, path, problems, ())
+    if problems:
+        raise FieldTypeError(with_hint("; ".join(problems), KNOWN))
+    return found
+
+
+def _attrs_type(cls: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> AttrsType:
+    attributes = _attributes(cls, path, problems)
+    fields = []
+    for attribute in attributes:
+        where = f"{path}.{attribute.name}"
+        if not attribute.init:
+            problems.refuse(where, "a field with init=False", "let __init__ take it")
+        elif attribute.type is None:
+            problems.refuse(where, "a field without a type", "annotate it")
+        else:
+            kind = _read(attribute.type, where, problems, (*above, cls))
+            fields.append(Field(attribute.name, kind, attribute.alias or attribute.name))
+    return AttrsType(cls, tuple(fields), _builder(cls, attributes))
+
+
+def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attribute[Any]", ...]:
+    if not (isinstance(cls, type) and attrs.has(cls)):
+        problems.refuse(path, cls, "decorate the class with @attrs.define")
+        return ()
+    try:
+        attrs.resolve_types(cls, include_extras=True)
+    except NameError as error:
+        hint = "define the class and the types of its fields at the top level of a module"
+        problems.refuse(path, f"the name {error.name!r} in its annotations", hint)
+        return ()
+    attributes: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
+    return attributes
+
+
+def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> Callable[..., Any]:
+    """Return what builds an object from the values of its fields in order."""
+    if not any(attribute.kw_only for attribute in attributes):
+        return cls
+    names = [attribute.alias or attribute.name for attribute in attributes]
+    return lambda *values: cls(**dict(zip(names, values, strict=True)))
+
+
+def _read(annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
+    origin = get_origin(annotation)
+    if hasattr(annotation, "__value__"):
+        return _read(annotation.__value__, path, problems, above)
+    if origin is Annotated:
+        return _annotated(annotation, path, problems, above)
+    if origin in {Union, types.UnionType}:
+        return _optional(annotation, path, problems, above)
+    if origin in {list, dict, tuple}:
+        return _collection(origin, get_args(annotation), path, problems, above)
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _enum(annotation, path, problems)
+    if isinstance(annotation, type) and attrs.has(annotation):
+        if annotation in above:
+            return problems.refuse(path, annotation, "a class cannot contain itself")
+        return _attrs_type(annotation, path, problems, above)
+    return problems.refuse(path, annotation, HINTS.get(origin or annotation, KNOWN))
+
+
+def _annotated(
+    annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]
+) -> FieldType:
+    inner, *notes = get_args(annotation)
+    digits = [note for note in notes if isinstance(note, DecimalType)]
+    if inner is Decimal and digits:
+        if not 0 <= digits[0].scale <= digits[0].precision <= DecimalType().precision:
+            hint = "precision is at most 38, and scale at most the precision"
+            return problems.refuse(path, digits[0], hint)
+        return digits[0]
+    return _read(inner, path, problems, above)
+
+
+def _optional(
+    annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]
+) -> FieldType:
+    others = [part for part in get_args(annotation) if part is not type(None)]
+    if len(others) != 1 or len(others) == len(get_args(annotation)):
+        hint = "a union other than with None is ambiguous: use one type, or an attrs class"
+        return problems.refuse(path, annotation, hint)
+    return OptionalType(_read(others[0], path, problems, above))
+
+
+def _collection(
+    origin: Any, inside: tuple[Any, ...], path: str, problems: _Problems, above: tuple[type, ...]
+) -> FieldType:
+    if origin is list:
+        return ListType(_read(inside[0], f"{path}[]", problems, above))
+    if origin is tuple and inside[1:] == (Ellipsis,):
+        return ListType(_read(inside[0], f"{path}[]", problems, above), tuple)
+    if origin is tuple and not inside:
+        return problems.refuse(path, tuple[()], "an empty tuple holds nothing: leave it out")
+    if origin is tuple:
+        read = [_read(part, f"{path}[{n}]", problems, above) for n, part in enumerate(inside)]
+        return TupleType(tuple(read))
+    key = _read(inside[0], f"{path} key", problems, above)
+    if not isinstance(key, KEY_TYPES):
+        problems.refuse(f"{path} key", inside[0], "use a key that is equal to itself, such as str")
+    return DictType(key, _read(inside[1], f"{path}[]", problems, above))
+
+
+def _enum(cls: type[Enum], path: str, problems: _Problems) -> FieldType:
+    values = [member.value for member in cls]
+    if values and all(type(value) is str for value in values):
+        return EnumType(cls, StrType())
+    if values and all(type(value) is int for value in values):
+        return EnumType(cls, IntType())
+    return problems.refuse(path, cls, "give every member a str value, or every member an int")
+
+
+def _spelled(annotation: Any) -> str:
+    if isinstance(annotation, str):
+        return annotation
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

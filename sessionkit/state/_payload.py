@@ -1,0 +1,139 @@
+"""
+The bytes of a bucket: a header that says what they are, then Arrow IPC streams.
+
+    4 bytes   magic `SKB1`
+    2 bytes   format version
+    4 bytes   CRC-32 of all that follows
+    4 bytes   length of the identity, then the identity: JSON, what must not change
+    per table 8 bytes of length, then the table as an Arrow IPC stream
+
+All numbers are big-endian. Nothing is pickled. Whatever does not check out is an error, never a
+guess.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
+
+__all__ = ["FORMAT_VERSION", "identity_differences", "pack", "peek_identity", "unpack"]
+
+MAGIC: Final = b"SKB1"
+FORMAT_VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sHI")
+IDENTITY: Final = struct.Struct(">I")
+TABLE: Final = struct.Struct(">Q")
+RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
+
+
+def pack(identity: bytes, tables: Sequence[pa.Table]) -> bytes:
+    """Return the bytes of these tables under this identity."""
+    parts = [IDENTITY.pack(len(identity)), identity]
+    for table in tables:
+        stream = _stream(table)
+        parts += [TABLE.pack(len(stream)), stream]
+    body = b"".join(parts)
+    return HEADER.pack(MAGIC, FORMAT_VERSION, zlib.crc32(body)) + body
+
+
+def unpack(payload: bytes, identity: bytes) -> list[pa.Table]:
+    """
+    Return the tables again.
+
+    Raises:
+        StateCorruptedError: The bytes are damaged, or nothing that sessionkit wrote.
+        StateMismatchError: They were written under another identity; each difference is named.
+    """
+    body = _checked(payload)
+    stored, position = _identity(body)
+    if stored != identity:
+        raise _mismatch(json.loads(stored), json.loads(identity))
+    tables = []
+    while position < len(body):
+        (length,) = TABLE.unpack_from(body, position)
+        position += TABLE.size
+        with pa.ipc.open_stream(pa.py_buffer(body[position : position + length])) as reader:
+            tables.append(reader.read_all())
+        position += length
+    return tables
+
+
+def peek_identity(head: bytes) -> dict[str, Any]:
+    """
+    Return the identity under which a payload was written, from its first bytes alone.
+
+    The checksum covers all of it and is not looked at here.
+
+    Raises:
+        StateCorruptedError: The bytes are nothing that sessionkit wrote.
+        StateMismatchError: They have the format of another release.
+    """
+    _check_origin(head)
+    stored, _ = _identity(memoryview(head)[HEADER.size :])
+    try:
+        found: dict[str, Any] = json.loads(stored)
+    except ValueError as error:
+        damaged = "the stored state is damaged: its identity cannot be read"
+        raise StateCorruptedError(with_hint(damaged, RESTORE)) from error
+    return found
+
+
+def identity_differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Return a line for every entry in which two identities differ."""
+    return [
+        f"`{name}` is {wanted.get(name)!r} in the spec, {stored.get(name)!r} in the checkpoint"
+        for name in sorted(stored.keys() | wanted.keys())
+        if stored.get(name) != wanted.get(name)
+    ]
+
+
+def _mismatch(stored: dict[str, Any], wanted: dict[str, Any]) -> StateMismatchError:
+    lines = "\n  ".join(identity_differences(stored, wanted))
+    return StateMismatchError(
+        with_hint(
+            f"the stored state was written under other rules:\n  {lines}",
+            "take the change back, or start with a new checkpoint",
+        )
+    )
+
+
+def _check_origin(payload: bytes) -> int:
+    if len(payload) < HEADER.size:
+        found = f"the stored state is cut short: {len(payload)} bytes"
+        raise StateCorruptedError(with_hint(found, RESTORE))
+    magic, version, checksum = HEADER.unpack_from(payload)
+    if magic != MAGIC:
+        found = f"the stored state was not written by sessionkit: it begins with {magic!r}"
+        raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
+    if version != FORMAT_VERSION:
+        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
+        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
+    return int(checksum)
+
+
+def _checked(payload: bytes) -> memoryview:
+    checksum = _check_origin(payload)
+    body = memoryview(payload)[HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        found = f"the stored state is damaged: its checksum is wrong, over {len(body)} bytes"
+        raise StateCorruptedError(with_hint(found, RESTORE))
+    return body
+
+
+def _identity(body: memoryview) -> tuple[bytes, int]:
+    (length,) = IDENTITY.unpack_from(body)
+    end = IDENTITY.size + length
+    return bytes(body[IDENTITY.size : end]), end
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream

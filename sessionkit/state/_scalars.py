@@ -1,0 +1,294 @@
+"""The types without parts: numbers, text, bytes, times, decimals and enumerations."""
+
+import base64
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit._instants import instant_of, micros_of, span_us
+from sessionkit.state._types import refused
+
+__all__ = [
+    "BoolType",
+    "BytesType",
+    "DateType",
+    "DatetimeType",
+    "DecimalType",
+    "EnumType",
+    "FloatType",
+    "IntType",
+    "StrType",
+    "TimedeltaType",
+]
+
+EPOCH_DAY: Final = date(1970, 1, 1)
+LARGEST_INT: Final = 2**63
+EXACT_FLOAT: Final = 2**53
+WIDE: Final = Context(prec=40)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@attrs.frozen
+class IntType:
+    """`int`, 64 bits."""
+
+    arrow: ClassVar = pa.int64()
+    exact: ClassVar = frozenset({int})
+    plain: ClassVar = True
+    dump: ClassVar = staticmethod(_same)
+    load: ClassVar = staticmethod(_same)
+
+    def coerce(self, value: Any, path: str) -> int:
+        """Accept integers of Python and NumPy within 64 bits; no booleans, no floats."""
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise refused(value, path, "an int", "convert it with int(...) where it is set")
+        if not -LARGEST_INT <= value < LARGEST_INT:
+            raise refused(value, path, "an int of 64 bits", "declare the field as Decimal or str")
+        return int(value)
+
+
+@attrs.frozen
+class FloatType:
+    """`float`, 64 bits; NaN is a value of its own and never a null."""
+
+    arrow: ClassVar = pa.float64()
+    exact: ClassVar = frozenset({float})
+    plain: ClassVar = True
+    dump: ClassVar = staticmethod(_same)
+    load: ClassVar = staticmethod(float)
+
+    def coerce(self, value: Any, path: str) -> float:
+        """Accept floats and exactly representable integers of Python and NumPy."""
+        if isinstance(value, float | np.floating):
+            return float(value)
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            if abs(int(value)) <= EXACT_FLOAT:
+                return float(value)
+            hint = "declare the field as int, or convert it with float(...)"
+            raise refused(value, path, "a float that holds it exactly", hint)
+        raise refused(value, path, "a float", "convert it with float(...) where it is set")
+
+
+@attrs.frozen
+class BoolType:
+    """`bool`."""
+
+    arrow: ClassVar = pa.bool_()
+    exact: ClassVar = frozenset({bool})
+    plain: ClassVar = True
+    dump: ClassVar = staticmethod(_same)
+    load: ClassVar = staticmethod(_same)
+
+    def coerce(self, value: Any, path: str) -> bool:
+        """Accept booleans of Python and NumPy only; 0 and 1 are numbers."""
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        raise refused(value, path, "a bool", "convert it with bool(...) where it is set")
+
+
+@attrs.frozen
+class StrType:
+    """`str`, any Unicode text that UTF-8 can encode."""
+
+    arrow: ClassVar = pa.string()
+    exact: ClassVar = frozenset({str})
+    plain: ClassVar = True
+    dump: ClassVar = staticmethod(_same)
+    load: ClassVar = staticmethod(_same)
+
+    def coerce(self, value: Any, path: str) -> str:
+        """Accept text, subclasses of `str` included; refuse lone surrogates."""
+        if not isinstance(value, str):
+            raise refused(value, path, "a str", "convert it with str(...) where it is set")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            hint = "replace the lone surrogates, or declare the field as bytes"
+            raise refused(value, path, "a str that UTF-8 can encode", hint) from None
+        return str(value)
+
+
+@attrs.frozen
+class BytesType:
+    """`bytes`; text in base64 where it comes inside a collection on the wire."""
+
+    arrow: ClassVar = pa.binary()
+    exact: ClassVar = frozenset({bytes})
+    plain: ClassVar = False
+    dump: ClassVar = staticmethod(_same)
+
+    def load(self, value: bytes | bytearray | str) -> bytes:
+        """Read bytes, or base64 text."""
+        return base64.b64decode(value) if isinstance(value, str) else bytes(value)
+
+    def coerce(self, value: Any, path: str) -> bytes:
+        """Accept bytes, bytearray and memoryview."""
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise refused(value, path, "bytes", "encode text with .encode() where it is set")
+
+
+@attrs.frozen
+class DatetimeType:
+    """`datetime`, an instant: timezone-aware, microseconds, in UTC once it has been stored."""
+
+    arrow: ClassVar = pa.timestamp("us", tz="UTC")
+    exact: ClassVar = frozenset[type]()
+    plain: ClassVar = False
+
+    def coerce(self, value: Any, path: str) -> datetime:
+        """Accept aware datetimes with whole microseconds, in any zone."""
+        if value is pd.NaT or not isinstance(value, datetime):
+            raise refused(value, path, "a datetime", "use None in an Optional field for 'unknown'")
+        if value.tzinfo is None or value.utcoffset() is None:
+            hint = "add the zone, such as datetime(..., tzinfo=UTC)"
+            raise refused(value, path, "a datetime with a time zone", hint)
+        if isinstance(value, pd.Timestamp):
+            if value.nanosecond:
+                hint = 'round it with .floor("us") where it is set'
+                raise refused(value, path, "a datetime of whole microseconds", hint)
+            value = value.to_pydatetime()
+        instant: datetime = value.astimezone(UTC)
+        return instant
+
+    def dump(self, value: datetime) -> int:
+        """Return the microseconds since the epoch."""
+        return micros_of(value)
+
+    def load(self, value: int | datetime) -> datetime:
+        """Read microseconds, or what Arrow gives back."""
+        if isinstance(value, datetime):
+            return value.replace(tzinfo=UTC)
+        return instant_of(value)
+
+
+@attrs.frozen
+class DateType:
+    """`date`, a day of the calendar."""
+
+    arrow: ClassVar = pa.date32()
+    exact: ClassVar = frozenset({date})
+    plain: ClassVar = False
+
+    def coerce(self, value: Any, path: str) -> date:
+        """Accept dates; a datetime is no date, since its day depends on a zone."""
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return value
+        raise refused(value, path, "a date", "call .date() on a datetime in the zone you mean")
+
+    def dump(self, value: date) -> int:
+        """Return the days since the epoch."""
+        return (value - EPOCH_DAY).days
+
+    def load(self, value: int | date) -> date:
+        """Read days, or what Arrow gives back."""
+        return value if isinstance(value, date) else EPOCH_DAY + timedelta(days=value)
+
+
+@attrs.frozen
+class TimedeltaType:
+    """`timedelta`, whole microseconds."""
+
+    arrow: ClassVar = pa.duration("us")
+    exact: ClassVar = frozenset({timedelta})
+    plain: ClassVar = False
+
+    def coerce(self, value: Any, path: str) -> timedelta:
+        """Accept timedeltas, those of pandas too where they are whole microseconds."""
+        if value is pd.NaT or not isinstance(value, timedelta):
+            raise refused(value, path, "a timedelta", "pass timedelta(seconds=...)")
+        if isinstance(value, pd.Timedelta):
+            if value.nanoseconds:
+                hint = 'round it with .floor("us") where it is set'
+                raise refused(value, path, "a timedelta of whole microseconds", hint)
+            return value.to_pytimedelta()
+        return value
+
+    def dump(self, value: timedelta) -> int:
+        """Return the microseconds."""
+        return span_us(value)
+
+    def load(self, value: int | timedelta) -> timedelta:
+        """Read microseconds, or what Arrow gives back."""
+        return value if isinstance(value, timedelta) else timedelta(microseconds=value)
+
+
+@attrs.frozen
+class DecimalType:
+    """`Decimal` with fixed digits; 38 with 18 behind the point unless the field says otherwise."""
+
+    precision: int = 38
+    scale: int = 18
+    exact: ClassVar = frozenset[type]()
+    plain: ClassVar = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow decimal of these digits."""
+        return pa.decimal128(self.precision, self.scale)
+
+    def coerce(self, value: Any, path: str) -> Decimal:
+        """Accept finite decimals that fit without rounding, and integers."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = Decimal(value)
+        digits = f"a Decimal of {self.precision} digits, {self.scale} behind the point"
+        if not isinstance(value, Decimal) or not value.is_finite():
+            raise refused(value, path, digits, "pass Decimal('1.50'), not a float")
+        _, places, exponent = value.as_tuple()
+        behind = max(0, -int(exponent))
+        before = max(0, len(places) + int(exponent)) if value else 0
+        if behind > self.scale or before > self.precision - self.scale:
+            hint = "quantize it, or declare Annotated[Decimal, DecimalType(precision, scale)]"
+            raise refused(value, path, digits, hint)
+        return value
+
+    def dump(self, value: Decimal) -> Decimal:
+        """Return it as it is: Arrow fits the scale."""
+        return value
+
+    def load(self, value: Decimal | str | int) -> Decimal:
+        """Read a decimal, or its text, at the declared scale."""
+        return Decimal(value).quantize(Decimal(1).scaleb(-self.scale), context=WIDE)
+
+
+@attrs.frozen
+class EnumType:
+    """An `Enum` whose members are all texts or all integers, stored by value."""
+
+    cls: type[Enum]
+    base: StrType | IntType
+    plain: ClassVar = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of the members' values."""
+        return self.base.arrow
+
+    @property
+    def exact(self) -> frozenset[type]:
+        """The enumeration itself."""
+        return frozenset({self.cls})
+
+    def coerce(self, value: Any, path: str) -> Enum:
+        """Accept members only: a bare value may be a typing error."""
+        if isinstance(value, self.cls):
+            return value
+        name = self.cls.__name__
+        raise refused(value, path, f"a member of {name}", f"write {name}(value) where it is set")
+
+    def dump(self, value: Enum) -> Any:
+        """Return the member's value."""
+        return value.value
+
+    def load(self, value: Any) -> Enum:
+        """Return the member of this value."""
+        return self.cls(value)

@@ -1,0 +1,1 @@
+"""Test sessions and stateful functions without a JVM and without Spark."""

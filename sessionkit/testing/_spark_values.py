@@ -1,0 +1,175 @@
+"""
+What Spark's Python worker can carry: state values, timeouts, clocks.
+
+Each function takes what a test or a function under test gave, and returns what Spark would see, or
+refuses it with the place (`where`) in the message.
+"""
+
+import datetime as dt
+import decimal
+import operator
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Literal, SupportsIndex, get_args
+
+import numpy as np
+import pandas as pd
+
+TimeoutConf = Literal["NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"]
+"""The timeout mode of the query, spelled as PySpark's `GroupStateTimeout` spells it."""
+
+_MAX_LONG = 2**63 - 1
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+# What Spark's pickle reader turns into a column value. Anything else fails the task or, worse,
+# is stored as NULL or as the name of a Java class.
+_PLAIN_TYPES = frozenset(
+    {
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        bytearray,
+        decimal.Decimal,
+        dt.date,
+        dt.time,
+        dt.datetime,
+        dt.timedelta,
+    }
+)
+
+
+def state_value(where: str, value: object) -> tuple[Any, ...]:
+    """Convert the fields of a state value as PySpark does; refuse what Spark cannot store."""
+    unordered = isinstance(value, str | bytes | bytearray | Mapping | AbstractSet)
+    if unordered or not isinstance(value, Iterable):
+        msg = (
+            f"`{where}`: a state value is a tuple with one element a field; found "
+            f"{type_name(value)}.\n\n"
+            "Hint: pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
+        )
+        raise TypeError(msg)
+    fields = tuple(_converted(field) for field in value)
+    for position, field in enumerate(fields):
+        _check_plain(where, f"[{position}]", field)
+    return fields
+
+
+def _converted(field: object) -> object:
+    if isinstance(field, np.generic):
+        return field.tolist()
+    if isinstance(field, pd.Timedelta):
+        return field.to_pytimedelta()
+    if isinstance(field, pd.Timestamp):
+        return field.to_pydatetime()
+    return field
+
+
+def _check_plain(where: str, path: str, field: object) -> None:
+    if isinstance(field, dict):
+        for key, item in field.items():
+            _check_plain(where, f"{path}[{key!r}]", item)
+    elif isinstance(field, list | tuple):
+        for position, item in enumerate(field):
+            _check_plain(where, f"{path}[{position}]", item)
+    elif type(field) not in _PLAIN_TYPES:
+        msg = (
+            f"`{where}`: {path} of the state value is {type_name(field)}, which Spark cannot "
+            "store: the task fails, or the field becomes NULL.\n\n"
+            "Hint: convert it to a plain Python value first, `None` for a missing one."
+        )
+        raise TypeError(msg)
+
+
+def epoch_ms(when: dt.datetime) -> float:
+    """Give epoch milliseconds, to the microsecond; a naive time is the machine's."""
+    if pd.isna(when):
+        msg = (
+            "`setTimeoutTimestamp(timestampMs)`: a time is needed, found NaT.\n\n"
+            "Hint: drop rows without an event time before the timer is computed."
+        )
+        raise ValueError(msg)
+    if isinstance(when, pd.Timestamp):
+        when = when.to_pydatetime(warn=False)
+    return (when.astimezone(dt.UTC) - _EPOCH) / dt.timedelta(milliseconds=1)
+
+
+def positive_ms(where: str, value: object) -> float:
+    """Let pass what survives the trip to Spark: an `int` or `float` above 0, within 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise not_a_number(where, value)
+    if value <= 0:
+        msg = (
+            f"`{where}`: a positive number of milliseconds is needed, found {value!r}.\n\n"
+            "Hint: to leave the key without a timer, set none in this call."
+        )
+        raise ValueError(msg)
+    if not value <= _MAX_LONG:
+        msg = (
+            f"`{where}`: {value!r} does not fit a 64-bit number of milliseconds.\n\n"
+            "Hint: check the arithmetic before the call, and that its unit is milliseconds."
+        )
+        raise ValueError(msg)
+    return value
+
+
+def not_a_number(where: str, value: object) -> TypeError:
+    """Make the error for a timeout of a type that Spark's worker cannot send back."""
+    return TypeError(
+        f"`{where}`: a number of milliseconds is needed, found {value!r} ({type_name(value)}).\n\n"
+        "Hint: pass `int(...)`; a NumPy integer passes Spark's setter and then fails the task."
+    )
+
+
+def whole_ms(name: str, value: SupportsIndex) -> int:
+    """Give the reading of a clock as a plain `int`; refuse a negative one."""
+    try:
+        moment = operator.index(value)
+    except TypeError:
+        msg = (
+            f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} "
+            f"({type_name(value)}).\n\n"
+            "Hint: pass `int(when.timestamp() * 1000)` of an aware datetime."
+        )
+        raise TypeError(msg) from None
+    if moment < 0:
+        msg = (
+            f"`{name}`: found {moment}; Spark's clocks start at 0, the epoch.\n\n"
+            "Hint: pass 0 for the watermark of a first batch, None for no watermark."
+        )
+        raise ValueError(msg)
+    return moment
+
+
+def check_timeout_conf(timeout: str, watermark_ms: int | None) -> None:
+    """Refuse an unknown timeout mode, and event time without a watermark."""
+    if timeout not in get_args(TimeoutConf):
+        msg = (
+            f"`timeout`: one of {', '.join(get_args(TimeoutConf))} is needed, found {timeout!r}."
+            "\n\nHint: the names are those of PySpark's `GroupStateTimeout`."
+        )
+        raise ValueError(msg)
+    if timeout == "EventTimeTimeout" and watermark_ms is None:
+        msg = (
+            '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.\n\n'
+            "Hint: pass `watermark_ms=...`; it is 0 in the first batch of a query."
+        )
+        raise ValueError(msg)
+
+
+def check_forward(name: str, before: int | None, after: int | None) -> None:
+    """Refuse a clock that goes back between two calls."""
+    if before is not None and after is not None and after < before:
+        msg = (
+            f"`next_call({name}={after})`: the clock stands at {before}, and never goes back.\n\n"
+            f"Hint: pass a `{name}` of at least {before}."
+        )
+        raise ValueError(msg)
+
+
+def type_name(value: object) -> str:
+    """Name the type of the value, with its module unless it is a builtin."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
