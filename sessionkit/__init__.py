@@ -5,6 +5,7 @@ A user writes an attrs class for the event, one for the state and one for the re
 functions over them. The names here need no Spark; what runs on Spark is in `sessionkit.spark`.
 """
 
+from sessionkit._counts import Counts
 from sessionkit.errors import (
     ExpectationError,
     FieldTypeError,
@@ -24,6 +25,7 @@ from sessionkit.state import DecimalType
 from sessionkit.timeouts import EventTimeGap, NoTimeout, ProcessingTimeGap
 
 __all__ = [
+    "Counts",
     "DecimalType",
     "EventTimeGap",
     "ExpectationError",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._buckets import Outcome
+from sessionkit._counts import COUNTED, Counts
 from sessionkit._tables import Rejected
 from sessionkit._wire import inner_type, is_nested, wire_json
 from sessionkit.errors import SpecError, with_hint
@@ -28,30 +29,13 @@ from sessionkit.state import (
     decode_column,
 )
 
-__all__ = ["COUNTS", "KINDS", "count_events", "has_floats", "output_fields", "output_frame"]
+__all__ = ["KINDS", "count_events", "has_floats", "output_fields", "output_frame"]
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 
 KINDS: Final = ("session", "late", "quarantined", "failed", "unfinished", "counts")
 """What a row can be; it crosses as its place here. `unfinished` is a session that is over and
 whose `finish` failed, under `on_error="reject"`."""
-
-COUNTS: Final = (
-    "events",
-    "folded",
-    "late",
-    "quarantined",
-    "failed",
-    "held",
-    "sessions",
-    "rows",
-    "unfinished",
-)
-"""What is counted for every micro-batch, in the order in which it crosses. Always
-`events = folded + late + quarantined + failed + held`, where `held` is by how many the events that
-wait for their turn have grown; `sessions` and `unfinished` count sessions that are over, `rows`
-what `finish` returned for them."""
-
 
 REJECTED_COLUMNS: Final = ("reason", "event_time")
 """The columns that rejected rows add, before the carried ones."""
@@ -86,29 +70,29 @@ def has_floats(fields: Sequence[Field]) -> bool:
     return any(isinstance(inner_type(field.type), FloatType) for field in fields)
 
 
-def count_events(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> list[int]:
-    """Return the counts of one micro-batch of one bucket, in the order of `COUNTS`."""
+def count_events(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> Counts:
+    """Return the counts of one micro-batch of one bucket."""
     rejected = dict.fromkeys(KINDS, 0)
-    for part in chain(quarantined, outcome.rejected):
+    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
         rejected[part.kind] += part.rows.num_rows
-    return [
-        read,
-        outcome.folded,
-        rejected["late"],
-        rejected["quarantined"],
-        rejected["failed"],
-        outcome.held,
-        outcome.closed,
-        outcome.rows.num_rows,
-        sum(part.rows.num_rows for part in outcome.unfinished),
-    ]
+    return Counts(
+        events=read,
+        folded=outcome.folded,
+        late=rejected["late"],
+        quarantined=rejected["quarantined"],
+        failed=rejected["failed"],
+        held=outcome.held,
+        sessions=outcome.closed,
+        rows=outcome.rows.num_rows,
+        unfinished=rejected["unfinished"],
+    )
 
 
 def output_frame(
     spec: AnySpec,
     sessions: Sequence[pa.Table],
     rejected: Sequence[Rejected],
-    counts: Sequence[int],
+    counts: Counts,
     *,
     with_rejected: bool,
 ) -> pd.DataFrame:
@@ -121,7 +105,7 @@ def output_frame(
     kinds = chain.from_iterable([kind] * table.num_rows for kind, table in parts)
     columns: dict[str, list[Any]] = {
         "kind": [*kinds, KINDS.index("counts")],
-        "counts": [None] * rows.num_rows + [list(counts)],
+        "counts": [None] * rows.num_rows + [[getattr(counts, name) for name in COUNTED]],
     }
     if has_floats(fields):
         columns["nans"] = [*_nans(fields, rows), 0]

@@ -12,6 +12,7 @@ import attrs
 import pandas as pd
 
 from sessionkit._buckets import Outcome, step
+from sessionkit._counts import Counts
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
 from sessionkit._output import count_events, output_frame
 from sessionkit._tables import (
@@ -81,13 +82,12 @@ class BucketWorker:
         opened = step(self.spec, empty_state(self.spec), arrived, BEGINNING_US)
         nothing = events_schema(self.spec).empty_table()
         closed = step(self.spec, opened.state, nothing, END_OF_TIME_US)
-        first = count_events(sum(map(len, frames)), quarantined, opened)
-        last = count_events(0, [], closed)
-        counts = [one + other for one, other in zip(first, last, strict=True)]
+        counts = count_events(sum(map(len, frames)), quarantined, opened)
+        counts += count_events(0, [], closed)
         return self._frame([opened, closed], quarantined, counts)
 
     def _frame(
-        self, outcomes: Sequence[Outcome], quarantined: Sequence[Any], counts: Sequence[int]
+        self, outcomes: Sequence[Outcome], quarantined: Sequence[Any], counts: Counts
     ) -> pd.DataFrame:
         rejected = list(quarantined)
         for outcome in outcomes:

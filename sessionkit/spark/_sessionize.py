@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._counts import COUNTED
 from sessionkit._instants import LAST_INSTANT_US, span_us
-from sessionkit._output import COUNTS, KINDS, has_floats, output_fields
+from sessionkit._output import KINDS, has_floats, output_fields
 from sessionkit._wire import (
     BITS,
     FUTURE_BIT,
@@ -24,10 +25,10 @@ from sessionkit._wire import (
 from sessionkit._worker import STATE_SCHEMA, BucketWorker
 from sessionkit.session import SessionSpec
 from sessionkit.spark._columns import from_wire, quoted, to_wire, wire_type
-from sessionkit.spark._counts import OBSERVATION
 from sessionkit.spark._input import check_input
 from sessionkit.spark._labels import bucket_label
 from sessionkit.spark._pickling import check_picklable
+from sessionkit.spark._progress import OBSERVATION
 from sessionkit.state import FloatType
 
 __all__ = ["sessionize"]
@@ -148,9 +149,14 @@ def _is_future(spec: AnySpec) -> Column:
 
 
 def _time_for_watermark(spec: AnySpec) -> Column:
-    """Return the event time, null where it must not move the watermark."""
-    beyond = F.unix_micros(_time(spec)) > F.lit(LAST_INSTANT_US)
-    return F.when(~(_is_future(spec) | beyond), _time(spec)).alias(EVENT_TIME_COLUMN)
+    """
+    Return the event time, null where it must not move the watermark.
+
+    Spark keeps rows without an event time, so those that are quarantined reach Python; it would
+    drop those at or before the epoch while its watermark is still 0.
+    """
+    is_sane = F.unix_micros(_time(spec)).between(1, LAST_INSTANT_US)
+    return F.when(is_sane & ~_is_future(spec), _time(spec)).alias(EVENT_TIME_COLUMN)
 
 
 def _flags(events: DataFrame, spec: AnySpec, columns: tuple[WireColumn, ...]) -> Iterator[Column]:
@@ -181,7 +187,7 @@ def _sums() -> list[Column]:
     counts = F.col("counts")
     return [
         F.coalesce(F.sum(counts.getItem(place)), F.lit(0).cast("bigint")).alias(name)
-        for place, name in enumerate(COUNTS)
+        for place, name in enumerate(COUNTED)
     ]
 
 

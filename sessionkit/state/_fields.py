@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
 import attrs
 
@@ -84,8 +84,7 @@ def fields_of(cls: type[Any]) -> AttrsType:
     if not isinstance(cls, type):
         found = f"{cls!r} ({type(cls).__name__}) is no class"
         raise FieldTypeError(with_hint(found, "pass an attrs class"))
-    compiled: AttrsType = _compiled(cls)
-    return compiled
+    return _compiled(cast("Hashable", cls))
 
 
 @lru_cache(maxsize=256)

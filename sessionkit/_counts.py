@@ -1,0 +1,53 @@
+"""What is counted for every micro-batch."""
+
+from typing import Final
+
+import attrs
+
+__all__ = ["COUNTED", "Counts"]
+
+
+@attrs.frozen
+class Counts:
+    """
+    What became of the events of one micro-batch, or of a whole batch.
+
+    Attributes:
+        events: The rows that reached sessionkit.
+        folded: Events that became part of a session.
+        late: Events that came too late.
+        quarantined: Rows that could not be events: a null key or time, a null in a required field.
+        failed: Events for which a function raised, under `on_error="reject"`.
+        held: By how many the events that wait for their turn have grown; negative where more were
+            folded than came, under `order="event_time"`.
+        sessions: Sessions that closed.
+        rows: The rows that `finish` returned for them.
+        unfinished: Sessions that closed and whose `finish` raised, under `on_error="reject"`.
+        dropped: Rows that Spark dropped behind its own watermark, before they reached sessionkit.
+    """
+
+    events: int = 0
+    folded: int = 0
+    late: int = 0
+    quarantined: int = 0
+    failed: int = 0
+    held: int = 0
+    sessions: int = 0
+    rows: int = 0
+    unfinished: int = 0
+    dropped: int = 0
+
+    @property
+    def add_up(self) -> bool:
+        """Whether every event is accounted for exactly once."""
+        rejected = self.late + self.quarantined + self.failed
+        return self.events == self.folded + rejected + self.held
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Return the counts of two micro-batches together."""
+        pairs = zip(attrs.astuple(self), attrs.astuple(other), strict=True)
+        return Counts(*(one + another for one, another in pairs))
+
+
+COUNTED: Final = tuple(field.name for field in attrs.fields(Counts) if field.name != "dropped")
+"""What a bucket counts, in the order in which it crosses to Spark."""
