@@ -201,8 +201,15 @@ class _Reasons:
 
 
 def _column(frames: Sequence[pd.DataFrame], name: str, kind: pa.DataType) -> pa.Array:
-    chunks = [pa.Array.from_pandas(frame[name], type=kind) for frame in frames]
+    chunks = [_chunk(frame[name], kind) for frame in frames]
     return chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks, type=kind).combine_chunks()
+
+
+def _chunk(values: "pd.Series[Any]", kind: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(kind):
+        # Arrow takes a NaN of pandas for a null; here nulls are filled, so a NaN is one.
+        return pa.array(values.to_numpy(np.float64))
+    return pa.Array.from_pandas(values, type=kind)
 
 
 def _marked(flags: Sequence[pa.Array], bit: int) -> Mask:
