@@ -5,6 +5,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from sessionkit.errors import SpecError, with_hint
 
 __all__ = ["check_function", "name_of"]
@@ -21,7 +23,7 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     """
     Check that a function can be called with these arguments, by position.
 
-    Where a parameter is annotated with another class than the one it will be given, that is
+    Where a parameter is annotated with another attrs class than the one it will be given, that is
     refused too. A function whose signature Python cannot tell (some builtins) passes.
 
     Raises:
@@ -43,7 +45,9 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     except TypeError as error:
         found = f"`{role}` must take {wanted}, found {name_of(function)}{signature}: {error}"
         raise SpecError(with_hint(found, f"write `def {wanted}: ...`")) from None
-    _check_annotations(function, role, dict(zip(bound.arguments, parameters.items(), strict=False)))
+    if inspect.Parameter.VAR_POSITIONAL not in {p.kind for p in signature.parameters.values()}:
+        given = dict(zip(bound.arguments, parameters.items(), strict=True))
+        _check_annotations(function, role, given)
 
 
 def _check_annotations(
@@ -55,7 +59,12 @@ def _check_annotations(
         return
     for parameter, (meaning, cls) in given.items():
         hint = hints.get(parameter)
-        if isinstance(hint, type) and cls is not None and not issubclass(cls, hint):
+        if (
+            isinstance(hint, type)
+            and attrs.has(hint)
+            and cls is not None
+            and not issubclass(cls, hint)
+        ):
             found = (
                 f"`{role}` is given a {cls.__name__} as its {meaning}, but {name_of(function)} "
                 f"declares `{parameter}: {hint.__name__}`"

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -166,6 +167,9 @@ def _on_wire(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
     return listed
 
 
-def _objects(values: list[Any]) -> pd.Series:
+def _objects(values: list[Any]) -> npt.NDArray[np.object_]:
     """Return a column of objects: pandas must not turn integers beside a null into floats."""
-    return pd.Series(values, dtype=object)
+    column = np.empty(len(values), np.object_)
+    for place, value in enumerate(values):
+        column[place] = value
+    return column

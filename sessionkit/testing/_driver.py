@@ -17,7 +17,7 @@ from sessionkit.errors import ScriptError, with_hint
 from sessionkit.session import SESSION_COLUMNS, SessionSpec
 from sessionkit.state import codec_of
 from sessionkit.testing._clocks import Clocks, aware
-from sessionkit.testing._frames import ClosedSession, Rejection, input_frame, read_output
+from sessionkit.testing._frames import ClosedSession, Rejection, check_row, input_frame, read_output
 from sessionkit.testing._group_state import FakeGroupState, StoredGroup
 
 __all__ = ["BatchResult", "SessionDriver", "Snapshot"]
@@ -167,7 +167,7 @@ class SessionDriver(Generic[E, S, R]):
             found = f"the spec reads no column `{unknown[0]}`"
             raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(known))}"))
         aware(row.get(self.spec.event_time), self.spec.event_time)
-        input_frame(self.spec, [row], [False])
+        check_row(self.spec, row)
         self._waiting.append(dict(row))
 
     @property

@@ -26,7 +26,7 @@ from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.session import SESSION_COLUMNS, SessionSpec, key_class
 from sessionkit.state import DecimalType, Field, FieldType, FloatType, codec_of
 
-__all__ = ["ClosedSession", "Rejection", "input_frame", "read_output"]
+__all__ = ["ClosedSession", "Rejection", "check_row", "input_frame", "read_output"]
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 R = TypeVar("R")
@@ -74,6 +74,17 @@ class Rejection:
     carry: dict[str, Any]
 
 
+def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
+    """
+    Check that the values of a row fit their columns.
+
+    Raises:
+        ScriptError: A value has another type than its column.
+    """
+    for column in wire_columns(spec):
+        _wire_value(column, row.get(column.field.name))
+
+
 def input_frame(
     spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
 ) -> pd.DataFrame:
@@ -84,9 +95,6 @@ def input_frame(
         spec: Whose columns cross.
         rows: The values by column name; what is missing or None is a null.
         is_future: For each row, whether its event time is too far ahead.
-
-    Raises:
-        ScriptError: A value has another type than its column.
     """
     columns = wire_columns(spec)
     times = [row.get(spec.event_time) for row in rows]
@@ -134,7 +142,9 @@ def read_output(
     rejections: list[Rejection] = []
     counts = Counts()
     for frame in frames:
-        for row in frame.to_dict("records"):
+        names = list(frame.columns)
+        for values in zip(*(frame[name].tolist() for name in names), strict=True):
+            row = dict(zip(names, values, strict=True))
             kind = KINDS[row["kind"]]
             if kind == "counts":
                 counts += Counts(**dict(zip(COUNTED, row["counts"], strict=True)))

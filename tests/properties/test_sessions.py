@@ -1,0 +1,267 @@
+"""
+The engine against a sessioniser that sorts and scans.
+
+Precondition of every property here but those on late events: each event is strictly ahead of the
+watermark in force when it arrives. Then order, cuts into batches and buckets must not show.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit.testing import SessionDriver
+from tests.naive import Event, Found, naive_sessions
+from tests.specs import Reading, collecting, in_order
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
+GAP = timedelta(seconds=10)
+LONGEST = timedelta(seconds=25)
+
+# Distances around the boundary: exactly one gap, and one microsecond and millisecond beside it.
+steps = st.sampled_from(
+    [
+        timedelta(0),
+        MICRO,
+        MILLI,
+        GAP / 2,
+        2 * GAP,
+        5 * GAP,
+        GAP - MILLI,
+        GAP - MICRO,
+        GAP,
+        GAP + MICRO,
+        GAP + MILLI,
+    ]
+)
+gaps = st.sampled_from([MICRO, MILLI, GAP / 2, GAP, 2 * GAP, LONGEST])
+
+
+@st.composite
+def timelines(draw: st.DrawFn, *, own_gaps: bool = False) -> list[Event]:
+    """Draw the events of a few keys, by time."""
+    events, at = [], dict.fromkeys("abc", NOON)
+    for value in range(draw(st.integers(1, 14))):
+        key = draw(st.sampled_from("abc"))
+        at[key] += draw(steps)
+        gap = draw(gaps) if own_gaps else GAP
+        events.append(Event(key, at[key], draw(st.integers(0, 2)) * 100 + value, gap))
+    return sorted(events, key=lambda event: event.at)
+
+
+@st.composite
+def batches(draw: st.DrawFn, events: list[Event], delay: timedelta) -> list[list[Event]]:
+    """Draw an order of arrival, cut into batches, some of them empty."""
+    waits = {event: draw(st.sampled_from([timedelta(0), delay / 2, delay])) for event in events}
+    arrived = sorted(events, key=lambda event: (event.at + waits[event], event.value))
+    cuts = sorted(draw(st.lists(st.integers(0, len(arrived)), max_size=5)))
+    edges = [0, *cuts, len(arrived)]
+    cut = [arrived[start:stop] for start, stop in pairwise(edges)]
+    return [draw(st.permutations(batch)) for batch in cut]
+
+
+def is_ahead(cut: Sequence[Sequence[Event]], delay: timedelta) -> bool:
+    """Tell whether every event is strictly ahead of the watermark of its batch."""
+    latest = None
+    for batch in cut:
+        if latest is not None:
+            watermark = latest - timedelta(microseconds=latest.microsecond % 1000) - delay
+            if any(event.at <= watermark for event in batch):
+                return False
+        latest = max([event.at for event in batch] + ([latest] if latest else []), default=None)
+    return True
+
+
+def run(
+    spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Event]], *, restart: bool = False
+) -> tuple[list[Found], list[Found]]:
+    """Run a cut through the driver; return the sessions that closed, and those still open."""
+    driver = SessionDriver(spec)
+    closed = []
+    for batch in cut:
+        for event in batch:
+            driver.add(event.key, event.at, Reading(event.value, event.gap))
+        driver.run_batch()
+        closed += driver.take_sessions()
+        if restart:
+            driver = SessionDriver.restore(spec, driver.snapshot())
+    assert not driver.take_rejections()
+    opened = driver.open_sessions()
+    return (
+        [Found(s.key.key, s.start, s.end, tuple(s.result.values)) for s in closed],
+        [Found(s.key.key, s.start, s.end, tuple(s.state.values)) for s in opened],
+    )
+
+
+def in_value_order(found: Sequence[Found]) -> list[Found]:
+    """Sort values: functions that keep the merge law do not show the order of equal times."""
+    return sorted(session._replace(values=tuple(sorted(session.values))) for session in found)
+
+
+def fixed_gap() -> EventTimeGap:
+    """Return the gap that all events share."""
+    return EventTimeGap(GAP)
+
+
+def own_gap() -> EventTimeGap:
+    """Return the gap that each event brings."""
+    return EventTimeGap(gap_of, at_most=LONGEST)
+
+
+def gap_of(event: Reading) -> timedelta:
+    """Read the gap from the event."""
+    return event.gap
+
+
+@pytest.mark.parametrize(("timeout", "own_gaps"), [(fixed_gap, False), (own_gap, True)])
+@pytest.mark.parametrize("late", ["own", "merged"])
+@given(data=st.data())
+def test_order_cut_and_buckets_do_not_show(
+    late: str, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
+) -> None:
+    """Closed and open sessions together are those of the naive model, whatever the cut."""
+    events = data.draw(timelines(own_gaps=own_gaps))
+    delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
+    cut = data.draw(batches(events, delay))
+    assume(is_ahead(cut, delay))
+    bucket_count = data.draw(st.sampled_from([1, 2, 64]))
+    spec = collecting(timeout(), watermark_delay=delay, bucket_count=bucket_count, late=late)
+
+    closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
+
+    assert in_value_order(naive_sessions(events)) == in_value_order([*closed, *opened])
+
+
+@given(data=st.data())
+def test_functions_that_depend_on_order_see_time_order(data: st.DataObject) -> None:
+    """Under `order="event_time"` even a fold that lists its events in order equals the model."""
+    events = data.draw(timelines())
+    delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
+    cut = data.draw(batches(events, delay))
+    assume(is_ahead(cut, delay))
+    bucket_count = data.draw(st.sampled_from([1, 64]))
+    spec = in_order(fixed_gap(), watermark_delay=delay, bucket_count=bucket_count)
+
+    closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
+
+    assert sorted(naive_sessions(events)) == sorted([*closed, *opened])
+
+
+@given(data=st.data())
+def test_a_gap_that_splits_exactly_follows_the_model(data: st.DataObject) -> None:
+    """Under `exact_gap="splits"` an event exactly one gap later starts a session of its own."""
+    events = data.draw(timelines())
+    cut = data.draw(batches(events, 6 * GAP))
+    assume(is_ahead(cut, 6 * GAP))
+    spec = collecting(EventTimeGap(GAP, exact_gap="splits"), watermark_delay=6 * GAP)
+
+    closed, opened = run(spec, cut)
+
+    expected = naive_sessions(events, exact_gap_joins=False)
+    assert in_value_order(expected) == in_value_order([*closed, *opened])
+
+
+@given(data=st.data())
+def test_ids_are_equal_for_every_cut(data: st.DataObject) -> None:
+    """A session has the same id however its events came, and no two of a run share one."""
+    events = data.draw(timelines())
+    spec = collecting(fixed_gap(), watermark_delay=6 * GAP)
+    cut = data.draw(batches(events, 6 * GAP))
+    assume(is_ahead(cut, 6 * GAP))
+
+    one, other = ids_of(spec, [events]), ids_of(spec, cut)
+
+    assert one == other
+    assert len(one) == len(set(one))
+
+
+def ids_of(spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Event]]) -> list[str]:
+    """Return the ids of all sessions once the watermark has passed everything."""
+    driver = SessionDriver(spec)
+    for batch in cut:
+        for event in batch:
+            driver.add(event.key, event.at, Reading(event.value, event.gap))
+        driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(days=1))
+    driver.run_batch()
+    assert driver.open_sessions() == []
+    return sorted(session.id for session in driver.take_sessions())
+
+
+@given(data=st.data())
+def test_late_events_are_exactly_those_whose_own_window_is_over(data: st.DataObject) -> None:
+    """Late is event time + gap at or behind the watermark of the batch's start, and no other."""
+    events = data.draw(timelines())
+    order = data.draw(st.permutations(events))
+    edge = data.draw(st.integers(0, len(order)))
+    driver = SessionDriver(collecting(fixed_gap()))
+    for event in order[:edge]:
+        driver.add(event.key, event.at, Reading(event.value, event.gap))
+    driver.run_batch()
+    watermark = driver.watermark
+    for event in order[edge:]:
+        driver.add(event.key, event.at, Reading(event.value, event.gap))
+    driver.run_batch()
+
+    late = [e.at for e in order[edge:] if watermark is not None and e.at + GAP <= watermark]
+
+    rejected = [r.event_time for r in driver.take_rejections("late") if r.event_time]
+    assert sorted(late) == sorted(rejected)
+    assert driver.counts.add_up
+    assert len(events) == driver.counts.events + driver.counts.dropped
+
+
+@given(data=st.data())
+def test_a_session_never_closes_before_the_watermark_reaches_its_end(data: st.DataObject) -> None:
+    """Sessions that close have an end at or behind the watermark, those that stay one ahead."""
+    events = data.draw(timelines())
+    driver = SessionDriver(collecting(fixed_gap()))
+    for event in events:
+        driver.add(event.key, event.at, Reading(event.value, event.gap))
+        result = driver.run_batch()
+        if result.watermark is not None:
+            assert all(session.end <= result.watermark for session in result.sessions)
+            ahead = [s for s in driver.open_sessions() if s.key.key != event.key]
+            assert all(session.end > result.watermark for session in ahead)
+
+
+@example(order=[0, 1, 2])
+@given(order=st.permutations(range(3)))
+def test_a_failed_event_leaves_no_trace(order: list[int]) -> None:
+    """Under `on_error="reject"` a session is as if the event that failed had never come."""
+    events = [Event("a", NOON, 1, GAP), Event("a", NOON + GAP, 13, GAP)]
+    events.append(Event("a", NOON + 2 * GAP, 2, GAP))
+    spec = attrs.evolve(
+        collecting(fixed_gap(), watermark_delay=6 * GAP, on_error="reject"), update=spoil
+    )
+    driver = SessionDriver(spec)
+    for place in order:
+        event = events[place]
+        driver.add(event.key, event.at, Reading(event.value, event.gap))
+        driver.run_batch()
+
+    kept = [event for event in events if event.value != 13]
+    found = [Found("a", s.start, s.end, tuple(s.state.values)) for s in driver.open_sessions()]
+
+    if order[0] == 1:
+        # The first event is created, not updated: it does not fail.
+        assert in_value_order(naive_sessions(events)) == in_value_order(found)
+    else:
+        assert in_value_order(naive_sessions(kept)) == in_value_order(found)
+        assert len(driver.take_rejections("failed")) == 1
+
+
+def spoil(state: Any, event: Reading) -> Any:
+    """Change the state, then fail."""
+    state.values = sorted([*state.values, event.value])
+    if event.value == 13:
+        message = "unlucky"
+        raise ValueError(message)
+    return state

@@ -1,0 +1,83 @@
+"""Specs that several tests share: a session that lists its values, so that nothing can hide."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from sessionkit import EventTimeGap, Session, SessionSpec
+
+__all__ = ["Listed", "Open", "Reading", "collecting", "in_order"]
+
+
+@attrs.define
+class Reading:
+    """An event: a number, and the gap that it asks for."""
+
+    value: int
+    gap: timedelta
+
+
+@attrs.define
+class Open:
+    """The numbers so far."""
+
+    values: list[int]
+
+
+@attrs.frozen
+class Listed:
+    """The numbers of a session, and how many the library counted."""
+
+    values: list[int]
+    events: int
+
+
+def create(key: Any, event: Reading) -> Open:
+    """Start with one number."""
+    return Open([event.value])
+
+
+def update_sorted(state: Open, event: Reading) -> Open:
+    """Add a number; the order of arrival does not show."""
+    state.values = sorted([*state.values, event.value])
+    return state
+
+
+def merge_sorted(left: Open, right: Open) -> Open:
+    """Join two lists; the order of arrival does not show."""
+    return Open(sorted([*left.values, *right.values]))
+
+
+def append(state: Open, event: Reading) -> Open:
+    """Add a number behind the others, so that every order shows."""
+    state.values.append(event.value)
+    return state
+
+
+def finish(session: Session, state: Open) -> Listed:
+    """List them."""
+    return Listed(state.values, session.events)
+
+
+def collecting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Reading, Open, Listed]:
+    """Return a spec whose functions keep the merge law."""
+    settings: dict[str, Any] = {"watermark_delay": timedelta(0), "merge": merge_sorted, **options}
+    return SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Reading,
+        state=Open,
+        result=Listed,
+        create=create,
+        update=update_sorted,
+        finish=finish,
+        timeout=timeout,
+        **settings,
+    )
+
+
+def in_order(timeout: EventTimeGap, **options: Any) -> SessionSpec[Reading, Open, Listed]:
+    """Return a spec whose functions depend on the order of the events, and have no merge."""
+    spec = collecting(timeout, order="event_time", **options)
+    return attrs.evolve(spec, update=append, merge=None)
