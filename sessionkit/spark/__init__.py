@@ -1,8 +1,16 @@
 """Specs on Spark: the only package that imports pyspark."""
 
 from sessionkit._counts import Counts
-from sessionkit.spark._checkpoint import check_checkpoint
+from sessionkit._inspection import OpenSession
+from sessionkit.spark._checkpoint import check_checkpoint, open_sessions
 from sessionkit.spark._progress import batch_counts
 from sessionkit.spark._sessionize import sessionize
 
-__all__ = ["Counts", "batch_counts", "check_checkpoint", "sessionize"]
+__all__ = [
+    "Counts",
+    "OpenSession",
+    "batch_counts",
+    "check_checkpoint",
+    "open_sessions",
+    "sessionize",
+]

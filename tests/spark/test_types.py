@@ -1,0 +1,268 @@
+"""Every type of field crosses to Python and back unchanged, on a batch and on a stream."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionkit import DecimalType, EventTimeGap, SessionSpec
+from sessionkit.spark import sessionize
+
+
+class Device(Enum):
+    """A device, by its name in the data."""
+
+    PHONE = "phone"
+    DESK = "desk"
+
+
+@attrs.define
+class Item:
+    """A part of an event."""
+
+    sku: str
+    price: Decimal
+    seen: datetime | None
+
+
+@attrs.define
+class Everything:
+    """A field of every type."""
+
+    whole: int
+    real: float
+    yes: bool
+    text: str
+    raw: bytes
+    at: datetime
+    day: date
+    span: timedelta
+    money: Annotated[Decimal, DecimalType(12, 2)]
+    device: Device
+    maybe: int | None
+    items: list[Item]
+    tags: dict[str, int]
+    days: dict[date, timedelta]
+    item: Item
+    numbers: tuple[int | None, ...]
+
+
+@attrs.define
+class Kept:
+    """The last event by time."""
+
+    event: Everything
+
+
+@attrs.frozen
+class Shown:
+    """The same, as columns."""
+
+    whole: int
+    real: float
+    yes: bool
+    text: str
+    raw: bytes
+    at: datetime
+    day: date
+    span: timedelta
+    money: Annotated[Decimal, DecimalType(12, 2)]
+    device: Device
+    maybe: int | None
+    items: list[Item]
+    tags: dict[str, int]
+    days: dict[date, timedelta]
+    item: Item
+    numbers: tuple[int | None, ...]
+
+
+def create(key: Any, event: Everything) -> Kept:
+    """Keep it."""
+    return Kept(event)
+
+
+def update(state: Kept, event: Everything) -> Kept:
+    """Keep the first."""
+    return state
+
+
+def finish(session: Any, state: Kept) -> Shown:
+    """Show it."""
+    return Shown(*(getattr(state.event, field.name) for field in attrs.fields(Everything)))
+
+
+EVERYTHING = SessionSpec(
+    keys={"user": int, "day_of": date, "since": datetime, "amount": Decimal, "ok": bool},
+    event_time="ts",
+    event=Everything,
+    state=Kept,
+    result=Shown,
+    create=create,
+    update=update,
+    finish=finish,
+    timeout=EventTimeGap("10 minutes"),
+    watermark_delay="0 seconds",
+    order="event_time",
+    bucket_count=2,
+)
+
+ROWS = """
+SELECT * FROM VALUES
+  (1152921504606846977, timestamp'2026-03-08 06:59:59.999999Z', 9007199254740993, 'NaN', true,
+   'grüße', X'00FF', timestamp'2026-11-01 05:30:00.000001Z', date'1969-12-31',
+   interval '-400 01:02:03.000004' day to second, 10.25, 'phone', null,
+   array(named_struct('sku', 'a', 'price', 0.000000000000000001,
+                      'seen', timestamp'2026-11-01 06:30:00Z')),
+   map('x', 9007199254740993), map(date'2026-01-01', interval '1' second),
+   named_struct('sku', 'b', 'price', -2.5, 'seen', null), array(9007199254740993, null)),
+  (2, timestamp'2026-03-08 07:00:00Z', -1, '-Infinity', false, '', X'',
+   timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'desk', 7, array(), map(), map(),
+   named_struct('sku', '', 'price', 3, 'seen', timestamp'2026-01-01 00:00:00.000001Z'), array())
+AS t(user, ts, whole, real, yes, text, raw, at, day, span, money, device, maybe, items, tags, days,
+     item, numbers)
+"""
+
+
+def events(spark: SparkSession) -> DataFrame:
+    """Return two events, with every type and its hard cases."""
+    return spark.sql(ROWS).selectExpr(
+        "cast(user as bigint) user",
+        "date'2026-03-08' day_of",
+        "timestamp'2026-03-08 07:00:00.000001Z' since",
+        "cast(1.5 as decimal(5,2)) amount",
+        "true ok",
+        "ts",
+        "cast(whole as bigint) whole",
+        "cast(real as double) real",
+        "yes",
+        "text",
+        "raw",
+        "at",
+        "day",
+        "span",
+        "cast(money as decimal(12,2)) money",
+        "device",
+        "cast(maybe as int) maybe",
+        "items",
+        "cast(tags as map<string,bigint>) tags",
+        "cast(days as map<date,interval day to second>) days",
+        "item",
+        "numbers",
+    )
+
+
+def expected() -> list[tuple[Any, ...]]:
+    """Return what the two events are in Python."""
+    seen = datetime(2026, 11, 1, 6, 30, tzinfo=UTC)
+    return [
+        (
+            2**53 + 1,
+            "nan",
+            True,
+            "grüße",
+            b"\x00\xff",
+            datetime(2026, 11, 1, 5, 30, 0, 1, tzinfo=UTC),
+            date(1969, 12, 31),
+            -timedelta(days=400, hours=1, minutes=2, seconds=3, microseconds=4),
+            Decimal("10.25"),
+            "phone",
+            None,
+            [("a", Decimal("1E-18"), seen)],
+            {"x": 2**53 + 1},
+            {date(2026, 1, 1): timedelta(seconds=1)},
+            ("b", Decimal("-2.5"), None),
+            [2**53 + 1, None],
+        ),
+        (
+            -1,
+            "-inf",
+            False,
+            "",
+            b"",
+            datetime(1960, 1, 1, tzinfo=UTC),
+            date(2026, 2, 28),
+            timedelta(0),
+            Decimal("-0.01"),
+            "desk",
+            7,
+            [],
+            {},
+            {},
+            ("", Decimal(3), datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+            [],
+        ),
+    ]
+
+
+def in_utc(value: Any) -> Any:
+    """Give what `collect` returns its zone back; it is naive, in the zone of the machine."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, dict):
+        return {in_utc(key): in_utc(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(in_utc(item) for item in value)
+    return [in_utc(item) for item in value] if isinstance(value, list) else value
+
+
+def shown(rows: list[Any]) -> list[tuple[Any, ...]]:
+    """Return the result columns by user."""
+    names = [field.name for field in attrs.fields(Shown)]
+    rows = sorted(rows, key=lambda row: -row.user)
+    return [tuple(in_utc(row[name]) for name in names) for row in rows]
+
+
+def test_types_survive_a_batch(spark: SparkSession) -> None:
+    """Integers beyond 2**53, NaN beside null, folded hours and microseconds come back as sent."""
+    rows = sessionize(events(spark), EVERYTHING).collect()
+
+    assert expected() == shown(rows)
+    assert [2**60 + 1, 2] == sorted((row.user for row in rows), reverse=True)
+    assert {date(2026, 3, 8)} == {row.day_of for row in rows}
+    assert {Decimal("1.5")} == {row.amount for row in rows}
+    since = datetime(2026, 3, 8, 7, 0, 0, 1, tzinfo=UTC)
+    assert {since} == {in_utc(row.since) for row in rows}
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_types_survive_a_stream(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    """The same through stored state, in any zone of the session."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        later = (
+            events(spark)
+            .where("user = 2")
+            .selectExpr("* except (user, ts)", "cast(3 as bigint) user", "ts + interval 1 hour ts")
+        )
+        events(spark).coalesce(1).write.parquet(str(tmp_path / "in"))
+        stream = (
+            spark.readStream.schema(events(spark).schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(tmp_path / "in"))
+        )
+        for _ in range(2):
+            query = (
+                sessionize(stream, EVERYTHING)
+                .writeStream.format("parquet")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .option("path", str(tmp_path / "out"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            later.select(events(spark).columns).write.mode("append").parquet(str(tmp_path / "in"))
+
+        rows = spark.read.parquet(str(tmp_path / "out")).collect()
+        assert expected() == shown(rows)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))

@@ -1,0 +1,91 @@
+"""Running a spec on a real Spark stream: files in, Parquet out, a checkpoint between."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from sessionkit import Counts, SessionSpec
+from sessionkit.spark import OpenSession, batch_counts, open_sessions, sessionize
+
+__all__ = ["FileStream", "write_files"]
+
+
+def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> None:
+    """Write a file a table; the file source takes them in the order of their times."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, table in enumerate(tables, first):
+        path = folder / f"{number:04}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+
+
+@attrs.frozen
+class FileStream:
+    """A streaming query over files, stopped and started at will; a file is a micro-batch."""
+
+    spark: SparkSession
+    spec: SessionSpec[Any, Any, Any]
+    folder: Path
+    with_rejected: bool = False
+    shape: Callable[[DataFrame], DataFrame] = lambda frame: frame
+
+    @property
+    def source(self) -> Path:
+        """The folder that the query reads."""
+        return self.folder / "in"
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint location."""
+        return str(self.folder / "checkpoint")
+
+    def put(self, *tables: pa.Table) -> None:
+        """Put files before the source, behind those that are there."""
+        there = len(list(self.source.glob("*.parquet"))) if self.source.exists() else 0
+        write_files(self.source, tables, first=there)
+
+    def events(self) -> DataFrame:
+        """Return the stream of what the files hold."""
+        schema = self.spark.read.parquet(str(self.source)).schema
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return self.shape(reader.parquet(str(self.source)))
+
+    def run(self) -> list[Counts]:
+        """Start the query, run all files and the batch without data behind them, and stop."""
+        sessions = sessionize(self.events(), self.spec, with_rejected=self.with_rejected)
+        query = (
+            sessions.writeStream.format("parquet")
+            .option("checkpointLocation", self.checkpoint)
+            .option("path", str(self.folder / "out"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [batch_counts(progress) for progress in query.recentProgress]
+
+    def rows(self) -> list[Row]:
+        """Return all rows emitted so far."""
+        return self.spark.read.parquet(str(self.folder / "out")).collect()
+
+    def open(self) -> list[OpenSession[Any]]:
+        """Return the open sessions."""
+        return open_sessions(self.checkpoint, self.spec, spark=self.spark)
+
+
+def event_table(rows: Sequence[tuple[str | None, datetime | None, Any]], name: str) -> pa.Table:
+    """Return a table of key, at and one more column."""
+    keys, times, values = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.string()),
+            "at": pa.array(times, pa.timestamp("us", tz="UTC")),
+            name: pa.array(values),
+        }
+    )
