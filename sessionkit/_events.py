@@ -178,7 +178,13 @@ def _gaps(
     for place, event in enumerate(objects):
         if place in refused:
             continue
-        found = _gap(gap, event)
+        try:
+            found = _gap(gap, event)
+        except UserFunctionError as error:
+            if spec.on_error == "raise":
+                raise
+            refused[place] = str(error)
+            continue
         if 0 < found <= longest:
             gaps[place] = found
         elif found <= 0:

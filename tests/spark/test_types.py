@@ -121,7 +121,8 @@ SELECT * FROM VALUES
    map('x', 9007199254740993), map(date'2026-01-01', interval '1' second),
    named_struct('sku', 'b', 'price', -2.5, 'seen', null), array(9007199254740993, null)),
   (2, timestamp'2026-03-08 07:00:00Z', -1, '-Infinity', false, '', X'',
-   timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'desk', 7, array(), map(), map(),
+   timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'desk', 7,
+   array(), map(), map(),
    named_struct('sku', '', 'price', 3, 'seen', timestamp'2026-01-01 00:00:00.000001Z'), array())
 AS t(user, ts, whole, real, yes, text, raw, at, day, span, money, device, maybe, items, tags, days,
      item, numbers)
