@@ -33,7 +33,7 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     if not callable(function):
         found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
         raise SpecError(with_hint(found, f"write `def {wanted}: ...` and pass its name"))
-    if inspect.iscoroutinefunction(function):
+    if _is_async(function) or _is_async(getattr(function, "__call__", None)):  # noqa: B004
         found = f"`{role}` must be a plain function, found the async {name_of(function)}"
         raise SpecError(with_hint(found, "write it with `def`"))
     try:
@@ -50,12 +50,16 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
         _check_annotations(function, role, given)
 
 
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
 def _check_annotations(
     function: Callable[..., Any], role: str, given: dict[str, tuple[str, type | None]]
 ) -> None:
     try:
         hints = typing.get_type_hints(function)
-    except (NameError, TypeError, AttributeError):
+    except (NameError, TypeError, AttributeError, SyntaxError):
         return
     for parameter, (meaning, cls) in given.items():
         hint = hints.get(parameter)

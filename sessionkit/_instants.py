@@ -37,6 +37,8 @@ END_OF_TIME_US: Final = 2**62
 
 LAST_INSTANT_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 LONGEST: Final = timedelta(days=36_500)
+MOST_DIGITS: Final = 18
+FRACTION_DIGITS: Final = 6
 
 UNITS: Final = {
     "microsecond": MICROSECOND,
@@ -58,7 +60,7 @@ SHORT_UNITS: Final = {
     "d": "day",
     "w": "week",
 }
-TERM: Final = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)")
+TERM: Final = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)", re.ASCII)
 SPELLING: Final = 'write it like "30 minutes", "1 hour 30 minutes", "30m" or "1h30m"'
 
 
@@ -103,7 +105,7 @@ def duration(value: object, name: str, *, zero_allowed: bool = False) -> timedel
         found = f"`{name}` must be a timedelta or a text, found {value!r} ({type(value).__name__})"
         raise SpecError(with_hint(found, f"{SPELLING}, or pass timedelta(minutes=30)"))
     _check_range(span, value, name, zero_allowed=zero_allowed)
-    return span
+    return timedelta(microseconds=span_us(span))
 
 
 def duration_text(span: timedelta) -> str:
@@ -120,6 +122,9 @@ def _check_range(span: timedelta, value: object, name: str, *, zero_allowed: boo
     if span < timedelta(0) or (not span and not zero_allowed):
         found = f"`{name}` must be {'zero or ' if zero_allowed else ''}longer than zero"
         raise SpecError(with_hint(f"{found}, found {value!r}", SPELLING))
+    if span % MICROSECOND:
+        found = f"`{name}` must be whole microseconds, found {value!r}"
+        raise SpecError(with_hint(found, "round it; Spark counts time in microseconds"))
     if span > LONGEST:
         found = f"`{name}` must be at most a hundred years, found {value!r}"
         raise SpecError(with_hint(found, "pass a shorter duration"))
@@ -139,6 +144,8 @@ def _read(text: str, name: str) -> timedelta:
             raise _unreadable(text, name)
         seen.add(unit)
         total += _amount(term, unit, text, name)
+        if abs(total) > LONGEST:
+            raise _too_long(text, name)
         position = term.end()
         while body[position : position + 1] in {" ", "\t"}:
             position += 1
@@ -151,13 +158,23 @@ def _amount(term: re.Match[str], unit: str, text: str, name: str) -> timedelta:
     if "." in term["number"] and unit != "second":
         found = f"`{name}` may have a fraction only of a second, found {text!r}"
         raise SpecError(with_hint(found, "write the next smaller unit in whole numbers"))
-    number = float(term["number"]) if "." in term["number"] else int(term["number"])
+    whole, _, fraction = term["number"].partition(".")
+    if len(whole) > MOST_DIGITS:
+        raise _too_long(text, name)
+    if len(fraction) > FRACTION_DIGITS:
+        found = f"`{name}` must be whole microseconds, found {text!r}"
+        raise SpecError(with_hint(found, "Spark counts time in microseconds: round it"))
     try:
-        amount = UNITS[unit] * number
+        amount = UNITS[unit] * int(whole)
     except OverflowError:
-        found = f"`{name}` must be at most a hundred years, found {text!r}"
-        raise SpecError(with_hint(found, "pass a shorter duration")) from None
+        raise _too_long(text, name) from None
+    amount += MICROSECOND * int(fraction.ljust(FRACTION_DIGITS, "0"))
     return -amount if term["sign"] == "-" else amount
+
+
+def _too_long(text: str, name: str) -> SpecError:
+    found = f"`{name}` must be at most a hundred years, found {text!r}"
+    return SpecError(with_hint(found, "pass a shorter duration"))
 
 
 def _unit(word: str, text: str, name: str) -> str:

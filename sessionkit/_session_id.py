@@ -8,7 +8,7 @@ personalised with `session/1`, written in hexadecimal.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from sessionkit.state import (
 __all__ = ["KEY_TYPES", "session_ids"]
 
 PERSON: Final = b"session/1"
+EXACT: Final = Context(prec=40)
 
 
 def _signed(value: int) -> bytes:
@@ -33,7 +34,8 @@ def _signed(value: int) -> bytes:
 
 
 def _decimal(value: Decimal) -> bytes:
-    return format(value.normalize(), "f").encode()
+    digits = format(value.normalize(EXACT), "f") if value else "0"
+    return digits.encode()
 
 
 # By the storage form of a value: days for a date, microseconds for an instant.

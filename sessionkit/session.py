@@ -4,6 +4,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from keyword import iskeyword
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
@@ -235,12 +236,16 @@ def _check_columns(spec: SessionSpec[Any, Any, Any]) -> None:
     if not spec.keys:
         hint = 'write keys={"user_id": str}; for one global session add a constant column'
         raise SpecError(with_hint("`keys` must name at least one column, found none", hint))
-    for field in (*spec.key_fields, *spec.carry_fields):
-        kind = field.type.inner if isinstance(field.type, OptionalType) else field.type
-        if not isinstance(kind, KEY_TYPES) and (field.name in spec.keys or not kind.plain):
-            found = f"`{field.name}` cannot have the type {spec.keys.get(field.name, kind)}"
+    for field in spec.key_fields:
+        if not isinstance(field.type, KEY_TYPES):
+            found = f"the key column `{field.name}` cannot be a {spec.keys[field.name]}"
             hint = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
-            raise SpecError(with_hint(f"{found}: it is not the same for equal values", hint))
+            raise SpecError(with_hint(found, hint))
+    for field in _typed(spec.carry, "carry"):
+        if not (isinstance(field.type, KEY_TYPES) or field.type.plain):
+            found = f"the carried column `{field.name}` cannot be a {spec.carry[field.name]}"
+            hint = "carry plain columns; every one may be null, so none need be Optional"
+            raise SpecError(with_hint(found, hint))
     _check_names(spec)
     for cls in (spec.event, spec.state, spec.result):
         codec_of(cls)
@@ -248,15 +253,18 @@ def _check_columns(spec: SessionSpec[Any, Any, Any]) -> None:
 
 def _check_names(spec: SessionSpec[Any, Any, Any]) -> None:
     for name in spec.keys:
-        if not name.isidentifier() or name.startswith("_"):
+        if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
     names = [*spec.keys, *SESSION_COLUMNS]
     names += [field.name for field in codec_of(spec.result).type.fields]
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    # Spark's names ignore case unless it is told otherwise.
+    folded = [name.casefold() for name in names]
+    doubled = [name for name in names if folded.count(name.casefold()) > 1]
     if doubled:
-        found = f"the result would have two columns named `{doubled[0]}`"
-        raise SpecError(with_hint(found, f"rename that field of {spec.result.__name__}"))
+        found = f"the result would have two columns named `{doubled[-1]}`"
+        hint = f"rename the key column, or the field of {spec.result.__name__}"
+        raise SpecError(with_hint(found, hint))
 
 
 def _check_functions(spec: SessionSpec[Any, Any, Any]) -> None:

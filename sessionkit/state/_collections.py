@@ -162,7 +162,7 @@ class AttrsType:
 
     cls: type[Any]
     fields: tuple[Field, ...]
-    build: Callable[..., Any]
+    build: Callable[..., Any] = attrs.field(eq=False)
     exact: ClassVar = frozenset[type]()
     plain: ClassVar = False
 

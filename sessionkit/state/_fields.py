@@ -55,7 +55,7 @@ HINTS: Final[dict[Any, str]] = {
     set: "use list[...], which keeps an order",
     frozenset: "use tuple[..., ...], which keeps an order",
     complex: "use two floats",
-    None: "a field that is always None holds nothing: leave it out",
+    type(None): "a field that is always None holds nothing: leave it out",
 }
 KNOWN: Final = (
     "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
@@ -136,6 +136,9 @@ def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attrib
         hint = "define the class and the types of its fields at the top level of a module"
         problems.refuse(path, f"the name {error.name!r} in its annotations", hint)
         return ()
+    except (SyntaxError, AttributeError, TypeError) as error:
+        problems.refuse(path, f"an annotation ({error})", "write the types without quotes")
+        return ()
     attributes: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
     return attributes
 
@@ -149,23 +152,35 @@ def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> 
 
 
 def _read(annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
-    origin = get_origin(annotation)
-    if hasattr(annotation, "__value__"):
+    if not isinstance(annotation, Hashable):
+        return problems.refuse(path, repr(annotation), "annotate it with a type, not with a value")
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    if hasattr(annotation, "__value__"):  # an alias made with `type X = ...`
         return _read(annotation.__value__, path, problems, above)
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return _class(annotation, path, problems, above)
+    return _generic(annotation, path, problems, above)
+
+
+def _class(cls: type[Any], path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
+    if issubclass(cls, Enum):
+        return _enum(cls, path, problems)
+    if not attrs.has(cls):
+        return problems.refuse(path, cls, HINTS.get(cls, KNOWN))
+    if cls in above:
+        return problems.refuse(path, cls, "a class cannot contain itself")
+    return _attrs_type(cls, path, problems, above)
+
+
+def _generic(annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
+    origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _annotated(annotation, path, problems, above)
     if origin in {Union, types.UnionType}:
         return _optional(annotation, path, problems, above)
-    if origin in {list, dict, tuple}:
-        return _collection(origin, get_args(annotation), path, problems, above)
-    if annotation in SCALARS:
-        return SCALARS[annotation]
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return _enum(annotation, path, problems)
-    if isinstance(annotation, type) and attrs.has(annotation):
-        if annotation in above:
-            return problems.refuse(path, annotation, "a class cannot contain itself")
-        return _attrs_type(annotation, path, problems, above)
+    if origin in {list, dict, tuple} and (inside or annotation == tuple[()]):
+        return _collection(origin, inside, path, problems, above)
     return problems.refuse(path, annotation, HINTS.get(origin or annotation, KNOWN))
 
 
@@ -214,9 +229,11 @@ def _enum(cls: type[Enum], path: str, problems: _Problems) -> FieldType:
     values = [member.value for member in cls]
     if values and all(type(value) is str for value in values):
         return EnumType(cls, StrType())
-    if values and all(type(value) is int for value in values):
+    if values and all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
         return EnumType(cls, IntType())
-    return problems.refuse(path, cls, "give every member a str value, or every member an int")
+    return problems.refuse(
+        path, cls, "give every member a str value, or every member an int of 64 bits"
+    )
 
 
 def _spelled(annotation: Any) -> str:

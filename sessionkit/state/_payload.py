@@ -126,6 +126,9 @@ def _checked(payload: bytes) -> memoryview:
 
 
 def _identity(body: memoryview) -> tuple[bytes, int]:
+    if len(body) < IDENTITY.size:
+        found = f"the stored state is cut short: {len(body)} bytes behind its header"
+        raise StateCorruptedError(with_hint(found, RESTORE))
     (length,) = IDENTITY.unpack_from(body)
     end = IDENTITY.size + length
     return bytes(body[IDENTITY.size : end]), end

@@ -114,7 +114,8 @@ class StrType:
         except UnicodeEncodeError:
             hint = "replace the lone surrogates, or declare the field as bytes"
             raise refused(value, path, "a str that UTF-8 can encode", hint) from None
-        return str(value)
+        # The text itself: a member of a `(str, Enum)` prints as something else.
+        return str.__str__(value)
 
 
 @attrs.frozen
@@ -157,7 +158,11 @@ class DatetimeType:
                 hint = 'round it with .floor("us") where it is set'
                 raise refused(value, path, "a datetime of whole microseconds", hint)
             value = value.to_pydatetime()
-        instant: datetime = value.astimezone(UTC)
+        try:
+            instant: datetime = value.astimezone(UTC)
+        except OverflowError:
+            hint = "use None in an Optional field for 'never'"
+            raise refused(value, path, "a datetime within the years 1 to 9999", hint) from None
         return instant
 
     def dump(self, value: datetime) -> int:
@@ -222,6 +227,13 @@ class TimedeltaType:
         return value if isinstance(value, timedelta) else timedelta(microseconds=value)
 
 
+def _without_zeros(value: Decimal) -> Decimal:
+    """Take away zeros at the end, which are no digits of a value; only where nothing is rounded."""
+    if not value:
+        return Decimal(0)
+    return value.normalize(WIDE) if len(value.as_tuple().digits) <= WIDE.prec else value
+
+
 @attrs.frozen
 class DecimalType:
     """`Decimal` with fixed digits; 38 with 18 behind the point unless the field says otherwise."""
@@ -243,6 +255,7 @@ class DecimalType:
         digits = f"a Decimal of {self.precision} digits, {self.scale} behind the point"
         if not isinstance(value, Decimal) or not value.is_finite():
             raise refused(value, path, digits, "pass Decimal('1.50'), not a float")
+        value = _without_zeros(value)
         _, places, exponent = value.as_tuple()
         behind = max(0, -int(exponent))
         before = max(0, len(places) + int(exponent)) if value else 0

@@ -18,6 +18,8 @@ from sessionkit.testing._spark_values import (
     whole_ms,
 )
 
+__all__ = ["FakeGroupState", "StoredGroup"]
+
 _NO_TIMESTAMP = -1
 
 

@@ -10,6 +10,8 @@ import pandas as pd
 from sessionkit.testing._group_state import FakeGroupState
 from sessionkit.testing._spark_values import type_name
 
+__all__ = ["run_group"]
+
 # Spark takes the key from row 0 of pandas columns, which hold these as NumPy or pandas scalars.
 _COLUMN_SCALARS = (bool, int, float, dt.datetime)
 

@@ -15,6 +15,18 @@ from typing import Any, Literal, SupportsIndex, get_args
 import numpy as np
 import pandas as pd
 
+__all__ = [
+    "TimeoutConf",
+    "check_forward",
+    "check_timeout_conf",
+    "epoch_ms",
+    "not_a_number",
+    "positive_ms",
+    "state_value",
+    "type_name",
+    "whole_ms",
+]
+
 TimeoutConf = Literal["NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"]
 """The timeout mode of the query, spelled as PySpark's `GroupStateTimeout` spells it."""
 

@@ -75,7 +75,7 @@ class EventTimeGap:
 
     def __attrs_post_init__(self) -> None:
         """Read the gap and check the options against each other."""
-        if self.exact_gap not in {"joins", "splits"}:
+        if self.exact_gap not in ("joins", "splits"):
             found = f"`exact_gap` must be 'joins' or 'splits', found {self.exact_gap!r}"
             raise SpecError(with_hint(found, "leave it out for Spark's rule, 'joins'"))
         if callable(self.gap) and self.at_most is None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sessionkit import DecimalType, EventTimeGap, SessionSpec
 from sessionkit.spark import sessionize
@@ -240,10 +241,9 @@ def test_types_survive_a_stream(spark: SparkSession, tmp_path: Path, zone: str) 
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
+        user, hour = F.lit(3).cast("bigint"), F.expr("interval 1 hour")
         later = (
-            events(spark)
-            .where("user = 2")
-            .selectExpr("* except (user, ts)", "cast(3 as bigint) user", "ts + interval 1 hour ts")
+            events(spark).where("user = 2").withColumns({"user": user, "ts": F.col("ts") + hour})
         )
         events(spark).coalesce(1).write.parquet(str(tmp_path / "in"))
         stream = (
@@ -261,7 +261,7 @@ def test_types_survive_a_stream(spark: SparkSession, tmp_path: Path, zone: str) 
                 .start()
             )
             query.awaitTermination()
-            later.select(events(spark).columns).write.mode("append").parquet(str(tmp_path / "in"))
+            later.write.mode("append").parquet(str(tmp_path / "in"))
 
         rows = spark.read.parquet(str(tmp_path / "out")).collect()
         assert expected() == shown(rows)

