@@ -112,7 +112,8 @@ def output_frame(
         columns["nans"] = [*_nans(fields, rows), 0]
     for place, field in enumerate(fields):
         columns[f"out_{place}"] = [*_on_wire(inner_type(field.type), rows[field.name]), None]
-    return pd.DataFrame({name: _objects(values) for name, values in columns.items()})
+    # Without the dtype pandas 3 would make columns of text its own, and their nulls NaN.
+    return pd.DataFrame({name: _objects(values) for name, values in columns.items()}, dtype=object)
 
 
 def _named(names: Sequence[str], kinds: Sequence[FieldType]) -> list[Field]:

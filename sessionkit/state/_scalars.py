@@ -255,14 +255,14 @@ class DecimalType:
         digits = f"a Decimal of {self.precision} digits, {self.scale} behind the point"
         if not isinstance(value, Decimal) or not value.is_finite():
             raise refused(value, path, digits, "pass Decimal('1.50'), not a float")
-        value = _without_zeros(value)
-        _, places, exponent = value.as_tuple()
+        exact = _without_zeros(value)
+        _, places, exponent = exact.as_tuple()
         behind = max(0, -int(exponent))
-        before = max(0, len(places) + int(exponent)) if value else 0
+        before = max(0, len(places) + int(exponent)) if exact else 0
         if behind > self.scale or before > self.precision - self.scale:
             hint = "quantize it, or declare Annotated[Decimal, DecimalType(precision, scale)]"
             raise refused(value, path, digits, hint)
-        return value
+        return exact
 
     def dump(self, value: Decimal) -> Decimal:
         """Return it as it is: Arrow fits the scale."""

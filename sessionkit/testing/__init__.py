@@ -1,10 +1,30 @@
 """Everything that a unit test of a streaming job needs, without Spark and without a JVM."""
 
 from sessionkit._inspection import OpenSession
+from sessionkit.testing._builders import at, hours, minutes, seconds
 from sessionkit.testing._driver import BatchResult, SessionDriver, Snapshot
 from sessionkit.testing._frames import ClosedSession, Rejection
 from sessionkit.testing._group_state import FakeGroupState, StoredGroup
 from sessionkit.testing._run_group import run_group
+from sessionkit.testing._script import (
+    Step,
+    add,
+    add_row,
+    add_table,
+    advance_processing_time,
+    advance_watermark_to,
+    expect_counts,
+    expect_nothing,
+    expect_open,
+    expect_rejected,
+    expect_results,
+    expect_sessions,
+    restart,
+    run_batch,
+    run_script,
+    run_until_idle,
+)
+from sessionkit.testing._text_tables import events_table, frame_from
 
 __all__ = [
     "BatchResult",
@@ -14,6 +34,28 @@ __all__ = [
     "Rejection",
     "SessionDriver",
     "Snapshot",
+    "Step",
     "StoredGroup",
+    "add",
+    "add_row",
+    "add_table",
+    "advance_processing_time",
+    "advance_watermark_to",
+    "at",
+    "events_table",
+    "expect_counts",
+    "expect_nothing",
+    "expect_open",
+    "expect_rejected",
+    "expect_results",
+    "expect_sessions",
+    "frame_from",
+    "hours",
+    "minutes",
+    "restart",
+    "run_batch",
     "run_group",
+    "run_script",
+    "run_until_idle",
+    "seconds",
 ]

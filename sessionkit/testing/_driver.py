@@ -1,7 +1,7 @@
 """A session spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -51,7 +51,7 @@ class BatchResult(Generic[R]):
 @attrs.frozen
 class Snapshot:
     """
-    What a stopped query leaves behind: the stored buckets, the watermarks, the next batch.
+    What a stopped query leaves behind: the stored buckets, the clocks, the rows not yet read.
 
     It holds bytes and numbers only, so a test can keep it and start several drivers from it.
     """
@@ -60,6 +60,17 @@ class Snapshot:
     clocks: Clocks
     batch_id: int
     waiting: tuple[Row, ...]
+    planned: tuple[Row, ...] | None
+
+    @property
+    def next_rows(self) -> tuple[Row, ...]:
+        """The rows that the next batch reads: those of a batch that runs again, or all."""
+        return self.waiting if self.planned is None else self.planned
+
+    @property
+    def unread(self) -> tuple[Row, ...]:
+        """The rows that no finished batch has read."""
+        return (*(self.planned or ()), *self.waiting)
 
 
 @attrs.define(init=False)
@@ -92,6 +103,7 @@ class SessionDriver(Generic[E, S, R]):
     _clocks: Clocks
     _batch_id: int
     _waiting: list[Row]
+    _planned: tuple[Row, ...] | None
     _can_run_without_data: bool
     _sessions: list[ClosedSession[R]]
     _rejections: list[Rejection]
@@ -105,6 +117,7 @@ class SessionDriver(Generic[E, S, R]):
         self._clocks = Clocks(processing=aware(processing_time, "processing_time"))
         self._batch_id = 0
         self._waiting = []
+        self._planned = None
         self._can_run_without_data = False
         self._sessions, self._rejections = [], []
 
@@ -121,11 +134,13 @@ class SessionDriver(Generic[E, S, R]):
         driver._clocks = snapshot.clocks
         driver._batch_id = snapshot.batch_id
         driver._waiting = list(snapshot.waiting)
+        driver._planned = snapshot.planned
         return driver
 
     def snapshot(self) -> Snapshot:
         """Return what the query would leave behind if it stopped now."""
-        return Snapshot(dict(self._groups), self._clocks, self._batch_id, tuple(self._waiting))
+        waiting = tuple(self._waiting)
+        return Snapshot(dict(self._groups), self._clocks, self._batch_id, waiting, self._planned)
 
     def add(self, key: Any, event_time: datetime | None, event: E, **carry: Any) -> None:
         """
@@ -138,12 +153,20 @@ class SessionDriver(Generic[E, S, R]):
             carry: The carried columns.
 
         Raises:
-            ScriptError: The key has another number of columns, or a value another type.
+            ScriptError: The key has another number of values, the event another class, or a value
+                another type.
         """
+        if not isinstance(event, self.spec.event):
+            found = f"the event must be a {self.spec.event.__name__}, found {type(event).__name__}"
+            raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
         values = key if isinstance(key, tuple) else (key,)
         if len(values) != len(self.spec.keys):
-            found = f"the key has {len(self.spec.keys)} columns, found {key!r}"
-            raise ScriptError(with_hint(found, f"pass a value for each of {list(self.spec.keys)}"))
+            found = f"the key has no value for each of {list(self.spec.keys)}: {key!r}"
+            raise ScriptError(
+                with_hint(
+                    found, "pass the value, or a tuple of values where there are several columns"
+                )
+            )
         fields = codec_of(self.spec.event).type.fields
         self.add_row(
             {
@@ -183,6 +206,7 @@ class SessionDriver(Generic[E, S, R]):
             ScriptError: It would go back, is not a whole millisecond, or lies so near to 1970 that
                 Spark's own watermark would not be past the epoch.
         """
+        self._check_no_replay("the watermark")
         self._clocks = self._clocks.with_watermark(self.spec, instant)
         self._can_run_without_data = True
 
@@ -193,6 +217,7 @@ class SessionDriver(Generic[E, S, R]):
         Raises:
             ScriptError: It would go back, or the driver was built without a processing time.
         """
+        self._check_no_replay("the processing time")
         self._clocks = self._clocks.after(span)
 
     def run_batch(self, *, sink_fails: bool = False) -> BatchResult[R]:
@@ -211,15 +236,20 @@ class SessionDriver(Generic[E, S, R]):
             UserFunctionError: A function failed, and the spec says `on_error="raise"`; then
                 nothing has changed, as in Spark, whose query would stop here.
         """
-        if not self._waiting and not self._is_due():
+        planned = self._planned
+        if planned is None and not self._waiting and not self._is_due():
             return BatchResult(None, self.watermark, [], [], Counts())
-        dropped, rows, is_future = self._late_filter()
+        read = tuple(self._waiting) if planned is None else planned
+        dropped, rows, is_future = self._late_filter(read)
         groups, frames = self._call_worker(rows, is_future)
         sessions, rejections, counts = read_output(self.spec, frames)
         counts = attrs.evolve(counts, dropped=dropped)
         result = BatchResult(self._batch_id, self.watermark, sessions, rejections, counts)
+        if planned is None:
+            self._waiting = []
+        self._planned = read if sink_fails else None
         if not sink_fails:
-            self._commit(groups, result)
+            self._commit(groups, result, read)
         return result
 
     def run_until_idle(self) -> list[BatchResult[R]]:
@@ -232,7 +262,7 @@ class SessionDriver(Generic[E, S, R]):
     def take_sessions(self) -> list[ClosedSession[R]]:
         """Return the sessions that closed since the last call, in order of key and start."""
         taken, self._sessions = self._sessions, []
-        return sorted(taken, key=lambda session: (repr(session.key), session.start))
+        return sorted(taken, key=lambda session: (session.key, session.start))
 
     def take_results(self) -> list[R]:
         """Return the result rows since the last call, in the order of `take_sessions`."""
@@ -265,21 +295,26 @@ class SessionDriver(Generic[E, S, R]):
             if group.value is not None
             for session in open_sessions_of(self.spec, bytes(group.value[-1]))
         ]
-        return sorted(found, key=lambda session: (repr(session.key), session.start))
+        return sorted(found, key=lambda session: (session.key, session.start))
+
+    def _check_no_replay(self, clock: str) -> None:
+        if self._planned is not None:
+            found = f"{clock} cannot move: a batch whose sink failed waits to run again as it was"
+            raise ScriptError(with_hint(found, "call run_batch() first"))
 
     def _is_due(self) -> bool:
         return self._can_run_without_data and self._clocks.hard_ms > self._clocks.before_ms
 
-    def _late_filter(self) -> tuple[int, list[Row], list[bool]]:
+    def _late_filter(self, read: Sequence[Row]) -> tuple[int, list[Row], list[bool]]:
         """Drop what Spark drops: rows at or behind its watermark of the batch before."""
-        is_future = [self._is_future(row) for row in self._waiting]
+        is_future = [self._is_future(row) for row in read]
         kept = [
             (row, future)
-            for row, future in zip(self._waiting, is_future, strict=True)
+            for row, future in zip(read, is_future, strict=True)
             if future or not self._clocks.is_dropped(self._time_us(row))
         ]
         rows = [row for row, _ in kept]
-        return len(self._waiting) - len(rows), rows, [future for _, future in kept]
+        return len(read) - len(rows), rows, [future for _, future in kept]
 
     def _call_worker(
         self, rows: list[Row], is_future: list[bool]
@@ -323,11 +358,12 @@ class SessionDriver(Generic[E, S, R]):
             groups[label] = after
         return frames
 
-    def _commit(self, groups: dict[int, StoredGroup], result: BatchResult[R]) -> None:
-        sane = [self._time_us(row) for row in self._waiting if not self._is_future(row)]
+    def _commit(
+        self, groups: dict[int, StoredGroup], result: BatchResult[R], read: Sequence[Row]
+    ) -> None:
+        sane = [self._time_us(row) for row in read if not self._is_future(row)]
         self._clocks = self._clocks.after_events(self.spec, max(sane, default=0))
         self._groups = groups
-        self._waiting = []
         self._can_run_without_data = True
         self._batch_id += 1
         self.counts += result.counts

@@ -1,0 +1,87 @@
+"""Instants, durations and rows of a test, from terse literals; and values back as such literals."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from sessionkit._instants import span_us
+from sessionkit.errors import ScriptError, with_hint
+
+__all__ = ["at", "clock_text", "hours", "literal", "minutes", "seconds"]
+
+DEFAULT_DAY: Final = date(2026, 1, 1)
+INSTANT: Final = re.compile(
+    r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2}):(?P<minute>\d\d)"
+    r"(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?)?",
+    re.ASCII,
+)
+SECOND_US: Final = 1_000_000
+
+
+def at(text: str) -> datetime:
+    """
+    Return an instant in UTC: a time of 1 January 2026, or of the day that is written before it.
+
+    `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`.
+
+    Raises:
+        ScriptError: It is written otherwise, or there is no such time.
+    """
+    found = INSTANT.fullmatch(text)
+    try:
+        if found is not None:
+            day = DEFAULT_DAY if found["day"] is None else date.fromisoformat(found["day"])
+            hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
+            micros = int((found["fraction"] or "").ljust(6, "0"))
+            return datetime(day.year, day.month, day.day, hour, minute, second, micros, UTC)
+    except ValueError:
+        pass
+    hint = 'write at("10:03"), at("10:03:20.5") or at("2026-03-01 10:03"), in UTC'
+    raise ScriptError(with_hint(f"{text!r} is no instant", hint))
+
+
+def seconds(number: float) -> timedelta:
+    """Return a duration of so many seconds."""
+    return timedelta(seconds=number)
+
+
+def minutes(number: float) -> timedelta:
+    """Return a duration of so many minutes."""
+    return timedelta(minutes=number)
+
+
+def hours(number: float) -> timedelta:
+    """Return a duration of so many hours."""
+    return timedelta(hours=number)
+
+
+def literal(value: Any) -> str:
+    """Return a value as a test would write it, with the builders of this module."""
+    if isinstance(value, datetime) and value.utcoffset() is not None:
+        return f'at("{clock_text(value)}")'
+    if isinstance(value, timedelta):
+        return _span_literal(value)
+    if type(value) is tuple:
+        inside = ", ".join(map(literal, value))
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    return repr(value)
+
+
+def clock_text(instant: datetime) -> str:
+    """Return an instant as briefly as `at` reads it."""
+    moment = instant.astimezone(UTC)
+    day = "" if moment.date() == DEFAULT_DAY else f"{moment.date()} "
+    clock = f"{moment:%H:%M}"
+    if moment.second or moment.microsecond:
+        clock = f"{moment:%H:%M:%S}"
+    if moment.microsecond:
+        clock = f"{moment:%H:%M:%S.%f}".rstrip("0")
+    return day + clock
+
+
+def _span_literal(span: timedelta) -> str:
+    for name, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
+        number, rest = divmod(span_us(span), size * SECOND_US)
+        if not rest and (number or name == "seconds"):
+            return f"{name}({number})"
+    return f"seconds({span.total_seconds()!r})"

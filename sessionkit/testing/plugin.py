@@ -1,0 +1,88 @@
+"""
+Fixtures for pytest, there wherever sessionkit is installed.
+
+What a fixture needs is imported when it is first used, Spark above all: a test run that never asks
+for `spark` starts no JVM and loads no pyspark. A fixture of the same name in a `conftest.py` takes
+the place of one of these.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from sessionkit.testing import FakeGroupState, SessionDriver
+
+__all__ = ["fake_group_state", "session_driver", "spark", "spark_settings"]
+
+LOCAL: Final = "127.0.0.1"
+FAST_SETTINGS: Final = {
+    "spark.driver.bindAddress": LOCAL,
+    "spark.driver.host": LOCAL,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture
+def session_driver() -> type[SessionDriver[Any, Any, Any]]:
+    """Run a spec without Spark: `session_driver(spec)` makes a `SessionDriver`."""
+    from sessionkit.testing import SessionDriver  # noqa: PLC0415 - see above
+
+    return SessionDriver
+
+
+@pytest.fixture
+def fake_group_state() -> type[FakeGroupState]:
+    """Test a hand-written function: `fake_group_state(value=...)` makes a `FakeGroupState`."""
+    from sessionkit.testing import FakeGroupState  # noqa: PLC0415 - see above
+
+    return FakeGroupState
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> Mapping[str, str]:
+    """Give `spark` settings besides its own: write a fixture of this name that returns some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def spark(
+    spark_settings: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """
+    Run on Spark: one local session for all tests, started by the first test that asks for it.
+
+    It has two threads, two shuffle partitions, no user interface, UTC as its time zone and a
+    warehouse of its own; its Python workers can import whatever the tests can. A session that is
+    already active is handed out as it is, and is not stopped.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in {**FAST_SETTINGS, **warehouse, **spark_settings}.items():
+        builder.config(name, value)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        environment.setenv("SPARK_LOCAL_IP", os.environ.get("SPARK_LOCAL_IP", LOCAL))
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()

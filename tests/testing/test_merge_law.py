@@ -1,0 +1,263 @@
+"""`check_merge_law`: what it finds, what it lets pass, and how it says so."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+
+from sessionkit import (
+    EventTimeGap,
+    ExpectationError,
+    Session,
+    SessionSpec,
+    UserFunctionError,
+)
+from sessionkit.testing.strategies import check_merge_law
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@attrs.frozen
+class View:
+    """An event that knows when it happened: `at` is the event time column too."""
+
+    user: str
+    at: datetime
+    url: str
+    seconds: float
+    clicks: int | None
+
+
+@attrs.define
+class Visit:
+    """A state with a field for every kind of fold."""
+
+    pages: int = 0
+    reading: float = 0.0
+    share: float = 0.0
+    last_url: str = ""
+    last_at: datetime = FIRST
+    urls: list[str] = attrs.field(factory=list)
+    clicks: dict[str, float] = attrs.field(factory=dict)
+    path: list[str] = attrs.field(factory=list, eq=False)
+
+
+@attrs.frozen
+class VisitRow:
+    """A result that does not matter here."""
+
+    pages: int
+
+
+def create(key: Any, event: View) -> Visit:
+    """Start with the first event."""
+    return update(Visit(last_at=event.at, last_url=event.url), event)
+
+
+def update(state: Visit, event: View) -> Visit:
+    """Add an event, lawfully; `path` is not, but does not count in comparisons."""
+    state.pages += 1
+    state.reading += event.seconds
+    state.share += event.seconds / 3
+    state.last_at, state.last_url = max((state.last_at, state.last_url), (event.at, event.url))
+    state.urls = sorted({*state.urls, event.url})
+    state.clicks[event.url] = state.clicks.get(event.url, 0.0) + (event.clicks or 0) / 3
+    state.path.append(event.url)
+    return state
+
+
+def merge(left: Visit, right: Visit) -> Visit:
+    """Join two states, lawfully."""
+    last_at, last_url = max((left.last_at, left.last_url), (right.last_at, right.last_url))
+    return Visit(
+        left.pages + right.pages,
+        left.reading + right.reading,
+        left.share + right.share,
+        last_url,
+        last_at,
+        sorted({*left.urls, *right.urls}),
+        {
+            url: left.clicks.get(url, 0.0) + right.clicks.get(url, 0.0)
+            for url in (*left.clicks, *right.clicks)
+        },
+    )
+
+
+def take_left(left: Visit, right: Visit) -> Visit:
+    """Forget the second state."""
+    return left
+
+
+def take_right(left: Visit, right: Visit) -> Visit:
+    """Forget the first state."""
+    return right
+
+
+def finish(session: Session, state: Visit) -> VisitRow:
+    """Return a row."""
+    return VisitRow(state.pages)
+
+
+def _spec(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
+    settings: dict[str, Any] = {
+        "create": create,
+        "update": update,
+        "merge": merge,
+        "timeout": EventTimeGap("30 minutes"),
+        **changes,
+    }
+    return SessionSpec(
+        keys={"user": str},
+        event_time="at",
+        event=View,
+        state=Visit,
+        result=VisitRow,
+        finish=finish,
+        watermark_delay="10 minutes",
+        **settings,
+    )
+
+
+def _creating(fold: Callable[[Visit, View], Visit]) -> dict[str, Any]:
+    """Let a fold start from nothing."""
+
+    def create_with(key: Any, event: View) -> Visit:
+        return fold(Visit(), event)
+
+    return {"create": create_with, "update": fold}
+
+
+class TestFinds:
+    """Folds that depend on how events come."""
+
+    def test_last_one_wins(self) -> None:
+        """What came last is not what happened last, and two events are enough to show it."""
+
+        def last_wins(state: Visit, event: View) -> Visit:
+            return attrs.evolve(state, last_url=event.url)
+
+        with pytest.raises(ExpectationError) as failure:
+            check_merge_law(_spec(**_creating(last_wins), merge=take_right))
+
+        assert 2 == str(failure.value).count("View(")
+
+    def test_forgotten_field(self) -> None:
+        """A merge that leaves a field out is found: an event must come between two sessions."""
+
+        def forgetful(left: Visit, right: Visit) -> Visit:
+            return attrs.evolve(merge(left, right), reading=left.reading)
+
+        with pytest.raises(ExpectationError) as failure:
+            check_merge_law(_spec(merge=forgetful))
+
+        assert 3 == str(failure.value).count("View(")
+
+    def test_create_that_does_less_than_update(self) -> None:
+        """A create that leaves out what update does is found."""
+
+        def create_empty(key: Any, event: View) -> Visit:
+            return attrs.evolve(create(key, event), pages=0)
+
+        with pytest.raises(ExpectationError):
+            check_merge_law(_spec(create=create_empty))
+
+    def test_gap_of_the_event(self) -> None:
+        """A spec whose events bring their own gap is checked too."""
+        gap = EventTimeGap(lambda event: timedelta(hours=len(event.url)), at_most="2 hours")
+
+        with pytest.raises(ExpectationError):
+            check_merge_law(_spec(merge=take_left, timeout=gap))
+
+    def test_rare_events(self) -> None:
+        """Events of the caller's choice find what the default ones do not."""
+
+        def picky(state: Visit, event: View) -> Visit:
+            return attrs.evolve(state, last_url=event.url if event.url == "/paid" else "/free")
+
+        spec = _spec(**_creating(picky), merge=take_left)
+        urls = st.sampled_from(["/paid", "/free"])
+        views = st.builds(View, st.just(""), st.just(FIRST), urls, st.just(0.0), st.none())
+
+        check_merge_law(spec)
+        with pytest.raises(ExpectationError, match="/paid"):
+            check_merge_law(spec, views)
+
+
+class TestPasses:
+    """Folds that keep the law."""
+
+    def test_lawful_functions(self) -> None:
+        """Counts, sums within rounding, maxima by time, sets and dicts keep the law."""
+        check_merge_law(_spec())
+
+    def test_no_merge_needed(self) -> None:
+        """In order of event time there is nothing to keep."""
+
+        def last_wins(state: Visit, event: View) -> Visit:
+            return attrs.evolve(state, last_url=event.url)
+
+        check_merge_law(_spec(**_creating(last_wins), merge=None, order="event_time"))
+
+    def test_nan(self) -> None:
+        """A state with NaN is like another with NaN."""
+
+        def not_a_number(state: Visit, event: View) -> Visit:
+            return attrs.evolve(state, reading=float("nan"))
+
+        check_merge_law(_spec(**_creating(not_a_number), merge=take_right))
+
+    def test_quick(self) -> None:
+        """A check takes seconds at most: it can stand among unit tests."""
+        start = perf_counter()
+
+        check_merge_law(_spec(), max_examples=20)
+
+        assert perf_counter() - start < 20
+
+
+class TestSays:
+    """The text of a violation."""
+
+    def test_whole_text(self) -> None:
+        """It shows the events, both ways, both states, and what to do."""
+
+        def last_wins(state: Visit, event: View) -> Visit:
+            return Visit(last_url=event.url)
+
+        with pytest.raises(ExpectationError) as failure:
+            check_merge_law(_spec(**_creating(last_wins), merge=take_right))
+
+        text, hint = str(failure.value).split("\n\nHint: ")
+        title, first, second, at_once, one, in_parts, another = text.splitlines()
+        assert title.startswith("the same events give two different Visit")
+        assert first.startswith("  1  2026-01-01 00:00:00.000000  View(user=''")
+        assert second.startswith("  2  2026-01-01 00:00:00.000000  View(user=''")
+        assert "one batch, 1 2:" == at_once
+        assert "2 batches, 2, then 1:" == in_parts
+        assert one != another
+        assert one.startswith("  Visit(pages=0")
+        assert 'order="event_time"' in hint
+
+    def test_failing_function(self) -> None:
+        """A function that raises is the finding, with its own text."""
+
+        def refuse(left: Visit, right: Visit) -> Visit:
+            message = "cannot merge"
+            raise ValueError(message)
+
+        with pytest.raises(UserFunctionError, match="cannot merge"):
+            check_merge_law(_spec(merge=refuse))
+
+    def test_same_every_time(self) -> None:
+        """A second check finds the same."""
+        texts = []
+        for _ in range(2):
+            with pytest.raises(ExpectationError) as failure:
+                check_merge_law(_spec(merge=take_left))
+            texts.append(str(failure.value))
+
+        assert texts[0] == texts[1]

@@ -1,0 +1,121 @@
+"""The fixtures for pytest: what they give, how they are replaced, and what they do not load."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.visits import View, visits
+from sessionkit.testing import FakeGroupState, SessionDriver, at
+
+ROOT = Path(__file__).resolve().parents[2]
+# Where the package is installed its entry point would register the plugin a second time.
+WITH_PLUGIN = ("-p", "no:sessionkit", "-p", "sessionkit.testing.plugin", "-p", "no:cacheprovider")
+
+
+def entry_point() -> str:
+    """Return what the package declares to pytest."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(declared["project"]["entry-points"]["pytest11"]["sessionkit"])
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """Return an empty project that finds the package in its folder."""
+    pytester.syspathinsert(ROOT)
+    return pytester
+
+
+def test_session_driver_makes_drivers(session_driver: type[SessionDriver[Any, Any, Any]]) -> None:
+    """It takes what the class takes, and several drivers can be made in one test."""
+    driver = session_driver(visits, processing_time=at("12:00"))
+    driver.add("ann", at("10:00"), View("/", 1.0))
+    assert 1 == driver.run_batch().counts.folded
+    assert 0 == session_driver(visits).counts.folded
+
+
+def test_fake_group_state_makes_states(fake_group_state: type[FakeGroupState]) -> None:
+    """It takes what the class takes."""
+    state = fake_group_state(value=(3,), timeout="EventTimeTimeout", watermark_ms=7)
+    assert ((3,), 7) == (state.get, state.getCurrentWatermarkMs())
+
+
+def test_the_fixtures_are_listed_with_a_sentence_each(project: pytest.Pytester) -> None:
+    """`pytest --fixtures` tells what there is."""
+    listed = project.runpytest_inprocess(*WITH_PLUGIN, "--fixtures")
+    listed.stdout.fnmatch_lines(
+        [
+            "session_driver -- *",
+            "    Run a spec without Spark: *",
+            "fake_group_state -- *",
+            "    Test a hand-written function: *",
+            "spark_settings * -- *",
+            "    Give `spark` settings besides its own: *",
+            "spark * -- *",
+            "    Run on Spark: *",
+        ]
+    )
+
+
+def test_a_fixture_of_the_project_takes_the_place_of_the_plugins(project: pytest.Pytester) -> None:
+    """As pytest does with every plugin."""
+    project.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture
+        def session_driver():
+            return "the project's own"
+
+        @pytest.fixture(scope="session")
+        def spark(spark_settings):
+            return spark_settings
+
+        @pytest.fixture(scope="session")
+        def spark_settings():
+            return "the project's settings"
+        """
+    )
+    project.makepyfile(
+        """
+        def test_own(session_driver, spark):
+            assert ("the project's own", "the project's settings") == (session_driver, spark)
+        """
+    )
+    project.runpytest_inprocess(*WITH_PLUGIN).assert_outcomes(passed=1)
+
+
+def test_no_pyspark_is_loaded_before_spark_is_used(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pytest finds the plugin where the package is installed; it loads no Spark by itself."""
+    installed = project.mkdir("sessionkit_installed-1.dist-info")
+    (installed / "METADATA").write_text("Name: sessionkit-installed\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(f"[pytest11]\nsessionkit = {entry_point()}\n")
+    project.makepyfile(
+        """
+        import sys
+
+        def test_loaded(session_driver, fake_group_state):
+            assert not [name for name in sys.modules if name.partition(".")[0] == "pyspark"]
+        """
+    )
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    project.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_spark_is_one_fast_local_session(spark: SparkSession, project: pytest.Pytester) -> None:
+    """The suite's settings go before its own; where a session is active, that one is used."""
+    names = ("spark.master", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
+    assert ["local[2]", "America/New_York", "2"] == [spark.conf.get(name) for name in names]
+    project.makepyfile(
+        """
+        def test_spark(spark):
+            assert "America/New_York" == spark.conf.get("spark.sql.session.timeZone")
+        """
+    )
+    project.runpytest_inprocess(*WITH_PLUGIN).assert_outcomes(passed=1)
+    assert spark is SparkSession.getActiveSession()
+    assert 3 == spark.range(3).count()

@@ -1,0 +1,259 @@
+"""What `sessionkit.testing.strategies` makes: it fits, and it goes where the borders are."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from math import isnan
+from typing import Annotated, Any, TypeVar
+
+import attrs
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject, SearchStrategy
+
+from sessionkit import DecimalType, EventTimeGap, FieldTypeError, Session, SessionSpec
+from sessionkit.state import codec_of
+from sessionkit.testing import SessionDriver
+from sessionkit.testing.strategies import Arrival, attrs_classes, cuts, objects_of, timelines
+
+T = TypeVar("T")
+GAP = timedelta(seconds=10)
+DELAY = timedelta(seconds=5)
+NEAR = timedelta(milliseconds=2)
+
+
+@attrs.frozen
+class Reading:
+    """An event; `at` and `sensor` are columns of the spec too."""
+
+    at: datetime
+    sensor: str
+    value: float = attrs.field(validator=attrs.validators.le(0.0))
+
+
+@attrs.define
+class Sum:
+    """A state."""
+
+    total: float
+
+
+def create(key: Any, event: Reading) -> Sum:
+    """Start."""
+    return Sum(event.value)
+
+
+def update(state: Sum, event: Reading) -> Sum:
+    """Add."""
+    return Sum(state.total + event.value)
+
+
+def merge(left: Sum, right: Sum) -> Sum:
+    """Join."""
+    return Sum(left.total + right.total)
+
+
+def finish(session: Session, state: Sum) -> Sum:
+    """Hand out."""
+    return state
+
+
+SPEC = SessionSpec(
+    keys={"site": int, "sensor": str},
+    event_time="at",
+    event=Reading,
+    state=Sum,
+    result=Sum,
+    create=create,
+    update=update,
+    merge=merge,
+    finish=finish,
+    timeout=EventTimeGap(GAP),
+    watermark_delay=DELAY,
+)
+
+
+def _some(strategy: SearchStrategy[T], number: int) -> list[T]:
+    """Return what a strategy makes, the same in every run."""
+    made: list[T] = []
+
+    @settings(max_examples=number, derandomize=True, database=None, phases=[Phase.generate])
+    @given(strategy)
+    def collect(one: T) -> None:
+        made.append(one)
+
+    collect()
+    return made
+
+
+@pytest.fixture(name="many", scope="module")
+def _many() -> list[list[Arrival]]:
+    return _some(timelines(SPEC, min_size=8), 150)
+
+
+def _with_latest(arrivals: Sequence[Arrival]) -> list[tuple[datetime, datetime]]:
+    """Return the time of each event but the first, and the latest time before it came."""
+    times = [arrival.event_time for arrival in arrivals]
+    return [(time, max(times[:place])) for place, time in enumerate(times) if place]
+
+
+class TestObjects:
+    """`objects_of` and `attrs_classes`."""
+
+    @given(data=st.data())
+    def test_classes_can_be_stored(self, data: DataObject) -> None:
+        """Every class that is made can be stored, and its objects come back as they were."""
+        cls = data.draw(attrs_classes())
+        made = data.draw(st.lists(objects_of(cls, modest=True), min_size=1, max_size=3))
+        codec = codec_of(cls)
+
+        assert made == codec.decode(codec.encode(made))
+
+    @given(made=objects_of(Reading))
+    def test_validators(self, made: Reading) -> None:
+        """Values that the class itself refuses are not made."""
+        assert made.value <= 0
+
+    def test_every_kind(self) -> None:
+        """NaN, very large integers, decimals of the declared digits and nested classes are made."""
+
+        @attrs.define
+        class State:
+            numbers: tuple[int, ...]
+            share: float | None
+            price: Annotated[Decimal, DecimalType(3, 1)]
+
+        states = _some(objects_of(State), 300)
+        fields = [field for cls in _some(attrs_classes(), 100) for field in attrs.fields(cls)]
+
+        assert any(state.share is not None and isnan(state.share) for state in states)
+        assert any(max(state.numbers, default=0) > 2**60 for state in states)
+        assert any(state.price < Decimal(-90) for state in states)
+        assert any("Made" in str(field.type) for field in fields)
+        assert {str, bytes, float, int} <= {field.type for field in fields}
+
+    @given(made=st.lists(objects_of(Sum, modest=True), max_size=20), data=st.data())
+    def test_modest_sums(self, made: list[Sum], data: DataObject) -> None:
+        """The sum of modest floats is the same in every order."""
+        shuffled = data.draw(st.permutations(made))
+
+        assert sum(one.total for one in made) == sum(one.total for one in shuffled)
+
+    def test_refuses(self) -> None:
+        """A class that cannot be stored is refused at once."""
+
+        @attrs.define
+        class State:
+            anything: object
+
+        with pytest.raises(FieldTypeError, match="State.anything"):
+            objects_of(State)
+
+
+class TestTimelines:
+    """`timelines`."""
+
+    @given(arrivals=timelines(SPEC))
+    def test_fits_the_spec(self, arrivals: list[Arrival]) -> None:
+        """A driver takes what is made, and every event can be folded."""
+        driver = SessionDriver(SPEC)
+        for arrival in arrivals:
+            driver.add(*arrival)
+        driver.run_until_idle()
+
+        assert len(arrivals) == driver.counts.folded
+
+    @given(arrivals=timelines(SPEC))
+    def test_fields_that_are_columns(self, arrivals: list[Arrival]) -> None:
+        """A field of the event that is a column of the spec says the same as the column."""
+        for key, time, event in arrivals:
+            assert (key[1], time) == (event.sensor, event.at)
+
+    @pytest.mark.parametrize("nudge_us", [-1_000, -1, 0, 1, 1_000])
+    def test_borders_of_the_gap(self, nudge_us: int, many: list[list[Arrival]]) -> None:
+        """Two events of a key lie one gap apart, and a little less and more."""
+        apart = GAP + timedelta(microseconds=nudge_us)
+
+        assert any(
+            one.key == other.key and other.event_time - one.event_time == apart
+            for arrivals in many
+            for one in arrivals
+            for other in arrivals
+        )
+
+    def test_borders_of_lateness(self, many: list[list[Arrival]]) -> None:
+        """Events come when the watermark is just short of the end of their window, or behind."""
+        early = [
+            time + GAP - (latest - DELAY)
+            for arrivals in many
+            for time, latest in _with_latest(arrivals)
+        ]
+
+        assert any(timedelta(0) < by <= NEAR for by in early)
+        assert any(-NEAR <= by <= timedelta(0) for by in early)
+
+    def test_several_keys(self, many: list[list[Arrival]]) -> None:
+        """Several keys have events, and one key has two at one instant."""
+        assert any(len({arrival.key for arrival in arrivals}) > 1 for arrivals in many)
+        assert any(
+            len({(arrival.key, arrival.event_time) for arrival in arrivals}) < len(arrivals)
+            for arrivals in many
+        )
+
+    def test_disorder(self, many: list[list[Arrival]]) -> None:
+        """Events come in order, out of order within the delay, and far too late."""
+        lags = [latest - time for arrivals in many for time, latest in _with_latest(arrivals)]
+
+        assert any(lag < timedelta(0) for lag in lags)
+        assert any(NEAR < lag <= DELAY for lag in lags)
+        assert any(lag > DELAY + GAP + NEAR for lag in lags)
+
+    @given(data=st.data())
+    def test_own_parts(self, data: DataObject) -> None:
+        """Events and keys of the caller's choice are taken."""
+        events = st.builds(
+            Reading, st.just(datetime(2000, 1, 1, tzinfo=UTC)), st.just(""), st.just(-7.0)
+        )
+        arrivals = data.draw(timelines(SPEC, events, keys=st.just((5, "s")), max_size=3))
+
+        assert {(5, "s")} == {arrival.key for arrival in arrivals}
+        assert {-7.0} == {arrival.event.value for arrival in arrivals}
+        assert len(arrivals) <= 3
+
+
+class TestCuts:
+    """`cuts`."""
+
+    @given(data=st.data(), items=st.lists(st.integers(), min_size=1))
+    def test_nothing_is_lost(self, data: DataObject, items: list[int]) -> None:
+        """The batches one after the other are the items in their order, and none is empty."""
+        batches = data.draw(cuts(items, max_batches=3))
+
+        assert items == [item for batch in batches for item in batch]
+        assert all(batches)
+        assert len(batches) <= 3
+
+    def test_every_cut(self) -> None:
+        """Every cut is made."""
+        made = _some(cuts("abc"), 50)
+
+        assert 4 == len({repr(batches) for batches in made})
+
+    @given(batches=cuts([]))
+    def test_nothing(self, batches: list[list[int]]) -> None:
+        """Nothing is one batch without anything."""
+        assert [[]] == batches
+
+
+def test_only_here_is_hypothesis_loaded() -> None:
+    """Importing `sessionkit.testing` loads neither hypothesis nor pyspark."""
+    code = (
+        "import sys, sessionkit.testing\n"
+        "print({'hypothesis', 'pyspark', 'pytest'} & sys.modules.keys() or 'none')"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert "none" == found.stdout.strip()
