@@ -1,7 +1,7 @@
 # `make test` and `make demo` need nothing but make and Python 3.11 or newer: the rest is set up here,
 # in .venv (and .jdk, where Java has to be fetched). Another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long check lint types contracts format demo bench clean
+.PHONY: help setup test test-long conformance check lint types contracts format demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -21,6 +21,7 @@ unexport PYSPARK_DRIVER_PYTHON
 help:
 	@echo "make test       set up, check, and run every test but the long ones"
 	@echo "make test-long  the same with the long tests, and more examples for each property"
+	@echo "make conformance  set up, and run the cases of other engines, on the driver and on Spark"
 	@echo "make demo       set up, and find sessions in real flights on a Spark stream"
 	@echo "make bench      set up, and measure side by side with Spark's own operators"
 	@echo "make check      lint, types and import contracts, without the tests"
@@ -53,7 +54,7 @@ format: setup
 	$(BIN)/python -m ruff format
 
 # A zone that is not UTC and has a summer time: what confuses local time with UTC fails here.
-test test-long: export TZ := America/New_York
+test test-long conformance: export TZ := America/New_York
 
 test: check
 	$(RUN) -m pytest --cov
@@ -61,6 +62,9 @@ test: check
 test-long: export HYPOTHESIS_PROFILE := ci
 test-long: check
 	$(RUN) -m pytest --cov -m "long or not long"
+
+conformance: setup
+	$(RUN) -m pytest tests/conformance -m "long or not long"
 
 demo: setup
 	@$(RUN) -m examples.flights

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._closing import close
-from sessionkit._events import key_codes
+from sessionkit._events import in_total_order, key_codes
 from sessionkit._folding import fold_into
 from sessionkit._tables import BucketState, Rejected, key_columns, micros
 from sessionkit.session import SessionSpec
@@ -121,7 +121,7 @@ def _crowded(spec: AnySpec, waiting: pa.Table) -> Mask:
     if waiting.num_rows <= spec.max_held_per_key:
         return crowded
     (codes,) = key_codes([key_columns(waiting)])
-    order = np.lexsort((micros(waiting["time"]), codes))
+    order = in_total_order(codes, micros(waiting["time"]), waiting, 0)
     first_of_key = np.searchsorted(codes[order], codes[order], side="left")
     crowded[order] = np.arange(len(order)) - first_of_key >= spec.max_held_per_key
     return crowded

@@ -92,7 +92,9 @@ def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
     return np.split(codes, np.cumsum(lengths)[:-1])
 
 
-def in_total_order(keys: Instants, starts: Instants, events: Events, first_event: int) -> Instants:
+def in_total_order(
+    keys: Instants, starts: Instants, events: pa.Table, first_event: int
+) -> Instants:
     """
     Return the numbers of intervals by (key, start), and events that tie there by their content.
 
@@ -102,7 +104,7 @@ def in_total_order(keys: Instants, starts: Instants, events: Events, first_event
     Args:
         keys: The number of the key of each interval.
         starts: The start of each.
-        events: The events, whose intervals have the numbers from `first_event` on.
+        events: The rows of the events, whose intervals have the numbers from `first_event` on.
         first_event: How many intervals are open sessions; at one start they go first.
     """
     order = np.lexsort((starts, keys)).astype(np.int64)
@@ -114,7 +116,7 @@ def in_total_order(keys: Instants, starts: Instants, events: Events, first_event
     tied[1:] |= same
     tied[:-1] |= same
     numbers = order[tied]
-    ranks = _ranks_by_content(events.table.take(pa.array(numbers - first_event)))
+    ranks = _ranks_by_content(events.take(pa.array(numbers - first_event)))
     order[tied] = numbers[np.lexsort((ranks, starts[numbers], keys[numbers]))]
     return order
 

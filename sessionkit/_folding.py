@@ -125,7 +125,7 @@ class _Plan:
         keys = np.concatenate([codes[is_touched], event_codes])
         starts = np.concatenate([micros(touched["start"]), events.starts])
         ends = np.concatenate([micros(touched["end"]), events.ends])
-        order = in_total_order(keys, starts, events, touched.num_rows)
+        order = in_total_order(keys, starts, events.table, touched.num_rows)
         joins = spec.timeout.exact_gap == "joins"
         unions = unite(keys[order], starts[order], ends[order], exact_gap_joins=joins)
         untouched = sessions.filter(pa.array(~is_touched))

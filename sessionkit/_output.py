@@ -42,6 +42,9 @@ REJECTED_COLUMNS: Final = ("reason", "event_time")
 """The columns that rejected rows add, before the carried ones."""
 
 
+SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
+
+
 def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     """
     Return the columns of the output, under the names that users see.
@@ -121,15 +124,13 @@ def _named(names: Sequence[str], kinds: Sequence[FieldType]) -> list[Field]:
 
 
 def _shown(part: Rejected) -> pa.Table:
-    """Return rejected rows under the names that users see."""
-    names = {"time": "event_time", "start": "session_start", "end": "session_end"}
-    shown = part.rows.rename_columns(
-        [
-            names.get(name, name.removeprefix("key.").removeprefix("carry."))
-            for name in part.rows.column_names
-        ]
-    )
-    return shown.append_column("reason", pa.array(part.reasons, pa.string()))
+    """Return rejected rows under the names that users see, without what is the engine's own."""
+    shown = {
+        SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("carry.")): part.rows[name]
+        for name in part.rows.column_names
+        if name in SHOWN_AS or name.startswith(("key.", "carry."))
+    }
+    return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
 
 
 def _fitted(fields: Sequence[Field], rows: pa.Table) -> pa.Table:

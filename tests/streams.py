@@ -22,8 +22,11 @@ def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> 
     folder.mkdir(parents=True, exist_ok=True)
     for number, table in enumerate(tables, first):
         path = folder / f"{number:04}.parquet"
-        pq.write_table(table, path)
-        os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+        # A query that runs must not see half a file, and takes none whose name begins with a dot.
+        unfinished = folder / f".{path.name}"
+        pq.write_table(table, unfinished)
+        os.utime(unfinished, (1_000_000_000 + number, 1_000_000_000 + number))
+        unfinished.rename(path)
 
 
 @attrs.frozen

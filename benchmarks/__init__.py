@@ -1,0 +1,1 @@
+"""Measures sessionkit side by side with what Spark offers, in one run: `python -m benchmarks`."""

@@ -1,0 +1,310 @@
+"""The cases of `cases.json` as sessionkit runs them: which, under which options, or why not."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from sessionkit import EventTimeGap, Session, SessionSpec
+
+Case: TypeAlias = dict[str, Any]
+
+CASES: Final[list[Case]] = json.loads((Path(__file__).parent / "cases.json").read_text())
+
+# Cases count from 0; sessionkit quarantines event times at or before the epoch.
+ORIGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+# Longer than any case, so that only the steps of a case move its watermark, and every late event
+# is handed out.
+LONG_DELAY: Final = timedelta(days=60)
+HORIZON: Final = timedelta(days=365)
+
+SCHEMA: Final = pa.schema(
+    {
+        "key": pa.string(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "value": pa.string(),
+        "gap_ms": pa.int64(),
+        "shown": pa.string(),
+    }
+)
+
+
+@attrs.frozen
+class Dialect:
+    """
+    The rules of a system, as options of sessionkit.
+
+    Attributes:
+        exact_gap: See `EventTimeGap`.
+        late: See `SessionSpec`.
+        watermark_ms: What its watermark means here. Flink's says that no event at that
+            millisecond will come any more, so it is one more here.
+    """
+
+    exact_gap: Literal["joins", "splits"] = "joins"
+    late: Literal["own", "merged"] = "own"
+    watermark_ms: int = 0
+
+
+DIALECTS: Final = {
+    "spark": Dialect(),
+    "beam": Dialect(exact_gap="splits"),
+    "flink": Dialect(late="merged", watermark_ms=1),
+}
+
+REASONS: Final = {
+    "timeout": "timers of a key are not offered yet",
+    "processing_time": "sessions by processing time are not offered yet",
+    "dedup": "deduplication is not offered yet",
+    "policy": "cuts by length or by calendar are not offered yet",
+    "early_emission": "early results are not offered yet",
+    "finished_trigger": "early results are not offered yet",
+    "bytewax": "Bytewax's rule, late = event time < the watermark of its key, is not an option",
+    "kafka": "Kafka's rule, that a session can still be merged once it is closed, is not an option",
+    "lateness": "allowed lateness, which keeps closed sessions for a while, is not offered",
+}
+
+
+def _sorted_values(values: Iterable[str]) -> list[str]:
+    return sorted(values)
+
+
+def _sorted_windows(windows: Iterable["Window"]) -> list["Window"]:
+    return sorted(windows, key=repr)
+
+
+def _sorted_events(events: Iterable[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    return sorted(events)
+
+
+@attrs.frozen
+class Window:
+    """A session of a case; its values in any order."""
+
+    key: str
+    start_ms: int
+    end_ms: int
+    values: list[str] = attrs.field(converter=_sorted_values)
+
+
+@attrs.frozen
+class Outcome:
+    """
+    What a case comes to, in any order.
+
+    Attributes:
+        closed: The sessions that have closed.
+        still_open: The sessions that have not.
+        late: Key, time and value of each late event.
+        quarantined: The values of the events without a time, or whose gap is not positive.
+    """
+
+    closed: list[Window] = attrs.field(converter=_sorted_windows)
+    still_open: list[Window] = attrs.field(converter=_sorted_windows)
+    late: list[tuple[str, int, str]] = attrs.field(converter=_sorted_events)
+    quarantined: list[str] = attrs.field(converter=_sorted_values)
+
+
+@attrs.frozen
+class Batch:
+    """A step of a case: events come, as rows by column name."""
+
+    rows: list[dict[str, Any]]
+
+
+@attrs.frozen
+class Watermark:
+    """A step of a case: the watermark moves to this instant."""
+
+    instant: datetime
+
+
+@attrs.frozen
+class Restart:
+    """A step of a case: the query stops, and starts again."""
+
+
+Step: TypeAlias = Batch | Watermark | Restart
+
+
+@attrs.frozen
+class Run:
+    """A case under the rules of one system, and the answer by these."""
+
+    name: str
+    dialect: str
+    spec: SessionSpec[Any, Any, Any]
+    steps: list[Step]
+    expected: Outcome
+
+
+@attrs.frozen
+class NotRun:
+    """A case under rules that sessionkit does not offer."""
+
+    name: str
+    reason: str
+
+
+@attrs.frozen
+class Event:
+    """The event of every case."""
+
+    value: str
+    gap_ms: int | None
+
+
+@attrs.define
+class State:
+    """The values of a session, in the order in which they were folded."""
+
+    values: list[str]
+
+
+@attrs.frozen
+class Result:
+    """The same as a result row."""
+
+    values: list[str]
+
+
+def create(key: Any, event: Event) -> State:
+    """Start with one value."""
+    return State([event.value])
+
+
+def update(state: State, event: Event) -> State:
+    """Add a value."""
+    state.values.append(event.value)
+    return state
+
+
+def merge(left: State, right: State) -> State:
+    """Put the values of both together."""
+    return State(left.values + right.values)
+
+
+def finish(session: Session, state: State) -> Result:
+    """Hand the values out."""
+    return Result(state.values)
+
+
+def own_gap(event: Event) -> timedelta:
+    """Return the gap that the event itself carries."""
+    return timedelta(milliseconds=event.gap_ms or 0)
+
+
+def planned() -> Iterator[Run | NotRun]:
+    """
+    Return every case by Spark's rules, and by others where these give another answer.
+
+    What sessionkit has no rules for comes with the reason.
+    """
+    for case in CASES:
+        if case["kind"] != "session":
+            yield NotRun(case["name"], REASONS[case["kind"]])
+            continue
+        answers = _answers(case)
+        for dialect, answer in answers.items():
+            if dialect == "spark" or not _same(answer, answers.get("spark")):
+                yield _planned(case, dialect, answer)
+
+
+def _answers(case: Case) -> dict[str, Case]:
+    others: dict[str, Case] = case.get("by_dialect", {})
+    return dict.fromkeys(case.get("agrees_with", [case["dialect"]]), case) | others
+
+
+def _same(answer: Case, other: Case | None) -> bool:
+    names = ("expected", "expected_open", "late")
+    return other is not None and all(answer[name] == other[name] for name in names)
+
+
+def _planned(case: Case, dialect: str, answer: Case) -> Run | NotRun:
+    name = case["name"] if dialect == "spark" else f"{case['name']}-as-{dialect}"
+    if dialect not in DIALECTS:
+        return NotRun(name, REASONS[dialect])
+    if case["allowed_lateness_ms"] and dialect != "spark":  # whose answers are without
+        return NotRun(name, REASONS["lateness"])
+    rules = DIALECTS[dialect]
+    steps = [_step(step, rules) for step in case["steps"]]
+    return Run(name, dialect, _spec(case, rules), steps, _outcome(case, answer))
+
+
+def _step(step: dict[str, Any], rules: Dialect) -> Step:
+    if "add" in step:
+        return Batch([_row(*event) for event in step["add"]])
+    if "watermark" in step:
+        return Watermark(instant(step["watermark"] + rules.watermark_ms))
+    return Restart()
+
+
+def _row(key: Any, time_ms: int | None, value: Any, gap_ms: int | None = None) -> dict[str, Any]:
+    return {
+        "key": json.dumps(key),
+        "at": None if time_ms is None else instant(time_ms),
+        "value": json.dumps(value),
+        "gap_ms": gap_ms,
+        "shown": json.dumps(value),
+    }
+
+
+def instant(time_ms: int) -> datetime:
+    """Return the instant that a case means by a time."""
+    return ORIGIN + timedelta(milliseconds=time_ms)
+
+
+def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
+    gaps = [event[3] for event in _events(case) if len(event) > len(("key", "time", "value"))]
+    if gaps:
+        longest = timedelta(milliseconds=max(gaps))
+        timeout = EventTimeGap(own_gap, at_most=longest, exact_gap=rules.exact_gap)
+    else:
+        timeout = EventTimeGap(timedelta(milliseconds=case["gap_ms"]), exact_gap=rules.exact_gap)
+    delay_ms = case.get("watermark_delay_ms")
+    return SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Event,
+        state=State,
+        result=Result,
+        create=create,
+        update=update,
+        merge=merge,
+        finish=finish,
+        timeout=timeout,
+        watermark_delay=LONG_DELAY if delay_ms is None else timedelta(milliseconds=delay_ms),
+        late=rules.late,
+        late_horizon=HORIZON,
+        max_future_skew=None,
+        carry={"shown": str},
+        bucket_count=2,
+    )
+
+
+def _events(case: Case) -> Iterator[list[Any]]:
+    for step in case["steps"]:
+        yield from step.get("add", [])
+
+
+def _outcome(case: Case, answer: Case) -> Outcome:
+    bad = [
+        json.dumps(value)
+        for _, time_ms, value, *gap in _events(case)
+        if time_ms is None or (gap and gap[0] <= 0)
+    ]
+    return Outcome(
+        closed=list(map(_window, answer["expected"])),
+        still_open=list(map(_window, answer["expected_open"])),
+        late=[(json.dumps(key), time_ms, json.dumps(v)) for key, time_ms, v in answer["late"]],
+        quarantined=bad,
+    )
+
+
+def _window(session: Case) -> Window:
+    values = map(json.dumps, session["values"])
+    return Window(json.dumps(session["key"]), session["start_ms"], session["end_ms"], list(values))

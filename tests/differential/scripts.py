@@ -1,0 +1,200 @@
+"""Specs and streams that hypothesis makes up: bad rows, poison, late events, cuts and restarts."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit.testing.strategies import Arrival, cuts, timelines
+
+__all__ = ["SCHEMA", "Script", "Stretch", "scripts"]
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+Row: TypeAlias = dict[str, Any]
+
+SCHEMA: Final = pa.schema(
+    {
+        "key": pa.string(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "value": pa.int64(),
+        "gap_s": pa.int64(),
+        "offset": pa.int64(),
+    }
+)
+GAP: Final = timedelta(seconds=10)
+POISON: Final = 13
+FAULTS: Final[dict[str, Row]] = {
+    "no key": {"key": None},
+    "no time": {"at": None},
+    "no value": {"value": None},
+    "before 1970": {"at": datetime(1969, 12, 31, tzinfo=UTC)},
+    "far ahead": {"at": datetime(2200, 1, 1, tzinfo=UTC)},
+}
+
+
+@attrs.frozen
+class Event:
+    """An event: a number, and the gap that it asks for."""
+
+    value: int
+    gap_s: int
+
+
+@attrs.define
+class State:
+    """The numbers so far, in the order in which they were folded: nothing can hide."""
+
+    values: list[int]
+
+
+@attrs.frozen
+class Result:
+    """The same, and how many events the library counted."""
+
+    values: list[int]
+    events: int
+
+
+@attrs.frozen
+class Stretch:
+    """
+    What happens between the start of a query and its stop.
+
+    Attributes:
+        batches: The rows of each micro-batch.
+        pauses: Whether batches without data may run after each, or at the end only.
+    """
+
+    batches: list[list[Row]]
+    pauses: bool
+
+
+@attrs.frozen
+class Script:
+    """A spec, and the life of a query: between two stretches it is restarted."""
+
+    spec: AnySpec
+    stretches: list[Stretch]
+
+
+def create(key: Any, event: Event) -> State:
+    """Start with one number; one of them is poison."""
+    return update(State([]), event)
+
+
+def update(state: State, event: Event) -> State:
+    """Add a number, and fail behind that where it is poison."""
+    state.values.append(event.value)
+    if event.value == POISON:
+        message = "poison"
+        raise ValueError(message)
+    return state
+
+
+def merge(left: State, right: State) -> State:
+    """Join the numbers."""
+    return State(left.values + right.values)
+
+
+def fussy_merge(left: State, right: State) -> State:
+    """Join the numbers, but not every two."""
+    if (left.values[-1] + right.values[0]) % 3 == 0:
+        message = f"{left} does not go with {right}"
+        raise ValueError(message)
+    return merge(left, right)
+
+
+def finish(session: Session, state: State) -> Result:
+    """Hand the numbers out."""
+    return Result(state.values, session.events)
+
+
+def fussy_finish(session: Session, state: State) -> list[Result]:
+    """Hand the numbers out, twice where they are odd, and fail for some."""
+    if sum(state.values) % 4 == 0:
+        message = "no fours"
+        raise ValueError(message)
+    return [Result(state.values, session.events)] * (1 + sum(state.values) % 2)
+
+
+def own_gap(event: Event) -> timedelta:
+    """Return the gap that an event asks for; not all can be had."""
+    return timedelta(seconds=event.gap_s)
+
+
+def specs() -> SearchStrategy[AnySpec]:
+    """Make specs with every option that changes what becomes of an event."""
+    return st.builds(
+        _spec,
+        gap=st.sampled_from([GAP, own_gap]),
+        exact_gap=st.sampled_from(["joins", "splits"]),
+        rejects=st.booleans(),
+        watermark_delay=st.sampled_from([timedelta(0), GAP / 2, 2 * GAP]),
+        order=st.sampled_from(["arrival", "event_time"]),
+        late=st.sampled_from(["own", "merged"]),
+        late_horizon=st.sampled_from([None, 3 * GAP]),
+        max_held_per_key=st.sampled_from([3, 100]),
+        bucket_count=st.sampled_from([1, 3]),
+    )
+
+
+def _spec(*, gap: Any, exact_gap: Any, rejects: bool, **options: Any) -> AnySpec:
+    return SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Event,
+        state=State,
+        result=Result,
+        create=create,
+        update=update,
+        # These fail for some, and depend on the order of arrival: both are the same here and there.
+        merge=fussy_merge if rejects else merge,
+        finish=fussy_finish if rejects else finish,
+        on_error="reject" if rejects else "raise",
+        timeout=EventTimeGap(gap, at_most=GAP if callable(gap) else None, exact_gap=exact_gap),
+        carry={"offset": int},
+        **options,
+    )
+
+
+@st.composite
+def scripts(draw: DrawFn, *, max_size: int = 24) -> Script:
+    """Make the life of a query; at times it is restarted without anything new."""
+    spec = draw(specs())
+    keys = st.sampled_from([("a",), ("b",)])
+    arrivals = draw(
+        timelines(spec, _events(spec), keys=keys, min_size=max_size // 2, max_size=max_size)
+    )
+    rows = [
+        draw(_faulty({**_row(arrival), "offset": offset}))
+        for offset, arrival in enumerate(arrivals)
+    ]
+    stretches = [
+        Stretch(batches, draw(st.booleans()))
+        for batches in draw(cuts(draw(cuts(rows)), max_batches=3))
+    ]
+    if draw(st.booleans()):
+        stretches.insert(draw(st.integers(1, len(stretches))), Stretch([], pauses=False))
+    return Script(spec, stretches)
+
+
+def _events(spec: AnySpec) -> SearchStrategy[Event]:
+    values = [1, 2, 3, 4] if spec.on_error == "raise" else [1, 2, 3, 4, 1, 2, 3, 4, POISON]
+    gaps = st.sampled_from([10, 5] * 6 + [0, 11])
+    return st.builds(Event, value=st.sampled_from(values), gap_s=gaps)
+
+
+def _row(arrival: Arrival) -> Row:
+    event = arrival.event
+    (key,) = arrival.key
+    return {"key": key, "at": arrival.event_time, "value": event.value, "gap_s": event.gap_s}
+
+
+def _faulty(row: Row) -> SearchStrategy[Row]:
+    """Spoil a row now and then."""
+    fine: list[Row] = [{}] * 50
+    return st.sampled_from([*fine, *FAULTS.values()]).map(lambda fault: {**row, **fault})

@@ -1,0 +1,150 @@
+"""The driver against Spark: for any spec and any stream they say the same, batch by batch."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from pyspark.sql import SparkSession
+
+from sessionkit import Counts
+from sessionkit._instants import micros_of
+from sessionkit.testing import BatchResult, OpenSession, SessionDriver
+from tests.differential.scripts import SCHEMA, Script, Stretch, scripts
+from tests.differential.streams import Batches
+
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+
+@attrs.frozen
+class Report:
+    """
+    All that can be seen of a query.
+
+    Attributes:
+        counts: The counts of every batch that ran.
+        sessions: The result rows of every batch that had some, in any order.
+        rejections: The rejected rows of every batch that had some, in any order.
+        still_open: The open sessions in the end.
+    """
+
+    counts: dict[int, Counts]
+    sessions: dict[int, Rows]
+    rejections: dict[int, Rows]
+    still_open: Rows
+
+
+SHORT = settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+LONG = settings(SHORT, max_examples=150, derandomize=False, print_blob=True)
+
+
+@SHORT
+@given(script=scripts())
+def test_driver_says_what_spark_does(script: Script, spark: SparkSession) -> None:
+    """Rows, ids, counts, rejections and open sessions are the same on the driver and on Spark."""
+    assert on_spark(script, spark) == on_driver(script)
+
+
+@pytest.mark.long
+@LONG
+@given(script=scripts(max_size=40))
+def test_driver_says_what_spark_does_for_long(script: Script, spark: SparkSession) -> None:
+    """The same, for many more and longer streams."""
+    assert on_spark(script, spark) == on_driver(script)
+
+
+def on_driver(script: Script) -> Report:
+    """Run a script without Spark."""
+    # Events in the future are those that are far ahead of now, on Spark and so here.
+    driver = SessionDriver(script.spec, processing_time=datetime.now(UTC))
+    report = Report({}, {}, {}, [])
+    for stretch in script.stretches:
+        driver = SessionDriver.restore(script.spec, driver.snapshot())
+        for result in _stretch(driver, stretch):
+            assert result.batch_id is not None
+            report.counts[result.batch_id] = result.counts
+            _keep(report.sessions, result.batch_id, _sessions(result))
+            _keep(report.rejections, result.batch_id, _rejections(result))
+    report.still_open.extend(_still_open(driver.open_sessions()))
+    return report
+
+
+def on_spark(script: Script, spark: SparkSession) -> Report:
+    """Run a script on a Spark stream."""
+    report = Report({}, {}, {}, [])
+    with TemporaryDirectory() as folder:
+        stream = Batches.of(spark, script.spec, SCHEMA, Path(folder))
+        for stretch in script.stretches:
+            if stretch.pauses:
+                stream.run_with_pauses(stretch.batches)
+            else:
+                stream.run(stretch.batches)
+        report.still_open.extend(_still_open(stream.open_sessions()))
+    report.counts.update(stream.counts)
+    for batch_id, rows in stream.rows.items():
+        closed = [_from_session(row) for row in rows if row["kind"] == "session"]
+        rejected = [_from_rejection(row) for row in rows if row["kind"] != "session"]
+        _keep(report.sessions, batch_id, closed)
+        _keep(report.rejections, batch_id, rejected)
+    return report
+
+
+def _stretch(driver: SessionDriver[Any, Any, Any], stretch: Stretch) -> list[BatchResult[Any]]:
+    results: list[BatchResult[Any]] = []
+    for batch in stretch.batches:
+        for row in batch:
+            driver.add_row(row)
+        results += driver.run_until_idle() if stretch.pauses else [driver.run_batch()]
+    return results + driver.run_until_idle()
+
+
+def _keep(batches: dict[int, Rows], batch_id: int, rows: Rows) -> None:
+    if rows:
+        batches[batch_id] = sorted(rows, key=repr)
+
+
+def _sessions(result: BatchResult[Any]) -> Rows:
+    return [
+        (s.key[0], s.id, micros_of(s.start), micros_of(s.end), s.result.values, s.result.events)
+        for s in result.sessions
+    ]
+
+
+def _from_session(row: dict[str, Any]) -> tuple[Any, ...]:
+    names = ("key", "session_id", "session_start", "session_end", "values", "events")
+    return tuple(row[name] for name in names)
+
+
+def _rejections(result: BatchResult[Any]) -> Rows:
+    return [
+        (
+            rejection.kind,
+            rejection.reason.splitlines()[0],
+            rejection.key[0],
+            None if rejection.event_time is None else micros_of(rejection.event_time),
+            rejection.carry["offset"],
+        )
+        for rejection in result.rejections
+    ]
+
+
+def _from_rejection(row: dict[str, Any]) -> tuple[Any, ...]:
+    reason = row["reason"].splitlines()[0]
+    return row["kind"], reason, row["key"], row["event_time"], row["offset"]
+
+
+def _still_open(sessions: list[OpenSession[Any]]) -> Rows:
+    return [
+        (s.key[0], s.id, micros_of(s.start), micros_of(s.end), s.state.values, s.events)
+        for s in sessions
+    ]
