@@ -21,9 +21,12 @@ def name_of(page: Path) -> str:
 def run_blocks(page: Path) -> dict[str, Any]:
     """Run the blocks of a page one after the other, in one namespace, as a notebook would."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if not block.startswith(NOT_RUN):
-            exec(compile(block, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        if not found[1].startswith(NOT_RUN):
+            # The empty lines above make an error point at its line of the page.
+            code = "\n" * text.count("\n", 0, found.start(1)) + found[1]
+            exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
     return namespace
 
 

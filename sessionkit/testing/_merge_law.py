@@ -68,7 +68,8 @@ def check_merge_law(
     are compared by `==`, floats in them within rounding. Under `order="event_time"` events are
     folded in time order and never merged, so there is nothing to check.
 
-    The same examples are tried in every run. Takes about a second; no Spark is started.
+    The same program tries the same examples in every run. Takes a few seconds; no Spark is
+    started.
 
     Args:
         spec: Whose functions are checked. Neither its watermark nor `finish` plays a part.
