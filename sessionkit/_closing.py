@@ -133,9 +133,12 @@ def _table(
     taken = over.select(range(len(spec.keys) + 2)).take(pa.array(places, pa.int64()))
     try:
         columns = codec_of(spec.result).encode(results)
-    except StateValueError as error:
-        what = f"`finish` ({name_of(spec.finish)}) returned a row that does not fit: {error}"
-        raise UserFunctionError(what) from error
+    except StateValueError:
+        place, misfit = codec_of(spec.result).first_misfit(results)
+        key = decode_keys(spec, over)[places[place]]
+        what = f"`finish` ({name_of(spec.finish)}), for {key!r}, returned a row that does not fit"
+        message = f"{what}: {misfit}"
+        raise UserFunctionError(message) from misfit
     return pa.Table.from_arrays(
         [
             *key_columns(taken),

@@ -1,5 +1,6 @@
 """Events of a bucket into its open sessions: who belongs to whom, late and failed ones aside."""
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import attrs
@@ -190,18 +191,14 @@ class _Plan:
         return pa.concat_tables([self.untouched, passed, folded])
 
 
-def _encoded(spec: AnySpec, states: list[Any], key_at: Any) -> list[pa.Array]:
+def _encoded(spec: AnySpec, states: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
     codec = codec_of(spec.state)
     try:
         return codec.encode(states)
     except StateValueError:
-        for place, state in enumerate(states):
-            try:
-                codec.encode([state])
-            except StateValueError as error:
-                message = f"for {key_at(place)!r}: {error}"
-                raise StateValueError(message) from error
-        raise
+        place, misfit = codec.first_misfit(states)
+        message = f"the state of {key_at(place)!r} does not fit: {misfit}"
+        raise StateValueError(message) from misfit
 
 
 @attrs.frozen
@@ -269,4 +266,4 @@ class _Folds:
         right = self.opened["start"][sessions.start + (error.merged or 0)].value
         starts, ends = self.events.starts, self.events.ends
         before = [n for n, place in enumerate(places) if starts[place] < right]
-        return max(before or range(len(places)), key=lambda n: (ends[places[n]], n))
+        return max(before, key=lambda n: (ends[places[n]], n))

@@ -48,6 +48,16 @@ class ClassCodec:
             for field in self.type.fields
         ]
 
+    def first_misfit(self, objects: Sequence[Any]) -> tuple[int, StateValueError]:
+        """Return the place of the first object that cannot be encoded, and why; there is one."""
+        for place, candidate in enumerate(objects):
+            try:
+                self.encode([candidate])
+            except StateValueError as error:
+                return place, error
+        every = f"the {len(objects)} objects fit one by one, but not together"
+        raise StateValueError(every)
+
     def decode(self, columns: Sequence[pa.Array]) -> list[Any]:
         """Return the objects again; the columns in the order of the fields, at least one."""
         fields = zip(self.type.fields, columns, strict=True)
