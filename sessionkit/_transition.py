@@ -73,13 +73,12 @@ class Unions:
 
     def sums(self, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return, for each session, the sum of what its intervals weigh."""
-        return np.add.reduceat(weights, self.first) if len(self.first) else weights[:0]
+        summed: npt.NDArray[np.int64] = np.add.reduceat(weights, self.first)
+        return summed
 
 
 def unite(keys: Instants, starts: Instants, ends: Instants, *, exact_gap_joins: bool) -> Unions:
-    """Join intervals, sorted by (key, start), into sessions; keys are small whole numbers."""
-    if not len(keys):
-        return Unions(np.empty(0, np.intp), starts, ends)
+    """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
     new = np.ones(len(keys), np.bool_)
     new_key = keys[1:] != keys[:-1]
     furthest = _furthest_end(keys, ends, new_key)
