@@ -230,7 +230,7 @@ def install_java_with_manager() -> bool:
     return install_packages(installer, JAVA_PACKAGES[installer.manager])
 
 
-def install_java_with_helper() -> bool:
+def install_java_with_install_jdk() -> bool:
     """Fetch a JDK into this folder with the PyPI package install-jdk."""
     say(f"fetching Java {WANTED_JAVA} into {OWN_JDKS.name}/ with install-jdk")
     OWN_JDKS.mkdir(exist_ok=True)
@@ -245,7 +245,7 @@ def ensure_java() -> Java:
     if java := find_java():
         return java
     say(f"no Java {OLDEST_JAVA} or newer found")
-    for install in (install_java_with_manager, install_java_with_helper):
+    for install in (install_java_with_manager, install_java_with_install_jdk):
         if install() and (java := find_java()):
             return java
     refuse(NO_JAVA)

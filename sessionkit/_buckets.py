@@ -135,7 +135,7 @@ def _rejected(kind: str, reason: str, events: pa.Table, chosen: Mask) -> list[Re
 
 
 def _unfinished(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:
-    """Return the sessions whose `finish` failed, their start as the time."""
+    """Return the sessions whose `finish` failed."""
     if not failed:
         return []
     rows = over.take(pa.array(sorted(failed), pa.int64()))

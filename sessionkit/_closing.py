@@ -62,6 +62,8 @@ def close(spec: AnySpec, over: pa.Table) -> Closed:
     for place, (session, state) in enumerate(zip(sessions, decode_states(spec, over), strict=True)):
         try:
             rows = _rows(spec, session, state)
+            if spec.on_error == "reject":
+                _check_fit(spec, session.key, rows)
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
@@ -127,6 +129,15 @@ def _rows(spec: AnySpec, session: Session, state: Any) -> list[Any]:
     return rows
 
 
+def _check_fit(spec: AnySpec, key: Any, rows: list[Any]) -> None:
+    try:
+        codec_of(spec.result).encode(rows)
+    except StateValueError as error:
+        what = f"`finish` ({name_of(spec.finish)}), for {key!r}, returned a row that does not fit"
+        message = f"{what}: {error}"
+        raise UserFunctionError(message) from error
+
+
 def _table(
     spec: AnySpec, over: pa.Table, ids: list[str], places: list[int], results: list[Any]
 ) -> pa.Table:
@@ -134,11 +145,9 @@ def _table(
     try:
         columns = codec_of(spec.result).encode(results)
     except StateValueError:
-        place, misfit = codec_of(spec.result).first_misfit(results)
-        key = decode_keys(spec, over)[places[place]]
-        what = f"`finish` ({name_of(spec.finish)}), for {key!r}, returned a row that does not fit"
-        message = f"{what}: {misfit}"
-        raise UserFunctionError(message) from misfit
+        place, _ = codec_of(spec.result).first_misfit(results)
+        _check_fit(spec, decode_keys(spec, over)[places[place]], [results[place]])
+        raise
     return pa.Table.from_arrays(
         [
             *key_columns(taken),

@@ -56,22 +56,25 @@ def read_events(spec: AnySpec, table: pa.Table) -> tuple[Events, list[Rejected]]
     Build the events of a table, and their windows.
 
     An event that its own class refuses (a validator, a converter), or whose gap is not positive or
-    longer than declared, is quarantined.
+    longer than declared, is quarantined. One for which the gap's function raises has failed.
     """
     starts = micros(table["time"])
     objects, refused = _objects(spec, table)
+    failed: dict[int, str] = {}
     if callable(spec.timeout.gap):
-        gaps = _gaps(spec, spec.timeout.gap, objects, refused)
+        gaps = _gaps(spec, spec.timeout.gap, objects, refused, failed)
         ends = window_end(starts, gaps)
     else:
         ends = window_end(starts, span_us(spec.timeout.longest))
     events = Events(table, objects, starts, ends)
-    if not refused:
-        return events, []
-    bad = np.zeros(len(starts), np.bool_)
-    bad[list(refused)] = True
-    reasons = [refused[place] for place in sorted(refused)]
-    return events.only(~bad), [Rejected("quarantined", reasons, table.filter(pa.array(bad)))]
+    rejected = [
+        Rejected(kind, [found[place] for place in sorted(found)], table.take(sorted(found)))
+        for kind, found in (("quarantined", refused), ("failed", failed))
+        if found
+    ]
+    good = np.ones(len(starts), np.bool_)
+    good[[*refused, *failed]] = False
+    return events.only(good), rejected
 
 
 def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
@@ -173,7 +176,11 @@ def _objects_one_by_one(
 
 
 def _gaps(
-    spec: AnySpec, gap: Callable[[Any], timedelta], objects: list[Any], refused: dict[int, str]
+    spec: AnySpec,
+    gap: Callable[[Any], timedelta],
+    objects: list[Any],
+    refused: dict[int, str],
+    failed: dict[int, str],
 ) -> Instants:
     longest = span_us(spec.timeout.longest)
     gaps = np.ones(len(objects), np.int64)
@@ -185,7 +192,7 @@ def _gaps(
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
-            refused[place] = str(error)
+            failed[place] = str(error)
             continue
         if 0 < found <= longest:
             gaps[place] = found

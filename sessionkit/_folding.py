@@ -62,15 +62,20 @@ def fold_into(
         FoldError: A function failed, and the spec says `on_error="raise"`.
         StateValueError: A function left a value in the state that does not fit its field.
     """
-    events, rejected = read_events(spec, arrived)
-    if watermark_us is not None and spec.late == "own":
-        events = _without(events, is_late(events.ends, watermark_us), rejected, late=OWN)
-    while events.objects:
+    rejected: list[Rejected] = []
+    while True:
+        # Read anew for every attempt: a function may have changed what an event holds.
+        events, refused = read_events(spec, arrived)
+        rejected += refused
+        if watermark_us is not None and spec.late == "own":
+            events = _without(events, is_late(events.ends, watermark_us), rejected, late=OWN)
+        if not events.objects:
+            return Folded(sessions, 0, rejected)
         plan = _Plan.of(spec, sessions, events)
         if watermark_us is not None and spec.late == "merged":
             late = plan.of_events(is_late(plan.unions.end, watermark_us))
             if late.any():
-                events = _without(events, late, rejected, late=MERGED)
+                arrived = _without(events, late, rejected, late=MERGED).table
                 continue
         states, failures = plan.fold(spec)
         if not failures:
@@ -79,8 +84,48 @@ def fold_into(
         failed[list(failures)] = True
         reasons = [failures[place] for place in sorted(failures)]
         rejected.append(Rejected("failed", reasons, events.table.filter(pa.array(failed))))
-        events = events.only(~failed)
-    return Folded(sessions, 0, rejected)
+        others, again = _by_keys_of(events.table, failed, sessions)
+        arrived = again.events.filter(pa.array(~failed[again.places]))
+        if others.events.num_rows:
+            # Only the keys of events that failed need be tried again, however often.
+            folded = [
+                fold_into(spec, others.sessions, others.events, watermark_us),
+                fold_into(spec, again.sessions, arrived, watermark_us),
+            ]
+            return _joined(folded, rejected)
+
+
+@attrs.frozen
+class _Part:
+    """The open sessions and the events of some keys, and the places that the events had."""
+
+    sessions: pa.Table
+    events: pa.Table
+    places: npt.NDArray[np.intp]
+
+
+def _by_keys_of(events: pa.Table, chosen: Mask, sessions: pa.Table) -> tuple[_Part, _Part]:
+    """Part sessions and events: those of all other keys, and those of the chosen events' keys."""
+    codes, event_codes = key_codes([key_columns(sessions), key_columns(events)])
+    keys = event_codes[chosen]
+    own, own_events = np.isin(codes, keys), np.isin(event_codes, keys)
+    others, again = (
+        _Part(
+            sessions.filter(pa.array(of_sessions)),
+            events.filter(pa.array(of_events)),
+            np.flatnonzero(of_events),
+        )
+        for of_sessions, of_events in ((~own, ~own_events), (own, own_events))
+    )
+    return others, again
+
+
+def _joined(parts: list[Folded], rejected: list[Rejected]) -> Folded:
+    return Folded(
+        pa.concat_tables([part.sessions for part in parts]),
+        sum(part.events for part in parts),
+        rejected + [found for part in parts for found in part.rejected],
+    )
 
 
 OWN = "its own window is over: event time + gap is at or behind the watermark"
@@ -227,43 +272,16 @@ class _Folds:
             except FoldError as error:
                 if self.spec.on_error == "raise":
                     raise
-                failures |= self._failures(key, slice(session, end), slice(event, stop), error)
+                places = self.places[event:stop]
+                failures[self._blamed(places, session, error)] = str(error)
             event, session = stop, end
         return states, failures
 
-    def _failures(
-        self, key: Any, sessions: slice, events: slice, first: FoldError
-    ) -> dict[int, str]:
-        """Find every event of one session that fails, each fold from the stored states anew."""
-        places = self.places[events]
-        found: dict[int, str] = {}
-        error: FoldError | None = first
-        while error is not None:
-            blamed = (
-                error.event if error.event is not None else self._bridge(places, sessions, error)
-            )
-            found[places.pop(blamed)] = str(error)
-            error = self._try(key, sessions, places)
-        return found
-
-    def _try(self, key: Any, sessions: slice, places: list[int]) -> FoldError | None:
-        opened = self.opened.slice(sessions.start, sessions.stop - sessions.start)
-        if not places:
-            return None
-        try:
-            fold(
-                self.spec,
-                key,
-                decode_states(self.spec, opened),
-                [self.events.objects[place] for place in places],
-            )
-        except FoldError as error:
-            return error
-        return None
-
-    def _bridge(self, places: list[int], sessions: slice, error: FoldError) -> int:
-        """Return which event leads up to the open session that could not be merged."""
-        right = self.opened["start"][sessions.start + (error.merged or 0)].value
+    def _blamed(self, places: list[int], first_session: int, error: FoldError) -> int:
+        """Return the event that failed; for a merge the one that leads up to the right session."""
+        if error.event is not None:
+            return places[error.event]
+        right = self.opened["start"][first_session + (error.merged or 0)].value
         starts, ends = self.events.starts, self.events.ends
-        before = [n for n, place in enumerate(places) if starts[place] < right]
-        return max(before, key=lambda n: (ends[places[n]], n))
+        before = [place for place in places if starts[place] < right]
+        return max(before, key=lambda place: ends[place])

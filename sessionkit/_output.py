@@ -14,8 +14,7 @@ from sessionkit._buckets import Outcome
 from sessionkit._counts import COUNTED, Counts
 from sessionkit._tables import Rejected
 from sessionkit._wire import inner_type, is_nested, wire_json
-from sessionkit.errors import SpecError, with_hint
-from sessionkit.session import SESSION_COLUMNS, SessionSpec
+from sessionkit.session import REJECTED_COLUMNS, SESSION_COLUMNS, SessionSpec
 from sessionkit.state import (
     DatetimeType,
     DateType,
@@ -38,9 +37,6 @@ KINDS: Final = ("session", "late", "quarantined", "failed", "unfinished", "count
 """What a row can be; it crosses as its place here. `unfinished` is a session that is over and
 whose `finish` failed, under `on_error="reject"`."""
 
-REJECTED_COLUMNS: Final = ("reason", "event_time")
-"""The columns that rejected rows add, before the carried ones."""
-
 
 SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
 
@@ -50,9 +46,6 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     Return the columns of the output, under the names that users see.
 
     On the wire they are `out_0`, `out_1` and so on, besides `kind`, `counts` and `nans`.
-
-    Raises:
-        SpecError: Two columns would have one name.
     """
     fields = [
         *spec.key_fields,
@@ -61,11 +54,6 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     ]
     if with_rejected:
         fields += [*_named(REJECTED_COLUMNS, (StrType(), DatetimeType())), *spec.carry_fields]
-    names = [*(field.name for field in fields), *(["kind"] if with_rejected else [])]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        found = f"the output with rejected rows would have two columns named `{doubled[0]}`"
-        raise SpecError(with_hint(found, "rename that column before it comes to sessionkit"))
     return fields
 
 

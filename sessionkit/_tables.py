@@ -1,7 +1,7 @@
 """
 The Arrow tables of a bucket: open sessions, events, and how they are stored.
 
-    sessions   key.*, start, end, events, state.*      a row an open session, by (key, start)
+    sessions   key.*, start, end, events, state.*      a row an open session, in no order
     events     key.*, time, event.*, carry.*           a row an event
 
 Instants are timestamps of microseconds in UTC; `end` is exclusive. The names of the user's columns
@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from sessionkit._instants import span_us
 from sessionkit.session import SessionSpec
-from sessionkit.state import codec_of, pack, unpack
+from sessionkit.state import codec_of, pack, type_text, unpack
 
 __all__ = [
     "BucketState",
     "Rejected",
-    "carry_columns",
     "empty_state",
     "event_columns",
     "events_schema",
@@ -119,11 +118,6 @@ def event_columns(table: pa.Table) -> list[pa.ChunkedArray]:
     return _columns(table, "event.")
 
 
-def carry_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the carried columns."""
-    return _columns(table, "carry.")
-
-
 def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
     """Return a column of instants as microseconds since the epoch."""
     numbers = column.cast(pa.int64())
@@ -142,7 +136,7 @@ def identity(spec: AnySpec) -> bytes:
     """Return what must not change while a checkpoint lives, as JSON."""
     gap = spec.timeout.gap
     entries = {
-        "keys": {field.name: str(field.type.arrow) for field in spec.key_fields},
+        "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
         "bucket_count": spec.bucket_count,
         "gap_us": None if callable(gap) else span_us(spec.timeout.longest),
         "longest_gap_us": span_us(spec.timeout.longest),
@@ -150,11 +144,12 @@ def identity(spec: AnySpec) -> bytes:
         "watermark_delay_ms": spec.delay_ms,
         "horizon_ms": spec.horizon_ms,
         "order": spec.order,
-        "state": {field.name: str(field.type) for field in codec_of(spec.state).schema},
+        "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,
     }
     if spec.order == "event_time":
-        entries["held"] = {field.name: str(field.type) for field in events_schema(spec)}
+        fields = (*codec_of(spec.event).type.fields, *spec.carry_fields)
+        entries["held"] = {field.name: type_text(field.type) for field in fields}
     return json.dumps(entries, sort_keys=True).encode()
 
 
@@ -173,7 +168,11 @@ def load_state(spec: AnySpec, payload: bytes) -> BucketState:
         StateMismatchError: They were written under other rules than those of the spec.
     """
     sessions, *held = unpack(payload, identity(spec))
-    return BucketState(sessions, held[0] if held else events_schema(spec).empty_table())
+    # By name: the fields of a class may have been put in another order.
+    return BucketState(
+        sessions.select(sessions_schema(spec).names),
+        held[0].select(events_schema(spec).names) if held else events_schema(spec).empty_table(),
+    )
 
 
 def _key_fields(spec: AnySpec) -> list[pa.Field]:

@@ -5,8 +5,8 @@ In   `time`, `flags_*`, `key_*`, `event_*`, `carry_*`. Times are whole microseco
      days, decimals text, collections JSON; nullable columns are filled, and a bit in `flags_*`
      tells which were null. So no conversion of pandas can change a value: one null would turn its
      neighbours' integers into floats, and a naive timestamp moves with the zone.
-Out  `kind`, `counts`, `nans`, `key_*`, the session columns, `result_*`, and for rejected events
-     `reason`, `time`, `carry_*`; in the same forms. `nans` tells which floats are NaN, since
+Out  `kind`, `counts`, `nans`, and `out_0`, `out_1`, ... for the columns that users see, in the same
+     forms. `nans` tells which floats are NaN, since
      pandas makes them null.
 
 Every chunk is converted by its declared type before chunks are joined.
@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._instants import LAST_INSTANT_US
+from sessionkit._instants import LAST_INSTANT_US, span_us
 from sessionkit._tables import INSTANT, Rejected, events_schema
 from sessionkit.errors import StateValueError
 from sessionkit.session import SessionSpec
@@ -54,6 +54,7 @@ __all__ = [
     "flag_names",
     "inner_type",
     "is_nested",
+    "last_instant_us",
     "read_frames",
     "wire_columns",
     "wire_json",
@@ -171,7 +172,7 @@ def read_frames(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table
         return events_schema(spec).empty_table(), []
     flags = [_column(frames, name, pa.int64()) for name in flag_names(spec)]
     reasons = _Reasons(len(flags[0]))
-    time = _time(_column(frames, "time", pa.int64()), flags[0], reasons)
+    time = _time(_column(frames, "time", pa.int64()), flags[0], last_instant_us(spec), reasons)
     columns = [_stored(frames, column, flags, reasons) for column in wire_columns(spec)]
     keys = len(spec.key_fields)
     everything = pa.Table.from_arrays(
@@ -218,13 +219,18 @@ def _marked(flags: Sequence[pa.Array], bit: int) -> Mask:
     return marked
 
 
-def _time(times: pa.Array, flags: pa.Array, reasons: _Reasons) -> pa.Array:
+def last_instant_us(spec: AnySpec) -> int:
+    """Return the last event time whose session still ends within the years of a `datetime`."""
+    return LAST_INSTANT_US - span_us(spec.timeout.longest)
+
+
+def _time(times: pa.Array, flags: pa.Array, last_us: int, reasons: _Reasons) -> pa.Array:
     times_us = times.to_numpy()
     missing = _marked([flags], NULL_TIME_BIT)
     reasons.add(missing, "its event time is null")
     reasons.add(times_us <= 0, "its event time is not after 1970-01-01")
-    beyond = times_us > LAST_INSTANT_US
-    reasons.add(beyond, "its event time is after the year 9999")
+    beyond = times_us > last_us
+    reasons.add(beyond, "its session would end after the year 9999")
     reasons.add(_marked([flags], FUTURE_BIT), "its event time is too far in the future")
     return pa.array(times_us, mask=missing | beyond | (times_us < FIRST_INSTANT_US)).cast(INSTANT)
 

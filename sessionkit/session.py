@@ -17,7 +17,7 @@ from sessionkit.state import Field, OptionalType, codec_of, field_type
 from sessionkit.timeouts import EventTimeGap
 from sessionkit.typing import FinishResult
 
-__all__ = ["SESSION_COLUMNS", "Session", "SessionSpec", "key_class"]
+__all__ = ["REJECTED_COLUMNS", "SESSION_COLUMNS", "Session", "SessionSpec", "key_class"]
 
 E = TypeVar("E")
 S = TypeVar("S")
@@ -27,6 +27,8 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 LARGEST_BUCKET_COUNT: Final = 65_536
 SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
 """The columns that sessionkit adds to every result row, behind those of the key."""
+REJECTED_COLUMNS: Final = ("reason", "event_time")
+"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
 
 @attrs.frozen
@@ -202,11 +204,6 @@ class SessionSpec(Generic[E, S, R]):
         )
 
     @property
-    def gap(self) -> timedelta | Callable[[E], timedelta]:
-        """The gap, or the function of the event that says it."""
-        return self.timeout.gap if callable(self.timeout.gap) else self.timeout.longest
-
-    @property
     def horizon_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force, in milliseconds."""
         horizon = self.timeout.longest if self.late_horizon is None else self.late_horizon
@@ -256,14 +253,14 @@ def _check_names(spec: SessionSpec[Any, Any, Any]) -> None:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*spec.keys, *SESSION_COLUMNS]
+    names = [*spec.carry, "kind", *REJECTED_COLUMNS, *spec.keys, *SESSION_COLUMNS]
     names += [field.name for field in codec_of(spec.result).type.fields]
     # Spark's names ignore case unless it is told otherwise.
     folded = [name.casefold() for name in names]
     doubled = [name for name in names if folded.count(name.casefold()) > 1]
     if doubled:
         found = f"the result would have two columns named `{doubled[-1]}`"
-        hint = f"rename the key column, or the field of {spec.result.__name__}"
+        hint = f"rename the column, or the field of {spec.result.__name__}"
         raise SpecError(with_hint(found, hint))
 
 

@@ -9,7 +9,14 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import EventTimeGap, Session, SessionSpec, StateValueError, UserFunctionError
+from sessionkit import (
+    EventTimeGap,
+    Session,
+    SessionSpec,
+    StateMismatchError,
+    StateValueError,
+    UserFunctionError,
+)
 from sessionkit._wire import wire_columns
 from sessionkit._worker import BucketWorker
 from sessionkit.testing import SessionDriver, at, minutes
@@ -203,14 +210,14 @@ def test_gaps_that_cannot_be_are_quarantined() -> None:
     [(13, "raised ValueError: unlucky"), (14, "must return a timedelta, found int")],
 )
 def test_a_gap_function_that_fails(value: int, text: str) -> None:
-    """It stops the query, or quarantines the event under `on_error="reject"`."""
+    """It stops the query, or fails the event under `on_error="reject"`."""
     with pytest.raises(UserFunctionError, match=text):
         with_gaps((value, GAP))
 
     driver = with_gaps((value, GAP), (1, GAP), on_error="reject")
 
     assert [[1]] == [session.state.values for session in driver.open_sessions()]
-    (found,) = driver.take_rejections("quarantined")
+    (found,) = driver.take_rejections("failed")
     assert text in found.reason
 
 
@@ -305,7 +312,7 @@ def odd_frame(**wire: Any) -> Any:
         ({"money": "much"}, "`event.money`: InvalidOperation"),
         ({"points": '[{"y": 1}]'}, "`event.points[0].x` must be an int, found NoneType"),
         ({"points": "nonsense"}, "`event.points`: JSONDecodeError"),
-        ({"time": 2**61}, "its event time is after the year 9999"),
+        ({"time": 2**61}, "its session would end after the year 9999"),
     ],
 )
 def test_values_that_do_not_fit_are_quarantined_with_their_path(
@@ -425,3 +432,178 @@ def test_times_of_other_zones_are_the_same_instants() -> None:
     driver.run_batch()
 
     assert at("10:00") == driver.open_sessions()[0].start
+
+
+# -- what a failed event must not leave behind -------------------------------------------------
+
+
+@attrs.define
+class Batch:
+    """An event that holds a list, which a careless function may share or change."""
+
+    items: list[str]
+
+
+def share(key: Any, event: Batch) -> Batch:
+    """Keep the event's own list as the state's."""
+    return Batch(event.items)
+
+
+def extend(state: Batch, event: Batch) -> Batch:
+    """Add to it; fail for one."""
+    if "bad" in event.items:
+        message = "bad"
+        raise ValueError(message)
+    state.items.extend(event.items)
+    return state
+
+
+def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
+    """The state shares the first event's list, and is still as if the bad event had not come."""
+    spec = SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Batch,
+        state=Batch,
+        result=Batch,
+        create=share,
+        update=extend,
+        merge=lambda left, right: Batch(left.items + right.items),
+        finish=lambda session, state: state,
+        timeout=EventTimeGap(GAP),
+        watermark_delay="0 seconds",
+        on_error="reject",
+    )
+    driver = SessionDriver(spec)
+    for minute, item in enumerate(["a", "b", "bad", "c"]):
+        driver.add("k", at("10:00") + minutes(minute), Batch([item]))
+    driver.add("other", at("10:00"), Batch(["z"]))
+    driver.run_batch()
+
+    assert [["a", "b", "c"], ["z"]] == [session.state.items for session in driver.open_sessions()]
+    assert (5, 4, 1) == (driver.counts.events, driver.counts.folded, driver.counts.failed)
+
+
+@pytest.mark.parametrize("other", [5, 60])
+def test_a_merge_that_fails_spares_the_events_beside_the_bridge(other: int) -> None:
+    """Whatever else comes in its batch, only the event that bridges has failed."""
+    changes: dict[str, Any] = {"merge": raising, "on_error": "reject", "watermark_delay": "5 hours"}
+    driver = driven(attrs.evolve(BASE, **changes), ("a", 0, 1), ("a", 17, 2))
+    driver.add("a", at("10:08"), Reading(3, GAP))
+    driver.add("a", at("10:00") + minutes(other), Reading(4, GAP))
+    driver.run_batch()
+
+    assert [at("10:08")] == [found.event_time for found in driver.take_rejections("failed")]
+    assert 3 == driver.counts.folded
+
+
+def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> None:
+    """The event behind the bridge starts a session, which `update` would have spoiled."""
+
+    def update(state: Open, event: Reading) -> Open:
+        if event.value == 2 or 1 in state.values:
+            message = "no"
+            raise ValueError(message)
+        return Open([*state.values, event.value])
+
+    changes: dict[str, Any] = {"update": update, "on_error": "reject"}
+    driver = driven(attrs.evolve(BASE, **changes), ("a", 0, 1), ("a", 9, 2), ("a", 18, 3))
+
+    assert [[1], [3]] == [session.state.values for session in driver.open_sessions()]
+
+
+# -- batch and stored state --------------------------------------------------------------------
+
+
+def test_a_batch_in_order_holds_nothing() -> None:
+    """The limit of held events is one of a stream; in a batch every turn has come."""
+    spec = in_order(EventTimeGap(GAP), max_held_per_key=2)
+    rows = [
+        {"key": "a", "at": at("10:00") + minutes(minute), "value": minute, "gap": GAP}
+        for minute in (3, 1, 2, 0)
+    ]
+
+    frame = BucketWorker(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)])
+
+    sessions, rejections, counts = read_output(spec, [frame])
+    assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
+    assert ([], 4, 0) == (rejections, counts.folded, counts.held)
+
+
+def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
+    """An event whose session would end after the year 9999 cannot be shown, so it is no event."""
+    spec = attrs.evolve(BASE, max_future_skew=None)
+    driver = SessionDriver(spec)
+    driver.add("a", datetime(9999, 12, 31, 23, 49, tzinfo=UTC), Reading(1, GAP))
+    driver.add("b", datetime(9999, 12, 31, 23, 55, tzinfo=UTC), Reading(2, GAP))
+    driver.run_batch()
+
+    assert [[1]] == [session.state.values for session in driver.open_sessions()]
+    assert 1 == driver.counts.quarantined
+
+
+def two_numbers(cls: type[Any]) -> SessionSpec[Any, Any, Any]:
+    """Return a spec over this state class, whose fields are `one` and `two`."""
+    return SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Bare,
+        state=cls,
+        result=Listed,
+        create=lambda key, event: cls(one=1, two=2),
+        update=lambda state, event: state,
+        merge=lambda left, right: left,
+        finish=lambda session, state: Listed([state.one, state.two], session.events),
+        timeout=EventTimeGap(GAP),
+        watermark_delay="0 seconds",
+    )
+
+
+@attrs.define
+class OneTwo:
+    """Two numbers."""
+
+    one: int
+    two: int
+
+
+@attrs.define
+class TwoOne:
+    """The same, in another order."""
+
+    two: int
+    one: int
+
+
+@attrs.define
+class MaybeTwo:
+    """The same, one of them optional."""
+
+    one: int
+    two: int | None
+
+
+def test_fields_put_in_another_order_keep_their_values() -> None:
+    """Stored state is read by name, also where new sessions are added to it."""
+    driver = SessionDriver(two_numbers(OneTwo))
+    driver.add("a", at("10:00"), Bare())
+    driver.run_batch()
+    later = SessionDriver.restore(two_numbers(TwoOne), driver.snapshot())
+    later.add("b", at("10:01"), Bare())
+    later.run_batch()
+    later.advance_watermark_to(at("11:00"))
+    later.run_batch()
+
+    assert [Listed([1, 2], 1)] * 2 == later.take_results()
+
+
+def test_an_optional_field_that_is_required_now_is_refused() -> None:
+    """The stored rules name the declared type, not only how it is stored."""
+    driver = SessionDriver(two_numbers(MaybeTwo))
+    driver.add("a", at("10:00"), Bare())
+    driver.run_batch()
+    later = SessionDriver.restore(two_numbers(OneTwo), driver.snapshot())
+    later.add("a", at("10:01"), Bare())
+
+    with pytest.raises(StateMismatchError, match=r"'two': 'int \| None'"):
+        later.run_batch()

@@ -173,12 +173,6 @@ def test_carried_columns_may_be_null() -> None:
     assert ["offset", "payload", "score", "note"] == [field.name for field in spec.carry_fields]
 
 
-def test_the_gap_is_a_duration_or_a_function() -> None:
-    """The gap is that of the timeout."""
-    assert HALF_HOUR == visits().gap
-    assert gap_of is visits(timeout=EventTimeGap(gap_of, at_most="1h")).gap
-
-
 @pytest.mark.parametrize(
     ("expected", "changes"),
     [
@@ -297,7 +291,7 @@ def test_a_session_is_a_value() -> None:
         (
             {"keys": {"pages": int}},
             "the result would have two columns named `pages`",
-            "rename the key column, or the field of VisitRow",
+            "rename the column, or the field of VisitRow",
         ),
         (
             {"event_time": ""},
@@ -420,7 +414,7 @@ def test_a_result_that_hides_a_column_of_the_session_is_refused(column: str) -> 
     """The library adds columns to every result, which no field may have the name of."""
     row = attrs.make_class("Row", {column: attrs.field(type=str)})
     expected = f"the result would have two columns named `{column}`"
-    assert f"{expected}\n\nHint: rename the key column, or the field of Row" == refusal(result=row)
+    assert f"{expected}\n\nHint: rename the column, or the field of Row" == refusal(result=row)
 
 
 @pytest.mark.parametrize("column", SESSION_COLUMNS)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._counts import COUNTED
-from sessionkit._instants import LAST_INSTANT_US, span_us
+from sessionkit._instants import span_us
 from sessionkit._output import KINDS, has_floats, output_fields
 from sessionkit._wire import (
     BITS,
@@ -20,6 +20,7 @@ from sessionkit._wire import (
     WireColumn,
     flag_names,
     inner_type,
+    last_instant_us,
     wire_columns,
 )
 from sessionkit._worker import STATE_SCHEMA, BucketWorker
@@ -29,7 +30,7 @@ from sessionkit.spark._input import check_input
 from sessionkit.spark._labels import bucket_label
 from sessionkit.spark._pickling import check_picklable
 from sessionkit.spark._progress import OBSERVATION
-from sessionkit.state import FloatType
+from sessionkit.state import DecimalType, FieldType, FloatType
 
 __all__ = ["sessionize"]
 
@@ -134,11 +135,16 @@ def _time(spec: AnySpec) -> Column:
 
 
 def _bucket(spec: AnySpec, bucket_count: int) -> Column:
-    """Hash the key, in the form in which it crosses, so that its exact type does not matter."""
-    keys = [to_wire(_column(field.name), field.type) for field in spec.key_fields]
+    """Hash the key in a form that is the same for equal values of any type that it may have."""
+    keys = [_hashable(_column(field.name), field.type) for field in spec.key_fields]
     labels = F.array(*(F.lit(bucket_label(bucket)) for bucket in range(bucket_count)))
     place = F.pmod(F.xxhash64(*keys), F.lit(bucket_count)).cast("int")
     return F.element_at(labels, place + F.lit(1))
+
+
+def _hashable(column: Column, kind: FieldType) -> Column:
+    """Return a key column to hash: equal decimals of any scale have one nearest double."""
+    return column.cast("double") if isinstance(kind, DecimalType) else to_wire(column, kind)
 
 
 def _is_future(spec: AnySpec) -> Column:
@@ -155,7 +161,7 @@ def _time_for_watermark(spec: AnySpec) -> Column:
     Spark keeps rows without an event time, so those that are quarantined reach Python; it would
     drop those at or before the epoch while its watermark is still 0.
     """
-    is_sane = F.unix_micros(_time(spec)).between(1, LAST_INSTANT_US)
+    is_sane = F.unix_micros(_time(spec)).between(1, last_instant_us(spec))
     return F.when(is_sane & ~_is_future(spec), _time(spec)).alias(EVENT_TIME_COLUMN)
 
 

@@ -8,6 +8,7 @@ from sessionkit.state._collections import (
     ListType,
     OptionalType,
     TupleType,
+    type_text,
 )
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._payload import (
@@ -59,5 +60,6 @@ __all__ = [
     "identity_differences",
     "pack",
     "peek_identity",
+    "type_text",
     "unpack",
 ]

@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 import attrs
 import pyarrow as pa
 
+from sessionkit.state._scalars import DecimalType, EnumType
 from sessionkit.state._types import FieldType, refused
 
-__all__ = ["AttrsType", "DictType", "Field", "ListType", "OptionalType", "TupleType"]
+__all__ = ["AttrsType", "DictType", "Field", "ListType", "OptionalType", "TupleType", "type_text"]
 
 
 def _load(kind: FieldType, part: Any) -> Any:
@@ -189,3 +190,23 @@ class AttrsType:
     def load(self, value: Mapping[str, Any]) -> Any:
         """Build the object again; Spark's JSON leaves out fields that are null."""
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
+
+
+def type_text(kind: FieldType) -> str:
+    """Return a type in words that stay the same from release to release: stored state has them."""
+    if isinstance(kind, OptionalType):
+        return f"{type_text(kind.inner)} | None"
+    if isinstance(kind, ListType):
+        return f"{kind.cls.__name__} of {type_text(kind.item)}"
+    if isinstance(kind, DictType):
+        return f"dict of {type_text(kind.key)} to {type_text(kind.value)}"
+    if isinstance(kind, TupleType):
+        return f"tuple of ({', '.join(map(type_text, kind.items))})"
+    if isinstance(kind, AttrsType):
+        parts = sorted(f"{field.name}: {type_text(field.type)}" for field in kind.fields)
+        return f"class of ({', '.join(parts)})"
+    if isinstance(kind, EnumType):
+        return f"enum of {type_text(kind.base)}"
+    if isinstance(kind, DecimalType):
+        return f"decimal({kind.precision}, {kind.scale})"
+    return type(kind).__name__.removesuffix("Type").lower()

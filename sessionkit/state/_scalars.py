@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._instants import instant_of, micros_of, span_us
+from sessionkit.errors import StateValueError, with_hint
 from sessionkit.state._types import refused
 
 __all__ = [
@@ -304,4 +305,9 @@ class EnumType:
 
     def load(self, value: Any) -> Enum:
         """Return the member of this value."""
-        return self.cls(value)
+        try:
+            return self.cls(value)
+        except ValueError:
+            found = f"{value!r} is no member of {self.cls.__name__}, which had one of this value"
+            hint = "keep the member while it can be stored, or start with a new checkpoint"
+            raise StateValueError(with_hint(found, hint)) from None
