@@ -767,7 +767,7 @@ def test_contract_on_spark_35(tmp_path: Path) -> None:
     packages = ["pyspark==3.5.*", "pandas==2.2.*", "numpy<2", "pyarrow==18.*", "attrs", "pytest"]
     # What is importable already pip would not install, and the Spark session exports a path.
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    install = [python, "-m", "pip", "install", "--quiet", *packages]
+    install = [str(python), "-m", "pip", "install", "--quiet", *packages]
     subprocess.run(install, check=True, env=alone)
     version = _output([python, "-c", "import pyspark; print(pyspark.__version__)"], tmp_path)
     options = ["-c", os.devnull, "--rootdir", tmp_path, "--noconftest", "-p", "no:cacheprovider"]
