@@ -18,6 +18,12 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(autouse=True)
+def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `import visits` find the file that the README tells its readers to save."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+
+
 def run_blocks(page: Path) -> dict[str, Any]:
     """Run the blocks of a page one after the other, in one namespace, as a notebook would."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -57,6 +63,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     """A link to a file of the project has that file at its end."""
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_the_readme_shows_the_example() -> None:
+    """The classes and functions of its second block are those of `examples/visits.py`."""
+    block = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))[1]
+    shown = re.findall(r"^(?:class|def) \w+", block, re.MULTILINE)
+    there = (ROOT / "examples" / "visits.py").read_text(encoding="utf-8")
+
+    assert shown == re.findall(r"^(?:class|def) \w+", there, re.MULTILINE)
 
 
 def test_the_first_example_is_a_test_of_ten_lines() -> None:
