@@ -106,12 +106,12 @@ def _take_turns(
 ) -> tuple[pa.Table, pa.Table, list[Rejected]]:
     """Return the events whose turn has come, those that wait, and those that came too late."""
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
-    rejected = _rejected("late", "it is at or behind the watermark", arrived, late)
+    rejected = Rejected.chosen("late", "it is at or behind the watermark", arrived, late)
     turn = is_late_in_order(micros(held["time"]), watermark_us)
     waiting = pa.concat_tables([held.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
     crowded = _crowded(spec, waiting)
     reason = f"its key holds more than max_held_per_key={spec.max_held_per_key} events"
-    rejected += _rejected("quarantined", reason, waiting, crowded)
+    rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
     return held.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected
 
 
@@ -125,13 +125,6 @@ def _crowded(spec: AnySpec, waiting: pa.Table) -> Mask:
     first_of_key = np.searchsorted(codes[order], codes[order], side="left")
     crowded[order] = np.arange(len(order)) - first_of_key >= spec.max_held_per_key
     return crowded
-
-
-def _rejected(kind: str, reason: str, events: pa.Table, chosen: Mask) -> list[Rejected]:
-    if not chosen.any():
-        return []
-    rows = events.filter(pa.array(chosen))
-    return [Rejected(kind, [reason] * rows.num_rows, rows)]
 
 
 def _unfinished(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:

@@ -133,10 +133,7 @@ MERGED = "the session it would join is over: its end is at or behind the waterma
 
 
 def _without(events: Events, chosen: Mask, rejected: list[Rejected], *, late: str) -> Events:
-    if not chosen.any():
-        return events
-    rows = events.table.filter(pa.array(chosen))
-    rejected.append(Rejected("late", [late] * rows.num_rows, rows))
+    rejected += Rejected.chosen("late", late, events.table, chosen)
     return events.only(~chosen)
 
 

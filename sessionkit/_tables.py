@@ -39,6 +39,7 @@ __all__ = [
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -82,6 +83,14 @@ class Rejected:
     kind: str
     reasons: Sequence[str]
     rows: pa.Table
+
+    @classmethod
+    def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[Rejected]":
+        """Return the rows that a mask chooses, all for one reason; nothing where there is none."""
+        if not mask.any():
+            return []
+        found = rows.filter(pa.array(mask))
+        return [cls(kind, [reason] * found.num_rows, found)]
 
 
 def sessions_schema(spec: AnySpec) -> pa.Schema:
