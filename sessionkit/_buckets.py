@@ -22,9 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._closing import close
+from sessionkit._event_table import Rejected, key_columns, micros
 from sessionkit._events import in_total_order, key_codes
 from sessionkit._folding import fold_into
-from sessionkit._tables import BucketState, Rejected, key_columns, micros
+from sessionkit._tables import BucketState
 from sessionkit.session import SessionSpec
 from sessionkit.timeouts import is_late_in_order, is_over
 

@@ -6,13 +6,15 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
+from sessionkit._event_table import key_columns, micros
 from sessionkit._functions import name_of
 from sessionkit._instants import instant_of
 from sessionkit._session_id import session_ids
-from sessionkit._tables import key_columns, micros, state_columns
+from sessionkit._spec_input import key_class
+from sessionkit._tables import state_columns
 from sessionkit._transition import call_failed
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
-from sessionkit.session import SESSION_COLUMNS, Session, SessionSpec, key_class
+from sessionkit.session import Session, SessionSpec
 from sessionkit.state import codec_of, decode_column
 
 __all__ = ["Closed", "close", "decode_keys", "decode_states", "result_schema", "sessions_of"]
@@ -36,10 +38,7 @@ class Closed:
 
 def result_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the result rows, under the names that users see."""
-    keys = [pa.field(field.name, field.type.arrow) for field in spec.key_fields]
-    instant = pa.timestamp("us", tz="UTC")
-    own = zip(SESSION_COLUMNS, (pa.string(), instant, instant), strict=True)
-    return pa.schema([*keys, *(pa.field(*pair) for pair in own), *codec_of(spec.result).schema])
+    return pa.schema([pa.field(field.name, field.type.arrow) for field in spec.result_fields])
 
 
 def close(spec: AnySpec, over: pa.Table) -> Closed:

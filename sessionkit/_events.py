@@ -1,80 +1,20 @@
-"""The events of one micro-batch in one bucket: as objects, with their windows, in order."""
+"""The events of one micro-batch in one bucket: as objects, by key, in order."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._functions import name_of
-from sessionkit._instants import span_us
-from sessionkit._tables import Rejected, event_columns, micros
-from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.session import SessionSpec
+from sessionkit._event_table import event_columns
+from sessionkit._spec_input import SpecInput
 from sessionkit.state import codec_of, decode_column
-from sessionkit.timeouts import window_end
 
-__all__ = ["Events", "in_total_order", "key_codes", "read_events"]
+__all__ = ["build_events", "in_total_order", "key_codes"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
-
-
-@attrs.frozen
-class Events:
-    """
-    Events to be folded.
-
-    Attributes:
-        table: Their rows, as they came.
-        objects: The same as objects of the user's class.
-        starts: Their times, in microseconds.
-        ends: The ends of their own windows, in microseconds.
-    """
-
-    table: pa.Table
-    objects: list[Any]
-    starts: Instants
-    ends: Instants
-
-    def only(self, chosen: Mask) -> "Events":
-        """Return the events that a mask chooses."""
-        if chosen.all():
-            return self
-        objects = [self.objects[place] for place in np.flatnonzero(chosen).tolist()]
-        table = self.table.filter(pa.array(chosen))
-        return Events(table, objects, self.starts[chosen], self.ends[chosen])
-
-
-def read_events(spec: AnySpec, table: pa.Table) -> tuple[Events, list[Rejected]]:
-    """
-    Build the events of a table, and their windows.
-
-    An event that its own class refuses (a validator, a converter), or whose gap is not positive or
-    longer than declared, is quarantined. One for which the gap's function raises has failed.
-    """
-    starts = micros(table["time"])
-    objects, refused = _objects(spec, table)
-    failed: dict[int, str] = {}
-    if callable(spec.timeout.gap):
-        gaps = _gaps(spec, spec.timeout.gap, objects, refused, failed)
-        ends = window_end(starts, gaps)
-    else:
-        ends = window_end(starts, span_us(spec.timeout.longest))
-    events = Events(table, objects, starts, ends)
-    rejected = [
-        Rejected(kind, [found[place] for place in sorted(found)], table.take(sorted(found)))
-        for kind, found in (("quarantined", refused), ("failed", failed))
-        if found
-    ]
-    good = np.ones(len(starts), np.bool_)
-    good[[*refused, *failed]] = False
-    return events.only(good), rejected
 
 
 def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
@@ -146,7 +86,12 @@ def _renumbered(codes: Instants) -> Instants:
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
 
-def _objects(spec: AnySpec, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+def build_events(spec: SpecInput, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+    """
+    Return the events of a table as objects of the user's class.
+
+    One that its own class refuses (a validator, a converter) is None, with the reason by place.
+    """
     codec = codec_of(spec.event)
     columns = event_columns(table)
     if not columns:
@@ -173,44 +118,3 @@ def _objects_one_by_one(
             objects.append(None)
             refused[place] = f"{name} refused it: {type(error).__name__}: {error}"
     return objects, refused
-
-
-def _gaps(
-    spec: AnySpec,
-    gap: Callable[[Any], timedelta],
-    objects: list[Any],
-    refused: dict[int, str],
-    failed: dict[int, str],
-) -> Instants:
-    longest = span_us(spec.timeout.longest)
-    gaps = np.ones(len(objects), np.int64)
-    for place, event in enumerate(objects):
-        if place in refused:
-            continue
-        try:
-            found = _gap(gap, event)
-        except UserFunctionError as error:
-            if spec.on_error == "raise":
-                raise
-            failed[place] = str(error)
-            continue
-        if 0 < found <= longest:
-            gaps[place] = found
-        elif found <= 0:
-            refused[place] = "the gap is not positive"
-        else:
-            refused[place] = f"the gap is longer than at_most={spec.timeout.longest}"
-    return gaps
-
-
-def _gap(gap: Callable[[Any], timedelta], event: Any) -> int:
-    try:
-        found = gap(event)
-    except Exception as error:
-        what = f"`gap` ({name_of(gap)}) raised {type(error).__name__}: {error}"
-        hint = "return timedelta(0) for an event that is to be quarantined"
-        raise UserFunctionError(with_hint(what, hint)) from error
-    if not isinstance(found, timedelta):
-        what = f"`gap` ({name_of(gap)}) must return a timedelta, found {type(found).__name__}"
-        raise UserFunctionError(with_hint(what, "return timedelta(minutes=...)"))
-    return span_us(found)

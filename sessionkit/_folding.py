@@ -9,15 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._closing import decode_keys, decode_states
-from sessionkit._events import Events, in_total_order, key_codes, read_events
-from sessionkit._tables import (
-    Rejected,
-    instants,
-    key_columns,
-    micros,
-    sessions_schema,
-)
+from sessionkit._event_table import Rejected, instants, key_columns, micros
+from sessionkit._events import in_total_order, key_codes
+from sessionkit._tables import sessions_schema
 from sessionkit._transition import FoldError, Unions, fold, unite
+from sessionkit._windows import Events, read_events
 from sessionkit.errors import StateValueError
 from sessionkit.session import SessionSpec
 from sessionkit.state import codec_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._buckets import Outcome
 from sessionkit._counts import COUNTED, Counts
-from sessionkit._tables import Rejected
+from sessionkit._event_table import Rejected
+from sessionkit._spec_input import REJECTED_COLUMNS, SpecInput
 from sessionkit._wire import inner_type, is_nested, wire_json
-from sessionkit.session import REJECTED_COLUMNS, SESSION_COLUMNS, SessionSpec
 from sessionkit.state import (
     DatetimeType,
     DateType,
@@ -25,35 +24,31 @@ from sessionkit.state import (
     OptionalType,
     StrType,
     TimedeltaType,
-    codec_of,
     decode_column,
 )
 
-__all__ = ["KINDS", "count_events", "has_floats", "output_fields", "output_frame"]
+__all__ = ["KINDS", "has_floats", "output_fields", "output_frame"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
-
-KINDS: Final = ("session", "late", "quarantined", "failed", "unfinished", "counts")
+KINDS: Final = ("session", "result", "late", "quarantined", "failed", "unfinished", "counts")
 """What a row can be; it crosses as its place here. `unfinished` is a session that is over and
-whose `finish` failed, under `on_error="reject"`."""
+whose `finish` failed, or a timer whose function failed, under `on_error="reject"`."""
 
 
 SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
 
 
-def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
+def output_fields(spec: SpecInput, *, with_rejected: bool) -> list[Field]:
     """
     Return the columns of the output, under the names that users see.
 
     On the wire they are `out_0`, `out_1` and so on, besides `kind`, `counts` and `nans`.
     """
-    fields = [
-        *spec.key_fields,
-        *_named(SESSION_COLUMNS, (StrType(), DatetimeType(), DatetimeType())),
-        *codec_of(spec.result).type.fields,
-    ]
+    fields = [*spec.result_fields]
     if with_rejected:
-        fields += [*_named(REJECTED_COLUMNS, (StrType(), DatetimeType())), *spec.carry_fields]
+        types: tuple[FieldType, ...] = (StrType(), DatetimeType())
+        own = zip(REJECTED_COLUMNS, types, strict=True)
+        fields += [Field(name, kind, name) for name, kind in own]
+        fields += spec.carry_fields
     return fields
 
 
@@ -62,27 +57,9 @@ def has_floats(fields: Sequence[Field]) -> bool:
     return any(isinstance(inner_type(field.type), FloatType) for field in fields)
 
 
-def count_events(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> Counts:
-    """Return the counts of one micro-batch of one bucket."""
-    rejected = dict.fromkeys(KINDS, 0)
-    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
-        rejected[part.kind] += part.rows.num_rows
-    return Counts(
-        events=read,
-        folded=outcome.folded,
-        late=rejected["late"],
-        quarantined=rejected["quarantined"],
-        failed=rejected["failed"],
-        held=outcome.held,
-        sessions=outcome.closed,
-        rows=outcome.rows.num_rows,
-        unfinished=rejected["unfinished"],
-    )
-
-
 def output_frame(
-    spec: AnySpec,
-    sessions: Sequence[pa.Table],
+    spec: SpecInput,
+    results: Sequence[pa.Table],
     rejected: Sequence[Rejected],
     counts: Counts,
     *,
@@ -90,7 +67,7 @@ def output_frame(
 ) -> pd.DataFrame:
     """Return one frame, the row of counts last; rejected rows only where they are asked for."""
     fields = output_fields(spec, with_rejected=with_rejected)
-    parts = [(KINDS.index("session"), _fitted(fields, rows)) for rows in sessions]
+    parts = [(KINDS.index(spec.row_kind), _fitted(fields, rows)) for rows in results]
     if with_rejected:
         parts += [(KINDS.index(part.kind), _fitted(fields, _shown(part))) for part in rejected]
     rows = pa.concat_tables([table for _, table in parts])
@@ -105,10 +82,6 @@ def output_frame(
         columns[f"out_{place}"] = [*_on_wire(inner_type(field.type), rows[field.name]), None]
     # Without the dtype pandas 3 would make columns of text its own, and their nulls NaN.
     return pd.DataFrame({name: _objects(values) for name, values in columns.items()}, dtype=object)
-
-
-def _named(names: Sequence[str], kinds: Sequence[FieldType]) -> list[Field]:
-    return [Field(name, kind, name) for name, kind in zip(names, kinds, strict=True)]
 
 
 def _shown(part: Rejected) -> pa.Table:

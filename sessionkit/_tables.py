@@ -1,47 +1,34 @@
 """
-The Arrow tables of a bucket: open sessions, events, and how they are stored.
+The Arrow table of the open sessions of a bucket, and how a bucket is stored.
 
     sessions   key.*, start, end, events, state.*      a row an open session, in no order
-    events     key.*, time, event.*, carry.*           a row an event
 
-Instants are timestamps of microseconds in UTC; `end` is exclusive. The names of the user's columns
-carry a prefix, so that no two can collide.
+Instants are timestamps of microseconds in UTC; `end` is exclusive.
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._event_table import INSTANT, events_schema, key_schema, micros, prefixed_columns
 from sessionkit._instants import span_us
 from sessionkit.session import SessionSpec
 from sessionkit.state import codec_of, pack, type_text, unpack
 
 __all__ = [
     "BucketState",
-    "Rejected",
     "empty_state",
-    "event_columns",
-    "events_schema",
     "identity",
-    "instants",
-    "key_columns",
     "load_state",
-    "micros",
     "sessions_schema",
     "state_columns",
     "store_state",
 ]
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
-Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
-
-INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @attrs.frozen
@@ -69,42 +56,11 @@ class BucketState:
         return int(instants_us.min())
 
 
-@attrs.frozen
-class Rejected:
-    """
-    Rows that became no part of a result, with the reason.
-
-    Attributes:
-        kind: `late`, `quarantined` or `failed` for events, `unfinished` for sessions.
-        reasons: Why, one for each row.
-        rows: The events or sessions. Keys, times and carried columns of events may be null here.
-    """
-
-    kind: str
-    reasons: Sequence[str]
-    rows: pa.Table
-
-    @classmethod
-    def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[Rejected]":
-        """Return the rows that a mask chooses, all for one reason; nothing where there is none."""
-        if not mask.any():
-            return []
-        found = rows.filter(pa.array(mask))
-        return [cls(kind, [reason] * found.num_rows, found)]
-
-
 def sessions_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
     state = [field.with_name(f"state.{field.name}") for field in codec_of(spec.state).schema]
-    return pa.schema([*_key_fields(spec), *own, *state])
-
-
-def events_schema(spec: AnySpec) -> pa.Schema:
-    """Return the schema of the table of events."""
-    event = [field.with_name(f"event.{field.name}") for field in codec_of(spec.event).schema]
-    carry = [pa.field(f"carry.{field.name}", field.type.arrow) for field in spec.carry_fields]
-    return pa.schema([*_key_fields(spec), pa.field("time", INSTANT), *event, *carry])
+    return pa.schema([*key_schema(spec), *own, *state])
 
 
 def empty_state(spec: AnySpec) -> BucketState:
@@ -112,33 +68,9 @@ def empty_state(spec: AnySpec) -> BucketState:
     return BucketState(sessions_schema(spec).empty_table(), events_schema(spec).empty_table())
 
 
-def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of the key."""
-    return _columns(table, "key.")
-
-
 def state_columns(table: pa.Table) -> list[pa.ChunkedArray]:
     """Return the columns of the user's state."""
-    return _columns(table, "state.")
-
-
-def event_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of the user's event."""
-    return _columns(table, "event.")
-
-
-def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
-    """Return a column of instants as microseconds since the epoch."""
-    numbers = column.cast(pa.int64())
-    if isinstance(numbers, pa.ChunkedArray):
-        numbers = numbers.combine_chunks()
-    result: Instants = numbers.to_numpy(zero_copy_only=False)
-    return result
-
-
-def instants(instants_us: Instants) -> pa.Array:
-    """Return microseconds since the epoch as a column of instants."""
-    return pa.array(instants_us, type=pa.int64()).cast(INSTANT)
+    return prefixed_columns(table, "state.")
 
 
 def identity(spec: AnySpec) -> bytes:
@@ -182,11 +114,3 @@ def load_state(spec: AnySpec, payload: bytes) -> BucketState:
         sessions.select(sessions_schema(spec).names),
         held[0].select(events_schema(spec).names) if held else events_schema(spec).empty_table(),
     )
-
-
-def _key_fields(spec: AnySpec) -> list[pa.Field]:
-    return [pa.field(f"key.{field.name}", field.type.arrow) for field in spec.key_fields]
-
-
-def _columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
-    return [table[name] for name in table.column_names if name.startswith(prefix)]

@@ -25,10 +25,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._instants import LAST_INSTANT_US, span_us
-from sessionkit._tables import INSTANT, Rejected, events_schema
+from sessionkit._event_table import INSTANT, Rejected, events_schema
+from sessionkit._instants import LAST_INSTANT_US
+from sessionkit._spec_input import SpecInput
 from sessionkit.errors import StateValueError
-from sessionkit.session import SessionSpec
 from sessionkit.state import (
     BoolType,
     BytesType,
@@ -54,13 +54,11 @@ __all__ = [
     "flag_names",
     "inner_type",
     "is_nested",
-    "last_instant_us",
     "read_frames",
     "wire_columns",
     "wire_json",
 ]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Role: TypeAlias = Literal["key", "event", "carry"]
 
@@ -127,7 +125,7 @@ def is_nested(kind: FieldType) -> bool:
     return not isinstance(kind, EnumType) and type(kind) not in SCALAR_WIRE
 
 
-def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
+def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
     """Return the columns that cross, besides the time and the flags."""
     roles: list[tuple[Role, Iterable[Field]]] = [
         ("key", spec.key_fields),
@@ -142,7 +140,7 @@ def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
     return tuple(WireColumn(*parts, FIRST_COLUMN_BIT + n) for n, parts in enumerate(named))
 
 
-def flag_names(spec: AnySpec) -> list[str]:
+def flag_names(spec: SpecInput) -> list[str]:
     """Return the names of the flag columns; each holds `BITS` bits, the lowest first."""
     bits = FIRST_COLUMN_BIT + len(wire_columns(spec))
     return [f"flags_{n}" for n in range(-(-bits // BITS))]
@@ -161,7 +159,7 @@ def _json_text(value: object) -> str:
     raise TypeError(type(value).__name__)
 
 
-def read_frames(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
+def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
     """
     Return the events of the chunks of a group, those that are not fit to be one aside.
 
@@ -172,7 +170,7 @@ def read_frames(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table
         return events_schema(spec).empty_table(), []
     flags = [_column(frames, name, pa.int64()) for name in flag_names(spec)]
     reasons = _Reasons(len(flags[0]))
-    time = _time(_column(frames, "time", pa.int64()), flags[0], last_instant_us(spec), reasons)
+    time = _time(_column(frames, "time", pa.int64()), flags[0], spec.latest_event_us, reasons)
     columns = [_stored(frames, column, flags, reasons) for column in wire_columns(spec)]
     keys = len(spec.key_fields)
     everything = pa.Table.from_arrays(
@@ -217,11 +215,6 @@ def _marked(flags: Sequence[pa.Array], bit: int) -> Mask:
     word = flags[bit // BITS].to_numpy()
     marked: Mask = (word >> (bit % BITS)) & 1 == 1
     return marked
-
-
-def last_instant_us(spec: AnySpec) -> int:
-    """Return the last event time whose session still ends within the years of a `datetime`."""
-    return LAST_INSTANT_US - span_us(spec.timeout.longest)
 
 
 def _time(times: pa.Array, flags: pa.Array, last_us: int, reasons: _Reasons) -> pa.Array:

@@ -6,8 +6,10 @@ Spark's group state and the engine meet.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -15,15 +17,10 @@ import pandas as pd
 
 from sessionkit._buckets import Outcome, step
 from sessionkit._counts import Counts
+from sessionkit._event_table import Rejected, events_schema
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
-from sessionkit._output import count_events, output_frame
-from sessionkit._tables import (
-    BucketState,
-    empty_state,
-    events_schema,
-    load_state,
-    store_state,
-)
+from sessionkit._output import output_frame
+from sessionkit._tables import BucketState, empty_state, load_state, store_state
 from sessionkit._wire import read_frames
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
@@ -96,7 +93,7 @@ class BucketWorker:
         before = _stored(spec, state) if state.exists else empty_state(spec)
         outcome = step(spec, before, arrived, watermark_us)
         _store(spec, outcome.state, state, hard_ms)
-        counts = count_events(sum(map(len, chunks)), quarantined, outcome)
+        counts = _count(sum(map(len, chunks)), quarantined, outcome)
         return self._frame([outcome], quarantined, counts)
 
     @_collector_paused()
@@ -109,11 +106,11 @@ class BucketWorker:
             # All events are there, so none need be held: their turn has come.
             waiting = BucketState(empty_state(spec).sessions, arrived)
             closed = step(spec, waiting, nothing, END_OF_TIME_US)
-            counts = attrs.evolve(count_events(read, quarantined, closed), held=0)
+            counts = attrs.evolve(_count(read, quarantined, closed), held=0)
             return self._frame([closed], quarantined, counts)
         opened = step(spec, empty_state(spec), arrived, BEGINNING_US)
         closed = step(spec, opened.state, nothing, END_OF_TIME_US)
-        counts = count_events(read, quarantined, opened) + count_events(0, [], closed)
+        counts = _count(read, quarantined, opened) + _count(0, [], closed)
         return self._frame([opened, closed], quarantined, counts)
 
     def _frame(
@@ -124,6 +121,24 @@ class BucketWorker:
             rejected += [*outcome.rejected, *outcome.unfinished]
         rows = [outcome.rows for outcome in outcomes]
         return output_frame(self.spec, rows, rejected, counts, with_rejected=self.with_rejected)
+
+
+def _count(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> Counts:
+    """Return the counts of one micro-batch of one bucket."""
+    rejected = Counter[str]()
+    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
+        rejected[part.kind] += part.rows.num_rows
+    return Counts(
+        events=read,
+        folded=outcome.folded,
+        late=rejected["late"],
+        quarantined=rejected["quarantined"],
+        failed=rejected["failed"],
+        held=outcome.held,
+        sessions=outcome.closed,
+        rows=outcome.rows.num_rows,
+        unfinished=rejected["unfinished"],
+    )
 
 
 def _stored(spec: AnySpec, state: GroupStateLike) -> BucketState:

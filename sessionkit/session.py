@@ -1,34 +1,40 @@
 """What a user writes: the spec of a session, a frozen value that is valid once it exists."""
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
-from keyword import iskeyword
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import attrs
 
 from sessionkit._functions import check_function
-from sessionkit._instants import Duration, duration, span_us
-from sessionkit._session_id import KEY_TYPES
+from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
+from sessionkit._spec_input import (
+    MILLISECOND,
+    at_least_one,
+    carried_fields,
+    check_bucket_count,
+    check_columns,
+    check_whole_milliseconds,
+    choice,
+    column_name,
+    read_carry,
+    read_keys,
+    read_skew,
+    typed_columns,
+)
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.state import Field, OptionalType, codec_of, field_type
+from sessionkit.state import DatetimeType, Field, FieldType, StrType, codec_of
 from sessionkit.timeouts import EventTimeGap
 from sessionkit.typing import FinishResult
 
-__all__ = ["REJECTED_COLUMNS", "SESSION_COLUMNS", "Session", "SessionSpec", "key_class"]
+__all__ = ["SESSION_COLUMNS", "Session", "SessionSpec"]
 
 E = TypeVar("E")
 S = TypeVar("S")
 R = TypeVar("R")
 
-MILLISECOND: Final = timedelta(milliseconds=1)
-LARGEST_BUCKET_COUNT: Final = 65_536
 SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
 """The columns that sessionkit adds to every result row, behind those of the key."""
-REJECTED_COLUMNS: Final = ("reason", "event_time")
-"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
 
 @attrs.frozen
@@ -51,53 +57,12 @@ class Session:
     events: int
 
 
-@lru_cache(maxsize=256)
-def key_class(names: tuple[str, ...]) -> Any:
-    """Return the named tuple in which the functions of the user get the key."""
-    return namedtuple("Key", names)  # noqa: PYI024 (the names come from the spec)
-
-
-def _choice(*options: str) -> Any:
-    def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-        if value not in options:
-            found = f"`{attribute.name}` must be one of {', '.join(map(repr, options))}"
-            raise SpecError(
-                with_hint(f"{found}, found {value!r}", f"the default is {options[0]!r}")
-            )
-
-    return attrs.validators.and_(check)
-
-
-def _at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> None:
-    if type(value) is not int or value < 1:
-        found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
-        raise SpecError(with_hint(found, f"leave it out for the default, {attribute.default}"))
-
-
-def _column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-    if not isinstance(value, str) or not value:
-        found = f"`{attribute.name}` must be the name of a column, found {value!r}"
-        raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
-
-
 def _read_delay(value: Duration) -> timedelta:
     return duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_skew(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "max_future_skew")
-
-
 def _read_horizon(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "late_horizon")
-
-
-def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
-    return _copied(value, "keys")
-
-
-def _read_carry(value: Mapping[str, Any]) -> dict[str, Any]:
-    return _copied(value, "carry")
 
 
 @attrs.frozen(kw_only=True)
@@ -152,8 +117,8 @@ class SessionSpec(Generic[E, S, R]):
         FieldTypeError: A class has fields that cannot be stored; all are named.
     """
 
-    keys: Mapping[str, Any] = attrs.field(converter=_read_keys)
-    event_time: str = attrs.field(validator=_column_name)
+    keys: Mapping[str, Any] = attrs.field(converter=read_keys)
+    event_time: str = attrs.field(validator=column_name)
     event: type[E]
     state: type[S]
     result: type[R]
@@ -164,44 +129,53 @@ class SessionSpec(Generic[E, S, R]):
     timeout: EventTimeGap
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
     order: Literal["arrival", "event_time"] = attrs.field(
-        default="arrival", validator=_choice("arrival", "event_time")
+        default="arrival", validator=choice("arrival", "event_time")
     )
-    late: Literal["own", "merged"] = attrs.field(default="own", validator=_choice("own", "merged"))
+    late: Literal["own", "merged"] = attrs.field(default="own", validator=choice("own", "merged"))
     nulls: Literal["quarantine", "refuse"] = attrs.field(
-        default="quarantine", validator=_choice("quarantine", "refuse")
+        default="quarantine", validator=choice("quarantine", "refuse")
     )
     on_error: Literal["raise", "reject"] = attrs.field(
-        default="raise", validator=_choice("raise", "reject")
+        default="raise", validator=choice("raise", "reject")
     )
-    max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
+    max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=read_skew)
     late_horizon: timedelta | None = attrs.field(default=None, converter=_read_horizon)
-    max_held_per_key: int = attrs.field(default=100_000, validator=_at_least_one)
-    carry: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_carry)
-    bucket_count: int = attrs.field(default=64, validator=_at_least_one)
-    state_version: int = attrs.field(default=1, validator=_at_least_one)
+    max_held_per_key: int = attrs.field(default=100_000, validator=at_least_one)
+    carry: Mapping[str, Any] = attrs.field(factory=dict, converter=read_carry)
+    bucket_count: int = attrs.field(default=64, validator=at_least_one)
+    state_version: int = attrs.field(default=1, validator=at_least_one)
+    row_kind: ClassVar = "session"
 
     def __attrs_post_init__(self) -> None:
         """Check what the single fields cannot see."""
-        _check_columns(self)
+        check_columns(self.keys, self.carry, self.result, SESSION_COLUMNS)
+        for cls in (self.event, self.state):
+            codec_of(cls)
         _check_functions(self)
         _check_times(self)
-        if self.bucket_count > LARGEST_BUCKET_COUNT:
-            found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
-            hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"
-            raise SpecError(with_hint(f"{found}, found {self.bucket_count:,}", hint))
+        check_bucket_count(self.bucket_count)
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
         """The key columns, typed."""
-        return _typed(self.keys, "keys")
+        return typed_columns(self.keys, "keys")
 
     @property
     def carry_fields(self) -> tuple[Field, ...]:
         """The carried columns, typed; all may be null."""
-        return tuple(
-            attrs.evolve(field, type=OptionalType(field.type))
-            for field in _typed(self.carry, "carry")
-        )
+        return carried_fields(self.carry)
+
+    @property
+    def result_fields(self) -> tuple[Field, ...]:
+        """The columns of a result row: key, session and the fields of the result."""
+        types: tuple[FieldType, ...] = (StrType(), DatetimeType(), DatetimeType())
+        own = [Field(name, kind, name) for name, kind in zip(SESSION_COLUMNS, types, strict=True)]
+        return (*self.key_fields, *own, *codec_of(self.result).type.fields)
+
+    @property
+    def latest_event_us(self) -> int:
+        """The last event time whose session still ends within the years of a `datetime`."""
+        return LAST_INSTANT_US - span_us(self.timeout.longest)
 
     @property
     def horizon_ms(self) -> int:
@@ -213,55 +187,6 @@ class SessionSpec(Generic[E, S, R]):
     def delay_ms(self) -> int:
         """The watermark delay in milliseconds."""
         return self.watermark_delay // MILLISECOND
-
-
-def _copied(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
-        found = f"`{name}` must be a dict of column names and types, found {value!r}"
-        raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
-    return dict(value)
-
-
-def _typed(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
-    return tuple(
-        Field(column, field_type(kind, f"{name}.{column}"), column)
-        for column, kind in columns.items()
-    )
-
-
-def _check_columns(spec: SessionSpec[Any, Any, Any]) -> None:
-    if not spec.keys:
-        hint = 'write keys={"user_id": str}; for one global session add a constant column'
-        raise SpecError(with_hint("`keys` must name at least one column, found none", hint))
-    for field in spec.key_fields:
-        if not isinstance(field.type, KEY_TYPES):
-            found = f"the key column `{field.name}` cannot be a {spec.keys[field.name]}"
-            hint = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
-            raise SpecError(with_hint(found, hint))
-    for field in _typed(spec.carry, "carry"):
-        if not (isinstance(field.type, KEY_TYPES) or field.type.plain):
-            found = f"the carried column `{field.name}` cannot be a {spec.carry[field.name]}"
-            hint = "carry plain columns; every one may be null, so none need be Optional"
-            raise SpecError(with_hint(found, hint))
-    _check_names(spec)
-    for cls in (spec.event, spec.state, spec.result):
-        codec_of(cls)
-
-
-def _check_names(spec: SessionSpec[Any, Any, Any]) -> None:
-    for name in spec.keys:
-        if not name.isidentifier() or name.startswith("_") or iskeyword(name):
-            found = f"the key column `{name}` cannot be a field of a named tuple"
-            raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*spec.carry, "kind", *REJECTED_COLUMNS, *spec.keys, *SESSION_COLUMNS]
-    names += [field.name for field in codec_of(spec.result).type.fields]
-    # Spark's names ignore case unless it is told otherwise.
-    folded = [name.casefold() for name in names]
-    doubled = [name for name in names if folded.count(name.casefold()) > 1]
-    if doubled:
-        found = f"the result would have two columns named `{doubled[-1]}`"
-        hint = f"rename the column, or the field of {spec.result.__name__}"
-        raise SpecError(with_hint(found, hint))
 
 
 def _check_functions(spec: SessionSpec[Any, Any, Any]) -> None:
@@ -282,9 +207,7 @@ def _check_times(spec: SessionSpec[Any, Any, Any]) -> None:
         raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
     if callable(spec.timeout.gap):
         check_function(spec.timeout.gap, "gap", event=spec.event)
-    if spec.watermark_delay % MILLISECOND:
-        found = f"`watermark_delay` must be whole milliseconds, found {spec.watermark_delay}"
-        raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
+    check_whole_milliseconds(spec.watermark_delay, "watermark_delay")
     if spec.late_horizon is not None and span_us(spec.late_horizon) < span_us(spec.timeout.longest):
         found = (
             f"`late_horizon` must be at least the longest gap, {spec.timeout.longest}, "

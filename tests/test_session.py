@@ -10,8 +10,9 @@ import pytest
 from pyspark import cloudpickle
 
 from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
+from sessionkit._spec_input import key_class
 from sessionkit.errors import FieldTypeError, SpecError
-from sessionkit.session import SESSION_COLUMNS, key_class
+from sessionkit.session import SESSION_COLUMNS
 from tests.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
@@ -231,7 +232,7 @@ def test_a_session_is_a_value() -> None:
         (
             {"keys": {}},
             "`keys` must name at least one column, found none",
-            'write keys={"user_id": str}; for one global session add a constant column',
+            'write keys={"user_id": str}; for one global key add a constant column',
         ),
         (
             {"keys": ["user_id"]},

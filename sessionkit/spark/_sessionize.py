@@ -20,7 +20,6 @@ from sessionkit._wire import (
     WireColumn,
     flag_names,
     inner_type,
-    last_instant_us,
     wire_columns,
 )
 from sessionkit._worker import STATE_SCHEMA, BucketWorker
@@ -161,7 +160,7 @@ def _time_for_watermark(spec: AnySpec) -> Column:
     Spark keeps rows without an event time, so those that are quarantined reach Python; it would
     drop those at or before the epoch while its watermark is still 0.
     """
-    is_sane = F.unix_micros(_time(spec)).between(1, last_instant_us(spec))
+    is_sane = F.unix_micros(_time(spec)).between(1, spec.latest_event_us)
     return F.when(is_sane & ~_is_future(spec), _time(spec)).alias(EVENT_TIME_COLUMN)
 
 

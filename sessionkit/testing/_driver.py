@@ -11,7 +11,7 @@ import pandas as pd
 from sessionkit._counts import Counts
 from sessionkit._inspection import OpenSession, open_sessions_of
 from sessionkit._instants import micros_of
-from sessionkit._wire import last_instant_us, wire_columns
+from sessionkit._wire import wire_columns
 from sessionkit._worker import BucketWorker
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.session import SESSION_COLUMNS, SessionSpec
@@ -374,7 +374,7 @@ class SessionDriver(Generic[E, S, R]):
         """Return the event time in microseconds, 0 where Spark's watermark would not see one."""
         instant = row.get(self.spec.event_time)
         event_us = 0 if instant is None else micros_of(instant)
-        return event_us if event_us <= last_instant_us(self.spec) else 0
+        return event_us if event_us <= self.spec.latest_event_us else 0
 
     def _is_future(self, row: Row) -> bool:
         return self._clocks.is_future(self.spec, self._time_us(row))

@@ -11,6 +11,7 @@ import pandas as pd
 from sessionkit._counts import COUNTED, Counts
 from sessionkit._instants import micros_of
 from sessionkit._output import KINDS, has_floats, output_fields
+from sessionkit._spec_input import key_class
 from sessionkit._wire import (
     BITS,
     FUTURE_BIT,
@@ -23,7 +24,7 @@ from sessionkit._wire import (
     wire_json,
 )
 from sessionkit.errors import ScriptError, StateValueError
-from sessionkit.session import SESSION_COLUMNS, SessionSpec, key_class
+from sessionkit.session import SESSION_COLUMNS, SessionSpec
 from sessionkit.state import DecimalType, Field, FieldType, FloatType, codec_of
 
 __all__ = ["ClosedSession", "Rejection", "check_row", "input_frame", "read_output"]

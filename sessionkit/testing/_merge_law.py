@@ -13,8 +13,9 @@ from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit._closing import decode_states
+from sessionkit._event_table import events_schema
 from sessionkit._folding import fold_into
-from sessionkit._tables import empty_state, events_schema
+from sessionkit._tables import empty_state
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import DatetimeType, codec_of, encode_column
