@@ -6,6 +6,7 @@ functions over them. The names here need no Spark; what runs on Spark is in `ses
 """
 
 from sessionkit._counts import Counts
+from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
 from sessionkit.errors import (
     ExpectationError,
     FieldTypeError,
@@ -18,18 +19,25 @@ from sessionkit.errors import (
     StateError,
     StateMismatchError,
     StateValueError,
+    TimerError,
     UserFunctionError,
 )
 from sessionkit.session import Session, SessionSpec
 from sessionkit.state import DecimalType
-from sessionkit.timeouts import EventTimeGap, NoTimeout, ProcessingTimeGap
+from sessionkit.stateful import BucketResult, StatefulSpec
+from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
 
 __all__ = [
+    "BatchTimes",
+    "BucketResult",
     "Counts",
     "DecimalType",
     "EventTimeGap",
     "ExpectationError",
     "FieldTypeError",
+    "FirstOf",
+    "KeyState",
+    "KeyTimes",
     "NoTimeout",
     "NotPicklableError",
     "ProcessingTimeGap",
@@ -43,5 +51,9 @@ __all__ = [
     "StateError",
     "StateMismatchError",
     "StateValueError",
+    "StatefulSpec",
+    "TimeToLive",
+    "Timer",
+    "TimerError",
     "UserFunctionError",
 ]

@@ -1,23 +1,21 @@
 """Sessions that are over: `finish` is called, and its result rows become a table."""
 
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from sessionkit._event_table import key_columns, micros
-from sessionkit._functions import name_of
+from sessionkit._functions import call_failed
 from sessionkit._instants import instant_of
+from sessionkit._objects import decode_keys, decode_states
+from sessionkit._results import check_fit, check_rows, collected
 from sessionkit._session_id import session_ids
-from sessionkit._spec_input import key_class
-from sessionkit._tables import state_columns
-from sessionkit._transition import call_failed
-from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.session import Session, SessionSpec
-from sessionkit.state import codec_of, decode_column
+from sessionkit.state import codec_of
 
-__all__ = ["Closed", "close", "decode_keys", "decode_states", "result_schema", "sessions_of"]
+__all__ = ["Closed", "close", "result_schema", "sessions_of"]
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 
@@ -58,11 +56,13 @@ def close(spec: AnySpec, over: pa.Table) -> Closed:
     results: list[Any] = []
     places: list[int] = []
     failed: dict[int, str] = {}
-    for place, (session, state) in enumerate(zip(sessions, decode_states(spec, over), strict=True)):
+    for place, (session, state) in enumerate(
+        zip(sessions, decode_states(spec.state, over), strict=True)
+    ):
         try:
             rows = _rows(spec, session, state)
             if spec.on_error == "reject":
-                _check_fit(spec, session.key, rows)
+                check_fit(rows, spec.result, "finish", spec.finish, session.key)
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
@@ -90,51 +90,15 @@ def sessions_of(spec: AnySpec, table: pa.Table) -> list[Session]:
     )
 
 
-def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
-    """Return the key of every row, as the functions of the user see it."""
-    columns = [
-        decode_column(field.type, column)
-        for field, column in zip(spec.key_fields, key_columns(table), strict=True)
-    ]
-    return list(map(key_class(tuple(spec.keys)), *columns))
-
-
-def decode_states(spec: AnySpec, table: pa.Table) -> list[Any]:
-    """Return the state of every session, new objects at every call."""
-    codec = codec_of(spec.state)
-    if not codec.type.fields:
-        return [codec.type.build() for _ in range(table.num_rows)]
-    return codec.decode(state_columns(table))
-
-
 def _rows(spec: AnySpec, session: Session, state: Any) -> list[Any]:
     try:
-        found = spec.finish(session, state)
-        if found.__class__ is spec.result:
-            return [found]
-        if found is None:
-            return []
-        rows = list(found) if isinstance(found, Iterable) else [found]
+        rows = collected(spec.finish(session, state), spec.result)
     except Exception as error:
         raise UserFunctionError(
             call_failed("finish", spec.finish, session.key, error, session.start)
         ) from error
-    for row in rows:
-        if row.__class__ is not spec.result:
-            what = f"`finish` ({name_of(spec.finish)}) must return {spec.result.__name__}"
-            found_text = f"found {type(row).__name__}, for {session.key!r}"
-            hint = "return a result row, a list of them, or None"
-            raise UserFunctionError(with_hint(f"{what}, {found_text}", hint))
+    check_rows(rows, spec.result, "finish", spec.finish, session.key)
     return rows
-
-
-def _check_fit(spec: AnySpec, key: Any, rows: list[Any]) -> None:
-    try:
-        codec_of(spec.result).encode(rows)
-    except StateValueError as error:
-        what = f"`finish` ({name_of(spec.finish)}), for {key!r}, returned a row that does not fit"
-        message = f"{what}: {error}"
-        raise UserFunctionError(message) from error
 
 
 def _table(
@@ -145,7 +109,8 @@ def _table(
         columns = codec_of(spec.result).encode(results)
     except StateValueError:
         place, _ = codec_of(spec.result).first_misfit(results)
-        _check_fit(spec, decode_keys(spec, over)[places[place]], [results[place]])
+        key = decode_keys(spec, over)[places[place]]
+        check_fit([results[place]], spec.result, "finish", spec.finish, key)
         raise
     return pa.Table.from_arrays(
         [

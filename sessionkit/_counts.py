@@ -14,15 +14,19 @@ class Counts:
 
     Attributes:
         events: The rows that reached sessionkit.
-        folded: Events that became part of a session.
+        folded: Events that became part of a session, or that the functions of a `StatefulSpec`
+            were given.
         late: Events that came too late.
         quarantined: Rows that could not be events: a null key or time, a null in a required field.
         failed: Events for which a function raised, under `on_error="reject"`.
         held: By how many the events that wait for their turn have grown; negative where more were
             folded than came, under `order="event_time"`.
         sessions: Sessions that closed.
-        rows: The rows that `finish` returned for them.
-        unfinished: Sessions that closed and whose `finish` raised, under `on_error="reject"`.
+        timers: Named timers that went off, and keys that their timeout policy ended, of a
+            `StatefulSpec`.
+        rows: The result rows.
+        unfinished: Sessions that closed and whose `finish` raised, and timers whose `on_timer`
+            raised, under `on_error="reject"`.
         dropped: Rows that Spark dropped behind its own watermark, before they reached sessionkit.
     """
 
@@ -33,6 +37,7 @@ class Counts:
     failed: int = 0
     held: int = 0
     sessions: int = 0
+    timers: int = 0
     rows: int = 0
     unfinished: int = 0
     dropped: int = 0

@@ -1,7 +1,7 @@
-"""The events of one micro-batch in one bucket: as objects, by key, in order."""
+"""The order of the events of one micro-batch in one bucket: by key, time and content."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._event_table import event_columns
-from sessionkit._spec_input import SpecInput
-from sessionkit.state import codec_of, decode_column
 
-__all__ = ["build_events", "in_total_order", "key_codes"]
+__all__ = ["in_total_order", "key_codes"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 
@@ -84,37 +82,3 @@ def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 def _renumbered(codes: Instants) -> Instants:
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
-
-
-def build_events(spec: SpecInput, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
-    """
-    Return the events of a table as objects of the user's class.
-
-    One that its own class refuses (a validator, a converter) is None, with the reason by place.
-    """
-    codec = codec_of(spec.event)
-    columns = event_columns(table)
-    if not columns:
-        return [codec.type.build() for _ in range(table.num_rows)], {}
-    values = [
-        decode_column(field.type, column)
-        for field, column in zip(codec.type.fields, columns, strict=True)
-    ]
-    try:
-        return list(map(codec.type.build, *values)), {}
-    except Exception:  # noqa: BLE001 (the user's own validators and converters)
-        return _objects_one_by_one(codec.type.build, values, spec.event.__name__)
-
-
-def _objects_one_by_one(
-    build: Callable[..., Any], values: list[list[Any]], name: str
-) -> tuple[list[Any], dict[int, str]]:
-    objects: list[Any] = []
-    refused: dict[int, str] = {}
-    for place, row in enumerate(zip(*values, strict=True)):
-        try:
-            objects.append(build(*row))
-        except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
-            objects.append(None)
-            refused[place] = f"{name} refused it: {type(error).__name__}: {error}"
-    return objects, refused

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._closing import decode_keys, decode_states
 from sessionkit._event_table import Rejected, instants, key_columns, micros
 from sessionkit._events import in_total_order, key_codes
+from sessionkit._objects import decode_keys, decode_states
 from sessionkit._tables import sessions_schema
 from sessionkit._transition import FoldError, Unions, fold, unite
 from sessionkit._windows import Events, read_events
@@ -255,7 +255,7 @@ class _Folds:
         """Fold; sizes say how many events and open sessions each takes, in order."""
         objects = self.events.objects
         events = [objects[place] for place in self.places]
-        opened = decode_states(self.spec, self.opened)
+        opened = decode_states(self.spec.state, self.opened)
         states, failures = [], dict[int, str]()
         event, session = 0, 0
         for key, n_events, n_open in zip(self.keys, event_counts, open_counts, strict=True):

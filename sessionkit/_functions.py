@@ -1,15 +1,17 @@
-"""Checks of the functions that users hand over, made before anything runs."""
+"""The functions that users hand over: checked before anything runs, named where they fail."""
 
 import inspect
+import traceback
 import typing
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import attrs
 
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, with_hint
 
-__all__ = ["check_function", "name_of"]
+__all__ = ["call_failed", "check_function", "name_of"]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -17,6 +19,21 @@ def name_of(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None) or repr(function)
     return f"{module}.{name}" if module and module != "__main__" else name
+
+
+def call_failed(
+    role: str, function: Callable[..., Any], key: Any, error: Exception, at: datetime | None = None
+) -> str:
+    """Return the text for a function that failed: which one, for which key, and its traceback."""
+    if isinstance(error, UserFunctionError):
+        return f"{error}\n\nKey: {key!r}"
+    if isinstance(error, SessionkitError):
+        return f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {key!r}"
+    when = f", session from {at.isoformat()}" if at else ""
+    what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
+    hint = "mend the function, or count such events as failed with on_error='reject'"
+    return with_hint(f"{what}, for {key!r}{when}\n\n{trace}", hint)
 
 
 def check_function(function: object, role: str, **parameters: type | None) -> None:

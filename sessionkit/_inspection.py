@@ -5,8 +5,9 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from sessionkit._closing import decode_states, sessions_of
+from sessionkit._closing import sessions_of
 from sessionkit._folding import fold_into
+from sessionkit._objects import decode_states
 from sessionkit._tables import load_state
 from sessionkit.session import SessionSpec
 
@@ -48,7 +49,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], payload: bytes) -> list[Ope
     """
     state = load_state(spec, payload)
     table = fold_into(spec, state.sessions, state.held, None).sessions
-    states: list[S] = decode_states(spec, table)
+    states = decode_states(spec.state, table)
     return [
         OpenSession(session.key, session.id, session.start, session.end, session.events, state)
         for session, state in zip(sessions_of(spec, table), states, strict=True)

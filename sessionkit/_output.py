@@ -13,18 +13,13 @@ import pyarrow.compute as pc
 from sessionkit._counts import COUNTED, Counts
 from sessionkit._event_table import Rejected
 from sessionkit._spec_input import REJECTED_COLUMNS, SpecInput
-from sessionkit._wire import inner_type, is_nested, wire_json
+from sessionkit._wire import inner_type, wire_values
 from sessionkit.state import (
     DatetimeType,
-    DateType,
-    DecimalType,
     Field,
     FieldType,
     FloatType,
-    OptionalType,
     StrType,
-    TimedeltaType,
-    decode_column,
 )
 
 __all__ = ["KINDS", "has_floats", "output_fields", "output_frame"]
@@ -79,7 +74,7 @@ def output_frame(
     if has_floats(fields):
         columns["nans"] = [*_nans(fields, rows), 0]
     for place, field in enumerate(fields):
-        columns[f"out_{place}"] = [*_on_wire(inner_type(field.type), rows[field.name]), None]
+        columns[f"out_{place}"] = [*wire_values(inner_type(field.type), rows[field.name]), None]
     # Without the dtype pandas 3 would make columns of text its own, and their nulls NaN.
     return pd.DataFrame({name: _objects(values) for name, values in columns.items()}, dtype=object)
 
@@ -113,20 +108,6 @@ def _nans(fields: Sequence[Field], rows: pa.Table) -> list[int]:
         is_nan = pc.is_nan(rows[field.name].fill_null(0.0)).to_numpy()
         bits |= is_nan.astype(np.int64) << place
     listed: list[int] = bits.tolist()
-    return listed
-
-
-def _on_wire(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
-    if isinstance(kind, DatetimeType | TimedeltaType):
-        column = column.cast(pa.int64())
-    if isinstance(kind, DateType):
-        column = column.cast(pa.int32())
-    if isinstance(kind, DecimalType):
-        return [None if value is None else format(value, "f") for value in column.to_pylist()]
-    if is_nested(kind):
-        values = decode_column(OptionalType(kind), column)
-        return [None if value is None else wire_json(kind, value) for value in values]
-    listed: list[Any] = column.to_pylist()
     return listed
 
 

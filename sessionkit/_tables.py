@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._event_table import INSTANT, events_schema, key_schema, micros, prefixed_columns
+from sessionkit._event_table import INSTANT, events_schema, key_schema, micros
 from sessionkit._instants import span_us
 from sessionkit.session import SessionSpec
 from sessionkit.state import codec_of, pack, type_text, unpack
@@ -24,7 +24,6 @@ __all__ = [
     "identity",
     "load_state",
     "sessions_schema",
-    "state_columns",
     "store_state",
 ]
 
@@ -66,11 +65,6 @@ def sessions_schema(spec: AnySpec) -> pa.Schema:
 def empty_state(spec: AnySpec) -> BucketState:
     """Return the state of a bucket that remembers nothing."""
     return BucketState(sessions_schema(spec).empty_table(), events_schema(spec).empty_table())
-
-
-def state_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of the user's state."""
-    return prefixed_columns(table, "state.")
 
 
 def identity(spec: AnySpec) -> bytes:

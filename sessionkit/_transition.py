@@ -25,16 +25,14 @@ Tie-breaks
 A refused step changes nothing that is stored: states are decoded anew for every fold.
 """
 
-import traceback
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any, NoReturn, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._functions import name_of
+from sessionkit._functions import call_failed, name_of
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.timeouts import starts_new_session
@@ -160,19 +158,6 @@ def _merged(spec: SessionSpec[Any, Any, Any], key: Any, opened: Sequence[Any]) -
 def _no_merge(_: Any, __: Any) -> Any:
     message = "two open sessions met although the spec has no `merge`"
     raise UserFunctionError(with_hint(message, "pass merge=..."))
-
-
-def call_failed(
-    role: str, function: Callable[..., Any], key: Any, error: Exception, at: datetime | None = None
-) -> str:
-    """Return the text for a function that failed: which one, for which key, and its traceback."""
-    if isinstance(error, UserFunctionError):
-        return f"{error}\n\nKey: {key!r}"
-    when = f", session from {at.isoformat()}" if at else ""
-    what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
-    hint = "mend the function, or count such events as failed with on_error='reject'"
-    return with_hint(f"{what}, for {key!r}{when}\n\n{trace}", hint)
 
 
 def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Exception) -> FoldError:

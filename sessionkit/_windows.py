@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._event_table import Rejected, micros
-from sessionkit._events import build_events
 from sessionkit._functions import name_of
 from sessionkit._instants import span_us
+from sessionkit._objects import build_events
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.timeouts import window_end

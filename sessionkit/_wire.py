@@ -44,6 +44,7 @@ from sessionkit.state import (
     StrType,
     TimedeltaType,
     codec_of,
+    decode_column,
 )
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "read_frames",
     "wire_columns",
     "wire_json",
+    "wire_values",
 ]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -159,6 +161,21 @@ def _json_text(value: object) -> str:
     raise TypeError(type(value).__name__)
 
 
+def wire_values(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a stored column in the forms in which they cross."""
+    if isinstance(kind, DatetimeType | TimedeltaType):
+        column = column.cast(pa.int64())
+    if isinstance(kind, DateType):
+        column = column.cast(pa.int32())
+    if isinstance(kind, DecimalType):
+        return [None if value is None else format(value, "f") for value in column.to_pylist()]
+    if is_nested(kind):
+        values = decode_column(OptionalType(kind), column)
+        return [None if value is None else wire_json(kind, value) for value in values]
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
 def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
     """
     Return the events of the chunks of a group, those that are not fit to be one aside.
@@ -170,7 +187,11 @@ def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Tab
         return events_schema(spec).empty_table(), []
     flags = [_column(frames, name, pa.int64()) for name in flag_names(spec)]
     reasons = _Reasons(len(flags[0]))
-    time = _time(_column(frames, "time", pa.int64()), flags[0], spec.latest_event_us, reasons)
+    times = _column(frames, "time", pa.int64())
+    if spec.event_time is None:
+        time = times.cast(INSTANT)
+    else:
+        time = _time(times, flags[0], spec.latest_event_us, reasons)
     columns = [_stored(frames, column, flags, reasons) for column in wire_columns(spec)]
     keys = len(spec.key_fields)
     everything = pa.Table.from_arrays(

@@ -5,10 +5,8 @@ It reads the state of a bucket, runs the step, and writes back state, timer and 
 Spark's group state and the engine meet.
 """
 
-import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +14,7 @@ import attrs
 import pandas as pd
 
 from sessionkit._buckets import Outcome, step
+from sessionkit._collector import collector_paused
 from sessionkit._counts import Counts
 from sessionkit._event_table import Rejected, events_schema
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
@@ -37,23 +36,6 @@ STATE_SCHEMA: Final = (
 )
 """The state row of a bucket, as Spark stores it: flat, and the same for every spec, because Spark
 lets no stored schema grow and checks no names."""
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """
-    Pause the collector of reference cycles.
-
-    A call makes an object an event and an object a session, none of them in a cycle. The collector
-    would look at them again and again, for a fifth of the call's time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @attrs.frozen
@@ -84,7 +66,7 @@ class BucketWorker:
         del key
         yield self._micro_batch(frames, state)
 
-    @_collector_paused()
+    @collector_paused()
     def _micro_batch(self, frames: Iterable[pd.DataFrame], state: GroupStateLike) -> pd.DataFrame:
         spec, hard_ms = self.spec, state.getCurrentWatermarkMs()
         watermark_us = watermark_in_force(hard_ms, spec.horizon_ms)
@@ -96,7 +78,7 @@ class BucketWorker:
         counts = _count(sum(map(len, chunks)), quarantined, outcome)
         return self._frame([outcome], quarantined, counts)
 
-    @_collector_paused()
+    @collector_paused()
     def whole(self, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
         """Run all rows of a bucket at once: no event is late, and in the end all is over."""
         spec, read = self.spec, sum(map(len, frames))

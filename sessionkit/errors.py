@@ -13,6 +13,7 @@ what was wrong, where, what was found, and a `Hint:` with the one thing to chang
         StateCorruptedError               the stored bytes are not what was written
         StateMismatchError                the state was written under other rules
         StateValueError (ValueError)      a value does not fit its declared field
+      TimerError (ValueError)           a function of the user set a timer that cannot be
       UserFunctionError                 a function of the user raised, or returned the wrong thing
       ScriptError (ValueError)          testing: the step asked for is impossible
       ExpectationError (AssertionError) testing: what was expected did not come
@@ -30,6 +31,7 @@ __all__ = [
     "StateError",
     "StateMismatchError",
     "StateValueError",
+    "TimerError",
     "UserFunctionError",
     "with_hint",
 ]
@@ -69,6 +71,10 @@ class StateMismatchError(StateError):
 
 class StateValueError(StateError, ValueError):
     """Raised when a value does not fit the type that its field declares."""
+
+
+class TimerError(SessionkitError, ValueError):
+    """Raised inside a function of the user that sets a timer which cannot be."""
 
 
 class UserFunctionError(SessionkitError):

@@ -24,7 +24,7 @@ from sessionkit._spec_input import (
 )
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, FieldType, StrType, codec_of
-from sessionkit.timeouts import EventTimeGap
+from sessionkit.timeouts import Clock, EventTimeGap
 from sessionkit.typing import FinishResult
 
 __all__ = ["SESSION_COLUMNS", "Session", "SessionSpec"]
@@ -145,6 +145,8 @@ class SessionSpec(Generic[E, S, R]):
     bucket_count: int = attrs.field(default=64, validator=at_least_one)
     state_version: int = attrs.field(default=1, validator=at_least_one)
     row_kind: ClassVar = "session"
+    layout: ClassVar = "buckets"
+    clock: ClassVar[Clock] = "event_time"
 
     def __attrs_post_init__(self) -> None:
         """Check what the single fields cannot see."""

@@ -40,6 +40,9 @@ class GroupStateLike(Protocol):
     def setTimeoutTimestamp(self, timestampMs: int) -> None:  # noqa: N802, N803 (Spark's names)
         """Arm the event-time timer, not before the watermark."""
 
+    def setTimeoutDuration(self, durationMs: int) -> None:  # noqa: N802, N803 (Spark's names)
+        """Arm the processing-time timer, so long after the time of this micro-batch."""
+
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 (Spark's name)
         """Return Spark's watermark of this micro-batch; 0 where there is none yet."""
 

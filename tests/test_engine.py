@@ -20,7 +20,8 @@ from sessionkit import (
 from sessionkit._wire import wire_columns
 from sessionkit._worker import BucketWorker
 from sessionkit.testing import SessionDriver, at, minutes
-from sessionkit.testing._frames import input_frame, read_output
+from sessionkit.testing._driver import read_sessions
+from sessionkit.testing._frames import input_frame
 from tests.specs import Listed, Open, Reading, collecting, in_order
 
 GAP = timedelta(minutes=10)
@@ -321,7 +322,7 @@ def test_values_that_do_not_fit_are_quarantined_with_their_path(
     """The row beside it is folded, and the reason says which field and why."""
     worker = BucketWorker(ODD, with_rejected=True)
 
-    sessions, rejections, counts = read_output(ODD, [worker.whole([odd_frame(**change)])])
+    sessions, rejections, counts = read_sessions(ODD, [worker.whole([odd_frame(**change)])])
 
     assert [[1]] == [session.result.counts for session in sessions]
     assert rejections[0].reason.startswith(reason)
@@ -334,7 +335,8 @@ def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
     found = []
     for shuffled in (rows, rows[::-1]):
         worker = BucketWorker(ODD, with_rejected=True)
-        sessions, _, _ = read_output(ODD, [worker.whole([input_frame(ODD, shuffled, [False] * 3)])])
+        handed = [worker.whole([input_frame(ODD, shuffled, [False] * 3)])]
+        sessions, _, _ = read_sessions(ODD, handed)
         found.append(sessions[0].result.counts)
 
     assert found[0] == found[1] == [1, 2, 3]
@@ -525,7 +527,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
 
     frame = BucketWorker(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)])
 
-    sessions, rejections, counts = read_output(spec, [frame])
+    sessions, rejections, counts = read_sessions(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
     assert ([], 4, 0) == (rejections, counts.folded, counts.held)
 

@@ -12,7 +12,8 @@ from examples.visits import visits
 from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._worker import BucketWorker
 from sessionkit.testing import FakeGroupState
-from sessionkit.testing._frames import input_frame, read_output
+from sessionkit.testing._driver import read_sessions
+from sessionkit.testing._frames import input_frame
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -40,7 +41,7 @@ def call(
 ) -> Sequence[Any]:
     """Run one micro-batch; return sessions, rejections and counts."""
     worker = BucketWorker(spec, with_rejected=True)
-    return read_output(spec, worker((1,), frames, state))
+    return read_sessions(spec, worker((1,), frames, state))
 
 
 def stored() -> FakeGroupState:
@@ -154,7 +155,7 @@ def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
     """A batch folds everything, then lets the watermark pass the end of time."""
     frame = BucketWorker(visits, with_rejected=True).whole([frame_of(-600, 0, 5, 90)])
 
-    sessions, rejections, counts = read_output(visits, [frame])
+    sessions, rejections, counts = read_sessions(visits, [frame])
 
     assert [1, 2, 1] == [s.result.pages for s in sorted(sessions, key=lambda s: s.start)]
     assert [] == rejections

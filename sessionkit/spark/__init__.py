@@ -2,6 +2,7 @@
 
 from sessionkit._counts import Counts
 from sessionkit._inspection import OpenSession
+from sessionkit.spark._apply_with_state import apply_with_state
 from sessionkit.spark._checkpoint import check_checkpoint, open_sessions
 from sessionkit.spark._progress import batch_counts
 from sessionkit.spark._sessionize import sessionize
@@ -9,6 +10,7 @@ from sessionkit.spark._sessionize import sessionize
 __all__ = [
     "Counts",
     "OpenSession",
+    "apply_with_state",
     "batch_counts",
     "check_checkpoint",
     "open_sessions",

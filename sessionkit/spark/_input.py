@@ -1,14 +1,14 @@
 """The user's columns against the spec, before anything starts."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sessionkit._spec_input import SpecInput
 from sessionkit._wire import inner_type
 from sessionkit.errors import SchemaError, with_hint
-from sessionkit.session import SessionSpec
 from sessionkit.state import (
     AttrsType,
     BoolType,
@@ -32,8 +32,6 @@ from sessionkit.state import (
 
 __all__ = ["check_input"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
-
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
 INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
@@ -49,7 +47,7 @@ ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
 }
 
 
-def check_input(frame: DataFrame, spec: AnySpec) -> None:
+def check_input(frame: DataFrame, spec: SpecInput) -> None:
     """
     Check that the columns of a frame fit the spec; all that do not are named at once.
 
@@ -72,11 +70,15 @@ def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
     for field in frame.schema.fields:
         if frame.isStreaming and field.metadata and WATERMARK_METADATA in field.metadata:
             found = f"a watermark is declared already, on `{field.name}`"
-            yield found, "leave withWatermark out: sessionize declares it from watermark_delay"
+            yield (
+                found,
+                "leave withWatermark out: the watermark_delay of the spec declares it",
+            )
 
 
-def _problems(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
-    yield from _time(schema, spec)
+def _problems(schema: T.StructType, spec: SpecInput) -> Iterator[tuple[str, str]]:
+    if spec.event_time is not None:
+        yield from _time(schema, spec, spec.event_time)
     groups: list[tuple[str, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
         (spec.event.__name__, codec_of(spec.event).type.fields),
@@ -94,25 +96,25 @@ def _problems(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
                 yield _nullable(field.name, path)
 
 
-def _time(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
-    column = _find(schema, spec.event_time)
+def _time(schema: T.StructType, spec: SpecInput, name: str) -> Iterator[tuple[str, str]]:
+    column = _find(schema, name)
     if column is None:
-        yield _missing(schema, spec.event_time, "event_time")
+        yield _missing(schema, name, "event_time")
     elif isinstance(column.dataType, T.TimestampNTZType):
-        found = f"the event time `{spec.event_time}` is a timestamp_ntz, which has no zone"
+        found = f"the event time `{name}` is a timestamp_ntz, which has no zone"
         yield (
             found,
-            f'cast it in the zone it was written in: col("{spec.event_time}").cast("timestamp")',
+            f'cast it in the zone it was written in: col("{name}").cast("timestamp")',
         )
     elif not isinstance(column.dataType, T.TimestampType):
-        found = f"the event time `{spec.event_time}` must be a timestamp"
+        found = f"the event time `{name}` must be a timestamp"
         hint = "convert it, such as timestamp_millis(col) or to_timestamp(col)"
         yield f"{found}, found {column.dataType.simpleString()}", hint
     elif spec.nulls == "refuse" and column.nullable:
-        yield _nullable(spec.event_time, "event_time")
+        yield _nullable(name, "event_time")
 
 
-def _refuses_null(spec: AnySpec, column: T.StructField, kind: FieldType) -> bool:
+def _refuses_null(spec: SpecInput, column: T.StructField, kind: FieldType) -> bool:
     return spec.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
 
 

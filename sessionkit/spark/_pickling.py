@@ -9,12 +9,11 @@ from pyspark import cloudpickle
 
 from sessionkit._functions import name_of
 from sessionkit.errors import NotPicklableError, with_hint
-from sessionkit.session import SessionSpec
 
 __all__ = ["check_picklable"]
 
 
-def check_picklable(spec: SessionSpec[Any, Any, Any]) -> None:
+def check_picklable(spec: Any) -> None:
     """
     Check that a spec can be sent to the executors.
 

@@ -1,10 +1,12 @@
 """Everything that a unit test of a streaming job needs, without Spark and without a JVM."""
 
 from sessionkit._inspection import OpenSession
+from sessionkit._keyed_inspection import StoredKey
 from sessionkit.testing._builders import at, hours, minutes, seconds
-from sessionkit.testing._driver import BatchResult, SessionDriver, Snapshot
-from sessionkit.testing._frames import ClosedSession, Rejection
+from sessionkit.testing._driver import BatchResult, ClosedSession, SessionDriver
+from sessionkit.testing._frames import Rejection
 from sessionkit.testing._group_state import FakeGroupState, StoredGroup
+from sessionkit.testing._query import Snapshot
 from sessionkit.testing._run_group import run_group
 from sessionkit.testing._script import (
     Step,
@@ -24,18 +26,23 @@ from sessionkit.testing._script import (
     run_script,
     run_until_idle,
 )
+from sessionkit.testing._stateful_driver import KeyResult, StatefulBatchResult, StatefulDriver
 from sessionkit.testing._text_tables import events_table, frame_from
 
 __all__ = [
     "BatchResult",
     "ClosedSession",
     "FakeGroupState",
+    "KeyResult",
     "OpenSession",
     "Rejection",
     "SessionDriver",
     "Snapshot",
+    "StatefulBatchResult",
+    "StatefulDriver",
     "Step",
     "StoredGroup",
+    "StoredKey",
     "add",
     "add_row",
     "add_table",

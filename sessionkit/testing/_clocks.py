@@ -1,18 +1,32 @@
 """The two clocks of a driver, event time and processing time; neither goes back."""
 
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Final, Protocol
 
 import attrs
 
 from sessionkit._instants import instant_of, micros_of, span_us
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.session import SessionSpec
 from sessionkit.timeouts import watermark_in_force
 
-__all__ = ["Clocks", "aware"]
+__all__ = ["ClockedSpec", "Clocks", "aware"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+
+class ClockedSpec(Protocol):
+    """What the clocks go by."""
+
+    @property
+    def delay_ms(self) -> int | None:
+        """The watermark delay; None where there is no watermark."""
+
+    @property
+    def horizon_ms(self) -> int:
+        """How far Spark's watermark is declared behind the one in force."""
+
+    @property
+    def max_future_skew(self) -> timedelta | None:
+        """How far ahead of the processing time an event time may be."""
+
 
 MILLISECOND_US: Final = 1_000
 
@@ -32,13 +46,20 @@ class Clocks:
     before_ms: int = 0
     processing: datetime | None = None
 
-    def watermark(self, spec: AnySpec) -> datetime | None:
+    @property
+    def processing_ms(self) -> int:
+        """The processing time in milliseconds; 0, the epoch, where the test has none."""
+        if self.processing is None:
+            return 0
+        return micros_of(self.processing) // MILLISECOND_US
+
+    def watermark(self, spec: ClockedSpec) -> datetime | None:
         """Return the watermark in force, in UTC; None while there is none."""
         if not self.hard_ms:
             return None
         return instant_of(watermark_in_force(self.hard_ms, spec.horizon_ms))
 
-    def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
+    def with_watermark(self, spec: ClockedSpec, instant: datetime) -> "Clocks":
         """
         Move the watermark of the next batch.
 
@@ -46,6 +67,9 @@ class Clocks:
             ScriptError: It would go back, is not a whole millisecond, or lies so near to 1970 that
                 Spark's own watermark would not be past the epoch.
         """
+        if spec.delay_ms is None:
+            found = "the spec has no watermark"
+            raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
         aware(instant, "the watermark")
         wanted_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
         hard_ms = wanted_ms - spec.horizon_ms
@@ -58,8 +82,10 @@ class Clocks:
             raise ScriptError(with_hint(found, "pass a later instant"))
         return attrs.evolve(self, hard_ms=hard_ms)
 
-    def after_events(self, spec: AnySpec, latest_us: int) -> "Clocks":
+    def after_events(self, spec: ClockedSpec, latest_us: int) -> "Clocks":
         """Return the clocks behind a batch whose latest sane event time was this, 0 for none."""
+        if spec.delay_ms is None:
+            return self
         seen_ms = latest_us // MILLISECOND_US - spec.delay_ms - spec.horizon_ms
         return attrs.evolve(self, before_ms=self.hard_ms, hard_ms=max(self.hard_ms, seen_ms))
 
@@ -78,7 +104,7 @@ class Clocks:
             raise ScriptError(with_hint(found, "pass a positive timedelta"))
         return attrs.evolve(self, processing=self.processing + span)
 
-    def is_future(self, spec: AnySpec, event_us: int) -> bool:
+    def is_future(self, spec: ClockedSpec, event_us: int) -> bool:
         """Tell whether an event time is too far ahead of the processing time."""
         if self.processing is None or spec.max_future_skew is None:
             return False

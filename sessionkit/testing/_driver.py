@@ -1,31 +1,46 @@
 """A session spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import pandas as pd
 
 from sessionkit._counts import Counts
 from sessionkit._inspection import OpenSession, open_sessions_of
-from sessionkit._instants import micros_of
-from sessionkit._wire import wire_columns
 from sessionkit._worker import BucketWorker
-from sessionkit.errors import ScriptError, with_hint
 from sessionkit.session import SESSION_COLUMNS, SessionSpec
 from sessionkit.state import codec_of
 from sessionkit.testing._clocks import Clocks, aware
-from sessionkit.testing._frames import ClosedSession, Rejection, check_row, input_frame, read_output
-from sessionkit.testing._group_state import FakeGroupState, StoredGroup
+from sessionkit.testing._frames import Rejection, Row, built_result, key_of, read_output
+from sessionkit.testing._query import Query, Snapshot
 
-__all__ = ["BatchResult", "SessionDriver", "Snapshot"]
+__all__ = ["BatchResult", "ClosedSession", "SessionDriver", "read_sessions"]
 
 E = TypeVar("E")
 S = TypeVar("S")
 R = TypeVar("R")
-Row: TypeAlias = dict[str, Any]
+
+
+@attrs.frozen
+class ClosedSession(Generic[R]):
+    """
+    One result row of a session that is over.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `SessionSpec.keys`.
+        id: The session's id.
+        start: The time of its first event, in UTC.
+        end: The time of its last event plus the gap, exclusive.
+        result: The row that `finish` returned.
+    """
+
+    key: Any
+    id: str
+    start: datetime
+    end: datetime
+    result: R
 
 
 @attrs.frozen
@@ -46,31 +61,6 @@ class BatchResult(Generic[R]):
     sessions: list[ClosedSession[R]]
     rejections: list[Rejection]
     counts: Counts
-
-
-@attrs.frozen
-class Snapshot:
-    """
-    What a stopped query leaves behind: the stored buckets, the clocks, the rows not yet read.
-
-    It holds bytes and numbers only, so a test can keep it and start several drivers from it.
-    """
-
-    groups: Mapping[int, StoredGroup]
-    clocks: Clocks
-    batch_id: int
-    waiting: tuple[Row, ...]
-    planned: tuple[Row, ...] | None
-
-    @property
-    def next_rows(self) -> tuple[Row, ...]:
-        """The rows that the next batch reads: those of a batch that runs again, or all."""
-        return self.waiting if self.planned is None else self.planned
-
-    @property
-    def unread(self) -> tuple[Row, ...]:
-        """The rows that no finished batch has read."""
-        return (*(self.planned or ()), *self.waiting)
 
 
 @attrs.define(init=False)
@@ -99,26 +89,17 @@ class SessionDriver(Generic[E, S, R]):
 
     spec: SessionSpec[E, S, R]
     counts: Counts
-    _groups: dict[int, StoredGroup]
-    _clocks: Clocks
-    _batch_id: int
-    _waiting: list[Row]
-    _planned: tuple[Row, ...] | None
-    _can_run_without_data: bool
+    _query: Query
     _sessions: list[ClosedSession[R]]
     _rejections: list[Rejection]
 
     def __init__(
         self, spec: SessionSpec[E, S, R], *, processing_time: datetime | None = None
     ) -> None:
+        clocks = Clocks(processing=aware(processing_time, "processing_time"))
         self.spec = spec
         self.counts = Counts()
-        self._groups = {}
-        self._clocks = Clocks(processing=aware(processing_time, "processing_time"))
-        self._batch_id = 0
-        self._waiting = []
-        self._planned = None
-        self._can_run_without_data = False
+        self._query = Query(spec, _worker(spec), clocks)
         self._sessions, self._rejections = [], []
 
     @classmethod
@@ -129,18 +110,13 @@ class SessionDriver(Generic[E, S, R]):
         As in Spark, sessions that are due do not close before new data has come: a query runs no
         batch without data until it has run one with data.
         """
-        driver = cls(spec, processing_time=snapshot.clocks.processing)
-        driver._groups = dict(snapshot.groups)
-        driver._clocks = snapshot.clocks
-        driver._batch_id = snapshot.batch_id
-        driver._waiting = list(snapshot.waiting)
-        driver._planned = snapshot.planned
+        driver = cls(spec)
+        driver._query = Query.restore(spec, _worker(spec), snapshot)
         return driver
 
     def snapshot(self) -> Snapshot:
         """Return what the query would leave behind if it stopped now."""
-        waiting = tuple(self._waiting)
-        return Snapshot(dict(self._groups), self._clocks, self._batch_id, waiting, self._planned)
+        return self._query.snapshot()
 
     def add(self, key: Any, event_time: datetime | None, event: E, **carry: Any) -> None:
         """
@@ -156,26 +132,7 @@ class SessionDriver(Generic[E, S, R]):
             ScriptError: The key has another number of values, the event another class, or a value
                 another type.
         """
-        if not isinstance(event, self.spec.event):
-            found = f"the event must be a {self.spec.event.__name__}, found {type(event).__name__}"
-            raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
-        values = key if isinstance(key, tuple) else (key,)
-        if len(values) != len(self.spec.keys):
-            found = f"the key has no value for each of {list(self.spec.keys)}: {key!r}"
-            raise ScriptError(
-                with_hint(
-                    found, "pass the value, or a tuple of values where there are several columns"
-                )
-            )
-        fields = codec_of(self.spec.event).type.fields
-        self.add_row(
-            {
-                **carry,
-                **{field.name: getattr(event, field.name) for field in fields},
-                **dict(zip(self.spec.keys, values, strict=True)),
-                self.spec.event_time: event_time,
-            }
-        )
+        self._query.add(key, event_time, event, carry)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """
@@ -184,19 +141,12 @@ class SessionDriver(Generic[E, S, R]):
         Raises:
             ScriptError: There is no such column, or a value has another type than its column.
         """
-        known = {self.spec.event_time, *(c.field.name for c in wire_columns(self.spec))}
-        unknown = sorted(row.keys() - known)
-        if unknown:
-            found = f"the spec reads no column `{unknown[0]}`"
-            raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(known))}"))
-        aware(row.get(self.spec.event_time), self.spec.event_time)
-        check_row(self.spec, row)
-        self._waiting.append(dict(row))
+        self._query.add_row(row)
 
     @property
     def watermark(self) -> datetime | None:
         """The watermark that the next batch will have, in UTC; None while there is none."""
-        return self._clocks.watermark(self.spec)
+        return self._query.clocks.watermark(self.spec)
 
     def advance_watermark_to(self, instant: datetime) -> None:
         """
@@ -206,9 +156,7 @@ class SessionDriver(Generic[E, S, R]):
             ScriptError: It would go back, is not a whole millisecond, or lies so near to 1970 that
                 Spark's own watermark would not be past the epoch.
         """
-        self._check_no_replay("the watermark")
-        self._clocks = self._clocks.with_watermark(self.spec, instant)
-        self._can_run_without_data = True
+        self._query.advance_watermark_to(instant)
 
     def advance_processing_time(self, span: timedelta) -> None:
         """
@@ -217,8 +165,7 @@ class SessionDriver(Generic[E, S, R]):
         Raises:
             ScriptError: It would go back, or the driver was built without a processing time.
         """
-        self._check_no_replay("the processing time")
-        self._clocks = self._clocks.after(span)
+        self._query.advance_processing_time(span)
 
     def run_batch(self, *, sink_fails: bool = False) -> BatchResult[R]:
         """
@@ -236,20 +183,14 @@ class SessionDriver(Generic[E, S, R]):
             UserFunctionError: A function failed, and the spec says `on_error="raise"`; then
                 nothing has changed, as in Spark, whose query would stop here.
         """
-        planned = self._planned
-        if planned is None and not self._waiting and not self._is_due():
-            return BatchResult(None, self.watermark, [], [], Counts())
-        read = tuple(self._waiting) if planned is None else planned
-        dropped, rows, is_future = self._late_filter(read)
-        groups, frames = self._call_worker(rows, is_future)
-        sessions, rejections, counts = read_output(self.spec, frames)
-        counts = attrs.evolve(counts, dropped=dropped)
-        result = BatchResult(self._batch_id, self.watermark, sessions, rejections, counts)
-        if planned is None:
-            self._waiting = []
-        self._planned = read if sink_fails else None
+        ran = self._query.run_batch(sink_fails=sink_fails)
+        sessions, rejections, counts = read_sessions(self.spec, ran.frames)
+        counts = attrs.evolve(counts, dropped=ran.dropped)
+        result = BatchResult(ran.batch_id, ran.watermark, sessions, rejections, counts)
         if not sink_fails:
-            self._commit(groups, result, read)
+            self.counts += counts
+            self._sessions += sessions
+            self._rejections += rejections
         return result
 
     def run_until_idle(self) -> list[BatchResult[R]]:
@@ -291,95 +232,24 @@ class SessionDriver(Generic[E, S, R]):
         """
         found = [
             session
-            for group in self._groups.values()
-            if group.value is not None
-            for session in open_sessions_of(self.spec, bytes(group.value[-1]))
+            for _, value in self._query.stored()
+            for session in open_sessions_of(self.spec, bytes(value[-1]))
         ]
         return sorted(found, key=lambda session: (session.key, session.start))
 
-    def _check_no_replay(self, clock: str) -> None:
-        if self._planned is not None:
-            found = f"{clock} cannot move: a batch whose sink failed waits to run again as it was"
-            raise ScriptError(with_hint(found, "call run_batch() first"))
 
-    def _is_due(self) -> bool:
-        return self._can_run_without_data and self._clocks.hard_ms > self._clocks.before_ms
-
-    def _late_filter(self, read: Sequence[Row]) -> tuple[int, list[Row], list[bool]]:
-        """Drop what Spark drops: rows at or behind its watermark of the batch before."""
-        is_future = [self._is_future(row) for row in read]
-        kept = [
-            (row, future)
-            for row, future in zip(read, is_future, strict=True)
-            if future or not self._clocks.is_dropped(self._time_us(row))
-        ]
-        rows = [row for row, _ in kept]
-        return len(read) - len(rows), rows, [future for _, future in kept]
-
-    def _call_worker(
-        self, rows: list[Row], is_future: list[bool]
-    ) -> tuple[dict[int, StoredGroup], list[pd.DataFrame]]:
-        """Call the worker for every bucket with rows, then for those whose timer went off."""
-        worker = BucketWorker(self.spec, with_rejected=True)
-        groups, frames = dict(self._groups), []
-        labels = [_bucket(self.spec, row) for row in rows]
-        for label in sorted(set(labels)):
-            chosen = [place for place, other in enumerate(labels) if other == label]
-            frame = input_frame(
-                self.spec, [rows[p] for p in chosen], [is_future[p] for p in chosen]
-            )
-            frames += self._call(worker, groups, label, frame)
-        for label, group in list(groups.items()):
-            timer = group.timeout_timestamp_ms
-            if label not in labels and timer is not None and timer < self._clocks.hard_ms:
-                frames += self._call(worker, groups, label, None)
-        return groups, frames
-
-    def _call(
-        self,
-        worker: BucketWorker,
-        groups: dict[int, StoredGroup],
-        label: int,
-        frame: pd.DataFrame | None,
-    ) -> list[pd.DataFrame]:
-        stored = groups.get(label) or StoredGroup(None, None)
-        state = FakeGroupState(
-            value=stored.value,
-            timeout="EventTimeTimeout",
-            watermark_ms=self._clocks.hard_ms,
-            has_timed_out=frame is None,
-            stored_timeout_ms=stored.timeout_timestamp_ms,
-        )
-        frames = list(worker((label,), [] if frame is None else [frame], state))
-        after = state.stored_after()
-        if after is None:
-            groups.pop(label, None)
-        else:
-            groups[label] = after
-        return frames
-
-    def _commit(
-        self, groups: dict[int, StoredGroup], result: BatchResult[R], read: Sequence[Row]
-    ) -> None:
-        sane = [self._time_us(row) for row in read if not self._is_future(row)]
-        self._clocks = self._clocks.after_events(self.spec, max(sane, default=0))
-        self._groups = groups
-        self._can_run_without_data = True
-        self._batch_id += 1
-        self.counts += result.counts
-        self._sessions += result.sessions
-        self._rejections += result.rejections
-
-    def _time_us(self, row: Row) -> int:
-        """Return the event time in microseconds, 0 where Spark's watermark would not see one."""
-        instant = row.get(self.spec.event_time)
-        event_us = 0 if instant is None else micros_of(instant)
-        return event_us if event_us <= self.spec.latest_event_us else 0
-
-    def _is_future(self, row: Row) -> bool:
-        return self._clocks.is_future(self.spec, self._time_us(row))
+def _worker(spec: SessionSpec[Any, Any, Any]) -> BucketWorker:
+    return BucketWorker(spec, with_rejected=True)
 
 
-def _bucket(spec: SessionSpec[Any, Any, Any], row: Row) -> int:
-    """Choose the bucket of a row; no result depends on it, so it need not be Spark's."""
-    return zlib.crc32(repr([row.get(name) for name in spec.keys]).encode()) % spec.bucket_count
+def read_sessions(
+    spec: SessionSpec[Any, Any, R], frames: Iterable[pd.DataFrame]
+) -> tuple[list[ClosedSession[R]], list[Rejection], Counts]:
+    """Return what the worker handed out as typed objects, and the sum of its counts."""
+    rows, rejections, counts = read_output(spec, frames)
+    return [_closed(spec, row) for row in rows], rejections, counts
+
+
+def _closed(spec: SessionSpec[Any, Any, R], row: Row) -> ClosedSession[R]:
+    identifier, start, end = (row[name] for name in SESSION_COLUMNS)
+    return ClosedSession(key_of(spec, row), identifier, start, end, built_result(spec.result, row))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
@@ -11,7 +11,7 @@ import pandas as pd
 from sessionkit._counts import COUNTED, Counts
 from sessionkit._instants import micros_of
 from sessionkit._output import KINDS, has_floats, output_fields
-from sessionkit._spec_input import key_class
+from sessionkit._spec_input import SpecInput, key_class
 from sessionkit._wire import (
     BITS,
     FUTURE_BIT,
@@ -24,41 +24,29 @@ from sessionkit._wire import (
     wire_json,
 )
 from sessionkit.errors import ScriptError, StateValueError
-from sessionkit.session import SESSION_COLUMNS, SessionSpec
 from sessionkit.state import DecimalType, Field, FieldType, FloatType, codec_of
 
-__all__ = ["ClosedSession", "Rejection", "check_row", "input_frame", "read_output"]
+__all__ = [
+    "Rejection",
+    "Row",
+    "built_result",
+    "check_row",
+    "input_frame",
+    "key_of",
+    "key_on_wire",
+    "read_output",
+]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 R = TypeVar("R")
+Row: TypeAlias = dict[str, Any]
 
 FILLING: Mapping[str, Any] = {"int64": 0, "double": 0.0, "bool": False, "string": "", "binary": b""}
 
 
 @attrs.frozen
-class ClosedSession(Generic[R]):
-    """
-    One result row of a session that is over.
-
-    Attributes:
-        key: The key: a named tuple with the columns of `SessionSpec.keys`.
-        id: The session's id.
-        start: The time of its first event, in UTC.
-        end: The time of its last event plus the gap, exclusive.
-        result: The row that `finish` returned.
-    """
-
-    key: Any
-    id: str
-    start: datetime
-    end: datetime
-    result: R
-
-
-@attrs.frozen
 class Rejection:
     """
-    An event that became part of no session, or a session whose `finish` failed.
+    An event that no function was given, or a session or timer whose function failed.
 
     Attributes:
         kind: `late`, `quarantined`, `failed` or `unfinished`.
@@ -75,7 +63,7 @@ class Rejection:
     carry: dict[str, Any]
 
 
-def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
+def check_row(spec: SpecInput, row: Mapping[str, Any]) -> None:
     """
     Check that the values of a row fit their columns.
 
@@ -87,7 +75,7 @@ def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
 
 
 def input_frame(
-    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
+    spec: SpecInput, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
 ) -> pd.DataFrame:
     """
     Return rows as Spark's projection hands them to the worker.
@@ -98,7 +86,8 @@ def input_frame(
         is_future: For each row, whether its event time is too far ahead.
     """
     columns = wire_columns(spec)
-    times = [row.get(spec.event_time) for row in rows]
+    name = spec.event_time
+    times = [None if name is None else row.get(name) for row in rows]
     frame: dict[str, Any] = {
         "time": [0 if time is None else micros_of(time) for time in times],
         **{name: [0] * len(rows) for name in flag_names(spec)},
@@ -113,6 +102,16 @@ def input_frame(
         for row, value in enumerate(values):
             _raise_flag(frame, row, column.bit, is_raised=value is None)
     return pd.DataFrame(frame)
+
+
+def key_on_wire(spec: SpecInput, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a row as Spark groups by it, a null filled."""
+    columns = [column for column in wire_columns(spec) if column.role == "key"]
+    values = [_wire_value(column, row.get(column.field.name)) for column in columns]
+    return tuple(
+        FILLING[str(column.type)] if value is None else value
+        for column, value in zip(columns, values, strict=True)
+    )
 
 
 def _raise_flag(frame: dict[str, Any], row: int, bit: int, *, is_raised: bool) -> None:
@@ -135,11 +134,15 @@ def _wire_value(column: WireColumn, value: Any) -> Any:
 
 
 def read_output(
-    spec: AnySpec, frames: Iterable[pd.DataFrame]
-) -> tuple[list[ClosedSession[Any]], list[Rejection], Counts]:
-    """Return what the worker handed out, as typed objects, and the sum of its counts."""
+    spec: SpecInput, frames: Iterable[pd.DataFrame]
+) -> tuple[list[Row], list[Rejection], Counts]:
+    """
+    Return what the worker handed out, and the sum of its counts.
+
+    Result rows come by column name, their values in python form; `key` is the key.
+    """
     fields = output_fields(spec, with_rejected=True)
-    sessions: list[ClosedSession[Any]] = []
+    results: list[Row] = []
     rejections: list[Rejection] = []
     counts = Counts()
     for frame in frames:
@@ -149,11 +152,11 @@ def read_output(
             kind = KINDS[row["kind"]]
             if kind == "counts":
                 counts += Counts(**dict(zip(COUNTED, row["counts"], strict=True)))
-            elif kind == "session":
-                sessions.append(_session(spec, _public(fields, row)))
+            elif kind == spec.row_kind:
+                results.append(_public(fields, row))
             else:
                 rejections.append(_rejection(spec, kind, _public(fields, row)))
-    return sessions, rejections, counts
+    return results, rejections, counts
 
 
 def _public(fields: Sequence[Field], row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -176,17 +179,18 @@ def _loaded(kind: FieldType, value: Any) -> Any:
     return inner.load(json.loads(value)) if is_nested(inner) else inner.load(value)
 
 
-def _key(spec: AnySpec, row: Mapping[str, Any]) -> Any:
+def key_of(spec: SpecInput, row: Mapping[str, Any]) -> Any:
+    """Return the key in a row, as the functions of the user see it."""
     return key_class(tuple(spec.keys))(*(row[name] for name in spec.keys))
 
 
-def _session(spec: AnySpec, row: Mapping[str, Any]) -> ClosedSession[Any]:
-    result = codec_of(spec.result).type
-    built = result.build(*(row[field.name] for field in result.fields))
-    identifier, start, end = (row[name] for name in SESSION_COLUMNS)
-    return ClosedSession(_key(spec, row), identifier, start, end, built)
+def built_result(cls: type[R], row: Mapping[str, Any]) -> R:
+    """Return the result in a row as an object of its class."""
+    kind = codec_of(cls).type
+    built: R = kind.build(*(row[field.name] for field in kind.fields))
+    return built
 
 
-def _rejection(spec: AnySpec, kind: str, row: Mapping[str, Any]) -> Rejection:
+def _rejection(spec: SpecInput, kind: str, row: Mapping[str, Any]) -> Rejection:
     carry = {name: row[name] for name in spec.carry}
-    return Rejection(kind, row["reason"], _key(spec, row), row["event_time"], carry)
+    return Rejection(kind, row["reason"], key_of(spec, row), row["event_time"], carry)

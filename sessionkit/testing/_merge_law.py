@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit._closing import decode_states
 from sessionkit._event_table import events_schema
 from sessionkit._folding import fold_into
+from sessionkit._objects import decode_states
 from sessionkit._tables import empty_state
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.session import SessionSpec
@@ -160,7 +160,9 @@ def _folded(spec: AnySpec, batches: Iterable[pa.Table]) -> pa.Table:
 
 def _states(spec: AnySpec, sessions: pa.Table) -> list[tuple[int, Any]]:
     """Return of each session how many events it has, and its state."""
-    return list(zip(sessions["events"].to_pylist(), decode_states(spec, sessions), strict=True))
+    return list(
+        zip(sessions["events"].to_pylist(), decode_states(spec.state, sessions), strict=True)
+    )
 
 
 def _alike(left: Any, right: Any) -> bool:

@@ -8,8 +8,9 @@ import attrs
 
 from sessionkit._counts import Counts
 from sessionkit._instants import micros_of
-from sessionkit.testing._driver import BatchResult, SessionDriver, Snapshot
-from sessionkit.testing._frames import ClosedSession, Rejection
+from sessionkit.testing._driver import BatchResult, ClosedSession, SessionDriver
+from sessionkit.testing._frames import Rejection
+from sessionkit.testing._query import Snapshot
 from sessionkit.testing._timeline import Event, Fate, Span, timeline
 
 __all__ = ["EventLine", "SessionLine", "Stage", "event_line", "session_line"]

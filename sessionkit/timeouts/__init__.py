@@ -1,24 +1,43 @@
 """When a key must be woken: the policies, and the boundary rules between two instants."""
 
 from sessionkit.timeouts._boundaries import (
+    has_passed,
     is_late,
     is_late_in_order,
     is_over,
+    processing_timer_ms,
     starts_new_session,
     timer_ms,
     watermark_in_force,
     window_end,
 )
-from sessionkit.timeouts._policies import EventTimeGap, NoTimeout, ProcessingTimeGap, TimeoutPolicy
+from sessionkit.timeouts._policies import (
+    Clock,
+    Deadline,
+    EventTimeGap,
+    FirstOf,
+    NoTimeout,
+    ProcessingTimeGap,
+    TimeoutPolicy,
+    TimeToLive,
+    deadlines_of,
+)
 
 __all__ = [
+    "Clock",
+    "Deadline",
     "EventTimeGap",
+    "FirstOf",
     "NoTimeout",
     "ProcessingTimeGap",
+    "TimeToLive",
     "TimeoutPolicy",
+    "deadlines_of",
+    "has_passed",
     "is_late",
     "is_late_in_order",
     "is_over",
+    "processing_timer_ms",
     "starts_new_session",
     "timer_ms",
     "watermark_in_force",

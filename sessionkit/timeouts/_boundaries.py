@@ -3,7 +3,7 @@ The boundary rules, one function each: who is late, what is over, what belongs t
 
 Every other module asks here, so that each comparison operator stands in one place. All take
 microseconds since the epoch, as plain integers or as NumPy arrays of them, and compare in event
-time. The rules are those of Spark's `session_window` unless the name says otherwise.
+time unless they say otherwise. The rules are those of Spark's `session_window` where it has one.
 """
 
 from typing import Final, TypeAlias, overload
@@ -14,9 +14,11 @@ import numpy.typing as npt
 from sessionkit._instants import BEGINNING_US
 
 __all__ = [
+    "has_passed",
     "is_late",
     "is_late_in_order",
     "is_over",
+    "processing_timer_ms",
     "starts_new_session",
     "timer_ms",
     "watermark_in_force",
@@ -90,6 +92,20 @@ def is_late_in_order(event_us: int | Instants, watermark_us: int) -> bool | Flag
     return event_us <= watermark_us
 
 
+@overload
+def has_passed(timer_us: int, clock_us: int) -> bool: ...
+@overload
+def has_passed(timer_us: Instants, clock_us: int) -> Flags: ...
+def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
+    """
+    Tell whether the clock of a named timer has passed it: timer `<` clock.
+
+    The clock is the watermark, or the processing time of the micro-batch. Strict, as Spark's own
+    timeouts are; the end of a session or of a key is another rule, `is_over`.
+    """
+    return timer_us < clock_us
+
+
 def watermark_in_force(hard_ms: int, horizon_ms: int) -> int:
     """
     Return the watermark, in microseconds, by which sessions close and events are late.
@@ -111,3 +127,13 @@ def timer_ms(due_us: int, hard_ms: int, horizon_ms: int) -> int:
     cannot be set behind that watermark nor at zero.
     """
     return max(-(-due_us // MILLISECOND_US) - 1 - horizon_ms, hard_ms, 1)
+
+
+def processing_timer_ms(due_us: int, now_ms: int) -> int:
+    """
+    Return the delay to arm so that Spark calls once the processing time is past an instant.
+
+    Spark's processing-time timer goes off in the first micro-batch whose time is behind now `+`
+    delay, and the delay must be positive.
+    """
+    return max(due_us // MILLISECOND_US - now_ms, 1)

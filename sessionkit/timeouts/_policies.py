@@ -1,6 +1,6 @@
-"""The policies: frozen values that say when a session or a key has been idle for too long."""
+"""The policies: frozen values that say when a session or a key is over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -9,9 +9,20 @@ import attrs
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = ["EventTimeGap", "NoTimeout", "ProcessingTimeGap", "TimeoutPolicy"]
+__all__ = [
+    "Clock",
+    "Deadline",
+    "EventTimeGap",
+    "FirstOf",
+    "NoTimeout",
+    "ProcessingTimeGap",
+    "TimeToLive",
+    "TimeoutPolicy",
+    "deadlines_of",
+]
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
+Clock: TypeAlias = Literal["event_time", "processing_time"]
 
 
 def _read_gap(value: Duration) -> timedelta:
@@ -22,18 +33,69 @@ def _read_at_most(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "at_most")
 
 
+def _read_span(value: Duration) -> timedelta:
+    return duration(value, "span")
+
+
+def _one_of(*options: str) -> Any:
+    def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
+        if value not in options:
+            found = f"`{attribute.name}` must be {' or '.join(map(repr, options))}, found {value!r}"
+            raise SpecError(with_hint(found, f"leave it out for {options[0]!r}"))
+
+    return attrs.validators.and_(check)
+
+
 @attrs.frozen
 class NoTimeout:
-    """Never wake a key: its state stays until the user's code removes it."""
+    """A key is never over by itself: its state stays until the user's code removes it."""
+
+    def __or__(self, other: object) -> "FirstOf":
+        """Refuse: nothing can be added to never."""
+        return FirstOf((self, other))
+
+
+@attrs.frozen
+class TimeToLive:
+    """
+    End a key some time after its state was made, or was last set.
+
+    Attributes:
+        span: How long the state lives, a `timedelta` or a text such as `"7 days"`.
+        since: What it is counted from. `"creation"`: the first `state.set` of a key without state.
+            `"last_update"`: the last `state.set`.
+        clock: `"processing_time"`: the engine's clock, for which Spark runs a micro-batch at every
+            trigger and with the `availableNow` trigger never ends. `"event_time"`: counted from
+            the latest event time that the key had seen when the state was set, until the
+            watermark.
+
+    Raises:
+        SpecError: The span is no duration, or not positive.
+    """
+
+    span: timedelta = attrs.field(converter=_read_span)
+    since: Literal["creation", "last_update"] = attrs.field(
+        default="creation", kw_only=True, validator=_one_of("creation", "last_update")
+    )
+    clock: Clock = attrs.field(
+        default="processing_time",
+        kw_only=True,
+        validator=_one_of("processing_time", "event_time"),
+    )
+
+    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
+        """End a key when the first of the two does."""
+        return FirstOf((self, other))
 
 
 @attrs.frozen
 class ProcessingTimeGap:
     """
-    Wake a key after a time without events, counted on the engine's clock (processing time).
+    End a key after a time without events, counted on the engine's clock (processing time).
 
-    Spark runs a micro-batch at every trigger under this policy, with or without data, and with the
-    `availableNow` trigger it never ends.
+    It is over once the processing time of a micro-batch reaches that of the last one in which the
+    key had events plus the gap. Spark runs a micro-batch at every trigger under this policy, with
+    or without data, and with the `availableNow` trigger it never ends.
 
     Attributes:
         gap: How long a key must have been silent, a `timedelta` or a text such as `"30 minutes"`.
@@ -44,13 +106,17 @@ class ProcessingTimeGap:
 
     gap: timedelta = attrs.field(converter=_read_gap)
 
+    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
+        """End a key when the first of the two does."""
+        return FirstOf((self, other))
+
 
 @attrs.frozen
 class EventTimeGap:
     """
-    End a session after a time without events, counted in event time.
+    End a session, or a key, after a time without events, counted in event time.
 
-    The session is over once the watermark reaches its end: its last event plus the gap.
+    It is over once the watermark reaches its end: its last event plus the gap.
 
     Attributes:
         gap: The gap, a `timedelta` or a text such as `"30 minutes"`; or a function of the event
@@ -94,5 +160,90 @@ class EventTimeGap:
             return self.at_most
         return duration(self.gap, "gap")
 
+    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
+        """End a key when the first of the two does."""
+        return FirstOf((self, other))
 
-TimeoutPolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap
+
+SinglePolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap | TimeToLive
+
+
+def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
+    return tuple(
+        policy
+        for part in parts
+        for policy in (part.policies if isinstance(part, FirstOf) else [part])
+    )
+
+
+@attrs.frozen
+class FirstOf:
+    """
+    End a key when the first of several policies does; written `policy | policy`.
+
+    Attributes:
+        policies: The policies; where two end a key at once, the one named first is told.
+
+    Raises:
+        SpecError: A part is no policy, or adds nothing: `NoTimeout`, or a second one of a kind
+            that counts the same way, of which the shorter always comes first.
+    """
+
+    policies: tuple[SinglePolicy, ...] = attrs.field(converter=_flattened)
+
+    def __attrs_post_init__(self) -> None:
+        """Check that every part adds something."""
+        ways: list[tuple[Deadline, ...]] = []
+        for policy in self.policies:
+            if not isinstance(policy, EventTimeGap | ProcessingTimeGap | TimeToLive):
+                found = f"`|` joins policies that end a key, found {policy!r}"
+                hint = "join an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
+                raise SpecError(with_hint(found, hint))
+            way = tuple(attrs.evolve(d, span=timedelta(0)) for d in deadlines_of(policy))
+            if way in ways:
+                found = f"`|` joins two policies that count alike, {policy!r} is the second"
+                raise SpecError(with_hint(found, "keep the shorter one, it always comes first"))
+            ways.append(way)
+
+    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
+        """End a key when the first of them all does."""
+        return FirstOf((self, other))
+
+
+TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf
+
+
+@attrs.frozen
+class Deadline:
+    """
+    How a policy counts.
+
+    Attributes:
+        name: The name under which `on_timer` is told.
+        clock: The clock that must reach it.
+        since: The instant of the key that it is counted from: `seen`, the latest event time;
+            `heard`, the processing time of the last micro-batch with events; `created` and
+            `updated`, when the state was.
+        span: How long after that.
+    """
+
+    name: str
+    clock: Clock
+    since: Literal["seen", "heard", "created", "updated"]
+    span: timedelta
+
+
+def deadlines_of(policy: TimeoutPolicy) -> tuple[Deadline, ...]:
+    """Return how a policy counts, a deadline for each of its parts."""
+    if isinstance(policy, FirstOf):
+        return tuple(deadline for part in policy.policies for deadline in deadlines_of(part))
+    if isinstance(policy, EventTimeGap):
+        return (Deadline("event_time_gap", "event_time", "seen", policy.longest),)
+    if isinstance(policy, ProcessingTimeGap):
+        return (Deadline("processing_time_gap", "processing_time", "heard", policy.gap),)
+    if isinstance(policy, TimeToLive):
+        since: Literal["created", "updated"] = (
+            "created" if policy.since == "creation" else "updated"
+        )
+        return (Deadline("time_to_live", policy.clock, since, policy.span),)
+    return ()

@@ -1,0 +1,292 @@
+"""
+What `process` and `on_timer` are given beside key and events: the state of the key, and its times.
+
+Both are views for one call. What a call does to them counts only if it returns: where it raises,
+state and timers stay as they were.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar, overload
+
+import attrs
+import pandas as pd
+
+from sessionkit._instants import instant_of, micros_of
+from sessionkit.errors import StateValueError, TimerError, with_hint
+from sessionkit.state import AttrsType
+from sessionkit.timeouts import Clock
+
+__all__ = [
+    "MISSING",
+    "Armed",
+    "BatchTimes",
+    "Held",
+    "KeyState",
+    "KeyTimes",
+    "Timer",
+    "TimerRules",
+]
+
+S = TypeVar("S")
+D = TypeVar("D")
+
+MISSING: Final[Any] = object()
+"""Stands for the state of a key that has none; None could be what a user asks for by default."""
+
+
+@attrs.frozen
+class Armed:
+    """A timer as the engine keeps it: on which clock, and the instant in microseconds."""
+
+    clock: Clock
+    at_us: int
+
+
+@attrs.define(eq=False)
+class Held:
+    """
+    What is held of one key during one call, behind both views.
+
+    Attributes:
+        key: The key.
+        value: Its state, or `MISSING`.
+        armed: Its timers by name.
+        was_set: Whether a call of this micro-batch has set the state.
+        was_removed: Whether a call of this micro-batch has removed one.
+        is_last: Whether a policy has ended the key, so that nothing can be kept.
+    """
+
+    key: Any
+    value: Any
+    armed: dict[str, Armed]
+    was_set: bool = False
+    was_removed: bool = False
+    is_last: bool = False
+
+
+@attrs.define(eq=False)
+class KeyState(Generic[S]):
+    """
+    The state of one key, during one call.
+
+    What is stored is what `set` was given, as it is when the call returns. An object from `get`
+    that is changed and not `set` again is not stored.
+    """
+
+    _held: Held
+    _kind: AttrsType
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has a state."""
+        return self._held.value is not MISSING
+
+    @overload
+    def get(self) -> S: ...
+    @overload
+    def get(self, default: D) -> S | D: ...
+    def get(self, default: Any = MISSING) -> Any:
+        """
+        Return the state.
+
+        Args:
+            default: What to return where there is none.
+
+        Raises:
+            StateValueError: There is none, and no default.
+        """
+        if self._held.value is not MISSING:
+            return self._held.value
+        if default is MISSING:
+            found = f"`state.get()`: no state is stored for {self._held.key!r}"
+            hint = "ask `state.exists` first, or pass what to start with: state.get(default)"
+            raise StateValueError(with_hint(found, hint))
+        return default
+
+    def set(self, value: S) -> None:
+        """
+        Store a state in place of the one before.
+
+        Raises:
+            StateValueError: It is of another class than the spec's `state`, or one of its values
+                does not fit its field, named with its path; or a policy has ended the key.
+        """
+        if self._held.is_last:
+            found = f"`state.set(...)`: the timeout policy has ended {self._held.key!r}"
+            raise StateValueError(with_hint(found, "return a result row; nothing is kept"))
+        if value.__class__ is not self._kind.cls:
+            name = self._kind.cls.__name__
+            found = f"`state.set(...)` must be given a {name}, found {type(value).__name__}"
+            hint = "build one" if value is not None else "to drop the state call state.remove()"
+            raise StateValueError(with_hint(found, hint))
+        for field in self._kind.fields:
+            held = getattr(value, field.name)
+            if held.__class__ not in field.type.exact:
+                field.type.coerce(held, f"{self._kind.cls.__name__}.{field.name}")
+        self._held.value = value
+        self._held.was_set = True
+
+    def remove(self) -> None:
+        """
+        Forget the key: its state and, as in Spark, the timers that it has by now.
+
+        A timer that is set behind this call stays. Without state nothing but timers is removed.
+        """
+        self._held.value = MISSING
+        self._held.was_set = False
+        self._held.was_removed = True
+        self._held.armed.clear()
+
+
+@attrs.frozen
+class Timer:
+    """
+    A timer that has not gone off.
+
+    Attributes:
+        clock: `"event_time"` or `"processing_time"`.
+        at: The instant that the clock must pass, in UTC.
+    """
+
+    clock: Clock
+    at: datetime
+
+
+@attrs.frozen
+class BatchTimes:
+    """
+    The clocks of a micro-batch, the same for every key and row of it.
+
+    Attributes:
+        watermark: The watermark in force (event time, in UTC); None while there is none. At the
+            end of a batch run, when all events are there, the last instant of the year 9999.
+        processing_time: The processing time of the micro-batch, in UTC; the same when it runs
+            again. In a batch run it is that of the run, and stands still.
+    """
+
+    watermark: datetime | None
+    processing_time: datetime
+
+
+@attrs.frozen
+class TimerRules:
+    """
+    Which timers the functions of a spec may set.
+
+    Attributes:
+        on_timer: Whether the spec has a function for them.
+        event_time: Whether there is a watermark that can pass them.
+        processing_time: Whether the spec asks for processing-time timers.
+        reserved: Names that timers cannot have.
+    """
+
+    on_timer: bool
+    event_time: bool
+    processing_time: bool
+    reserved: frozenset[str]
+
+
+@attrs.define(eq=False)
+class KeyTimes:
+    """
+    The clocks of the micro-batch and the timers of one key, during one call.
+
+    A timer is known by its name; a key can have any number. It goes off once, in the first
+    micro-batch whose clock is past it (strictly, as in Spark), after the key's events of that
+    batch, and those of a key in the order of their instants. One that is set to an instant already
+    past goes off in the same micro-batch where `process` sets it, in the next one where `on_timer`
+    does.
+    """
+
+    _held: Held
+    _now: BatchTimes
+    _rules: TimerRules
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark in force (event time, in UTC), see `BatchTimes`."""
+        return self._now.watermark
+
+    @property
+    def processing_time(self) -> datetime:
+        """The processing time of the micro-batch, in UTC, see `BatchTimes`."""
+        return self._now.processing_time
+
+    @property
+    def timers(self) -> Mapping[str, Timer]:
+        """The timers of the key that have not gone off, by name."""
+        return MappingProxyType(
+            {
+                name: Timer(one.clock, instant_of(one.at_us))
+                for name, one in self._held.armed.items()
+            }
+        )
+
+    def set_event_timer(self, name: str, at: datetime) -> None:
+        """
+        Set a timer on the watermark, in place of the key's timer of this name.
+
+        Args:
+            name: Its name, which `on_timer` is given.
+            at: When it goes off (event time), with a time zone.
+
+        Raises:
+            TimerError: The spec has no `watermark_delay` or no `on_timer`, the instant is naive or
+                no datetime, the name is empty or a policy's, or a policy has ended the key.
+        """
+        if not self._rules.event_time:
+            found = f"timer {name!r}: the spec has no watermark that could pass an event time"
+            hint = 'add event_time="ts" and watermark_delay="10 minutes" to the spec'
+            raise TimerError(with_hint(found, hint))
+        self._set(name, "event_time", at)
+
+    def set_processing_timer(self, name: str, at: datetime) -> None:
+        """
+        Set a timer on the engine's clock, in place of the key's timer of this name.
+
+        Args:
+            name: Its name, which `on_timer` is given.
+            at: When it goes off (processing time), with a time zone, such as
+                `times.processing_time + timedelta(minutes=5)`.
+
+        Raises:
+            TimerError: The spec has no `processing_timers` or no `on_timer`, the instant is naive
+                or no datetime, the name is empty or a policy's, or a policy has ended the key.
+        """
+        if not self._rules.processing_time:
+            found = f"timer {name!r}: the spec does not ask for processing-time timers"
+            hint = (
+                "add processing_timers=True to the spec; docs/explanation/timers.md says the cost"
+            )
+            raise TimerError(with_hint(found, hint))
+        self._set(name, "processing_time", at)
+
+    def delete_timer(self, name: str) -> None:
+        """Delete a timer of the key, if it has one of this name."""
+        self._held.armed.pop(name, None)
+
+    def _set(self, name: str, clock: Clock, at: datetime) -> None:
+        if not self._rules.on_timer:
+            found = f"timer {name!r}: the spec has no function to call when it goes off"
+            raise TimerError(with_hint(found, "add on_timer=... to the spec"))
+        if self._held.is_last:
+            found = f"timer {name!r}: the timeout policy has ended {self._held.key!r}"
+            raise TimerError(with_hint(found, "set no timer when `name` is that of a policy"))
+        if name.__class__ is not str or not name or name in self._rules.reserved:
+            found = f"a timer cannot have the name {name!r}"
+            taken = ", ".join(sorted(self._rules.reserved))
+            raise TimerError(with_hint(found, f"choose a text other than {taken}"))
+        self._held.armed[name] = Armed(clock, _instant_us(name, at))
+
+
+def _instant_us(name: str, at: object) -> int:
+    if not isinstance(at, datetime) or pd.isna(at):
+        found = f"timer {name!r}: the instant must be a datetime, found {at!r}"
+        hint = "write times.processing_time + timedelta(...), or the event time plus one"
+        raise TimerError(with_hint(f"{found} ({type(at).__name__})", hint))
+    if at.utcoffset() is None:
+        found = f"timer {name!r}: the instant has no time zone, found {at!r}"
+        raise TimerError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+    return micros_of(at)
