@@ -101,8 +101,6 @@ class ActiveKeys:
     def of(
         cls, spec: AnySpec, keys: pa.Table, events: pa.Table, clocks: BatchClocks
     ) -> "ActiveKeys":
-        cls, spec: AnySpec, keys: pa.Table, events: pa.Table, clocks: BatchClocks
-    ) -> "ActiveKeys":
         """Find out which keys are active, and put their events in order."""
         row_codes, event_codes = key_codes([key_columns(keys), key_columns(events)])
         due = has_passed(_earliest(keys, "event_timer"), clocks.watermark_us)
