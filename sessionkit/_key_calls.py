@@ -18,7 +18,7 @@ from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, Key
 from sessionkit._results import check_fit, check_rows, collected
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
-from sessionkit.stateful import StatefulSpec
+from sessionkit.stateful import Handler, StatefulSpec
 from sessionkit.timeouts import Clock, has_passed
 
 __all__ = ["Calls", "KeyRun", "is_due"]
@@ -71,11 +71,15 @@ class Calls:
     unfinished: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
     _rules: TimerRules = attrs.field(init=False)
+    _handler: Handler = attrs.field(init=False)
+    _function: Callable[..., Any] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Look up once what every call needs."""
         self._kind = codec_of(self.spec.state).type
         self._rules = self.spec.timer_rules
+        self._handler = self.spec.handler
+        self._function = getattr(self.spec, self._handler)
 
     def process(self, run: KeyRun, events: Any) -> str | None:
         """
@@ -87,8 +91,7 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        role = self.spec.handler
-        return self._attempt(run, role, getattr(self.spec, role), events, is_last=False)
+        return self._attempt(run, self._handler, self._function, events, is_last=False)
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         """Call `on_timer` for the timers that are due, in the order of their instants."""

@@ -94,8 +94,9 @@ def keyed_step(
     else:
         active = ActiveKeys.of(spec, keys, events, clocks)
         failures = active.process(calls, objects)
+        due = is_due(clocks.watermark_us, clocks.processing_us)
         for run in active.runs:
-            calls.fire(run, is_due(clocks.watermark_us, clocks.processing_us))
+            calls.fire(run, due)
         keys, rows = active.table(clocks), _rows(spec, active.runs)
     failed = _failed(events, failures)
     return KeyedOutcome(
