@@ -4,17 +4,25 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from sessionkit import Counts, SessionSpec
-from sessionkit.spark import OpenSession, batch_counts, open_sessions, sessionize
+from sessionkit import Counts, SessionSpec, StatefulSpec
+from sessionkit.spark import (
+    OpenSession,
+    apply_with_state,
+    batch_counts,
+    open_sessions,
+    sessionize,
+)
 
-__all__ = ["FileStream", "write_files"]
+__all__ = ["AnySpec", "FileStream", "write_files"]
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 
 def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> None:
@@ -34,7 +42,7 @@ class FileStream:
     """A streaming query over files, stopped and started at will; a file is a micro-batch."""
 
     spark: SparkSession
-    spec: SessionSpec[Any, Any, Any]
+    spec: AnySpec
     folder: Path
     with_rejected: bool = False
     shape: Callable[[DataFrame], DataFrame] = lambda frame: frame
@@ -60,11 +68,17 @@ class FileStream:
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return self.shape(reader.parquet(str(self.source)))
 
+    def output(self) -> DataFrame:
+        """Return the stream of what the spec makes of it."""
+        if isinstance(self.spec, StatefulSpec):
+            return apply_with_state(self.events(), self.spec, with_rejected=self.with_rejected)
+        return sessionize(self.events(), self.spec, with_rejected=self.with_rejected)
+
     def run(self) -> list[Counts]:
         """Start the query, run all files and the batch without data behind them, and stop."""
-        sessions = sessionize(self.events(), self.spec, with_rejected=self.with_rejected)
         query = (
-            sessions.writeStream.format("parquet")
+            self.output()
+            .writeStream.format("parquet")
             .option("checkpointLocation", self.checkpoint)
             .option("path", str(self.folder / "out"))
             .trigger(availableNow=True)
@@ -79,6 +93,7 @@ class FileStream:
 
     def open(self) -> list[OpenSession[Any]]:
         """Return the open sessions."""
+        assert isinstance(self.spec, SessionSpec)
         return open_sessions(self.checkpoint, self.spec, spark=self.spark)
 
 

@@ -1,25 +1,32 @@
 """What a stopped query left in its checkpoint, read with Spark's own state reader."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._inspection import OpenSession, open_sessions_of
+from sessionkit._keyed_inspection import StoredKey, stored_keys_of
+from sessionkit._keyed_tables import keyed_identity
 from sessionkit._tables import identity
 from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import identity_differences, peek_identity
+from sessionkit.stateful import StatefulSpec
 
-__all__ = ["check_checkpoint", "open_sessions"]
+__all__ = ["check_checkpoint", "open_sessions", "stored_keys"]
 
 S = TypeVar("S")
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 HEAD_BYTES: Final = 65_536
-PAYLOAD: Final = "value.groupState.payload"
+STATE: Final = "value.groupState"
+PAYLOAD: Final = "payload"
+IDENTITY: Final = "sessionkit_identity"
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
 NO_STATE: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
 FIRST_WITH_READER: Final = 4
@@ -29,8 +36,8 @@ def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = N
     """
     Check that a query over this spec can go on from a checkpoint.
 
-    A checkpoint without a finished micro-batch, or without open sessions, fits every spec. Needs
-    Spark 4.0 or later; on 3.5 the first micro-batch makes the same check.
+    A checkpoint without a finished micro-batch, or in which nothing is stored, fits every spec.
+    Needs Spark 4.0 or later; on 3.5 the first micro-batch makes the same check.
 
     Args:
         path: The checkpoint location.
@@ -43,14 +50,14 @@ def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = N
         StateCorruptedError: The state is damaged.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
-    wanted = json.loads(identity(spec))
-    for head in _payloads(path, spark, F.substring(PAYLOAD, 1, HEAD_BYTES)):
-        differences = identity_differences(peek_identity(head), wanted)
+    wanted = json.loads(_identity(spec))
+    for found in _stored_identities(path, spark):
+        differences = identity_differences(found, wanted)
         if differences:
             lines = "\n  ".join(differences)
-            found = f"the checkpoint {path} was written under other rules:\n  {lines}"
+            text = f"the checkpoint {path} was written under other rules:\n  {lines}"
             hint = "take the change back, or start with a new checkpoint"
-            raise StateMismatchError(with_hint(found, hint))
+            raise StateMismatchError(with_hint(text, hint))
 
 
 def open_sessions(
@@ -71,25 +78,87 @@ def open_sessions(
         StateError: The state is damaged, or was written under other rules.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
-    payloads = _payloads(path, spark, F.col(PAYLOAD))
-    return [session for payload in payloads for session in open_sessions_of(spec, payload)]
+    return [
+        session
+        for (value,) in _checked(path, spec, spark, F.col(STATE))
+        for session in open_sessions_of(spec, bytes(value[-1]))
+    ]
 
 
-def _payloads(path: str, spark: SparkSession | None, payload: Column) -> list[bytes]:
-    """Return this of every stored bucket; nothing where no micro-batch is finished."""
-    session = _session(spark)
-    try:
-        stored = session.read.format("statestore").load(path)
-        if "payload" not in stored.schema.simpleString():
+def stored_keys(
+    path: str, spec: StatefulSpec[Any, S, Any], *, spark: SparkSession | None = None
+) -> list[StoredKey[S]]:
+    """
+    Return the keys of which something was stored when a query finished its last micro-batch.
+
+    All of them are brought to the driver. Needs Spark 4.0 or later.
+
+    Args:
+        path: The checkpoint location of the query; it should be stopped.
+        spec: The spec of the query.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        StateError: The state is damaged, or was written under other rules.
+        SessionkitError: This Spark has no state reader, or no session is active.
+    """
+    return [
+        key
+        for group, value in _checked(path, spec, spark, F.col("key"), F.col(STATE))
+        for key in stored_keys_of(spec, tuple(group), tuple(value))
+    ]
+
+
+def _checked(path: str, spec: AnySpec, spark: SparkSession | None, *columns: Column) -> list[Row]:
+    """Return columns of the state, if it was stored under the rules of the spec."""
+    check_checkpoint(path, spec, spark=spark)
+    return _read(path, spark, *columns)
+
+
+def _identity(spec: AnySpec) -> bytes:
+    return keyed_identity(spec) if isinstance(spec, StatefulSpec) else identity(spec)
+
+
+def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, Any]]:
+    """Return the rules under which the groups were stored."""
+    names = _names(path, spark)
+    if PAYLOAD in names:
+        head = F.substring(f"{STATE}.{PAYLOAD}", 1, HEAD_BYTES)
+        return [peek_identity(bytes(row[0])) for row in _read(path, spark, head)]
+    if IDENTITY in names:
+        return [json.loads(row[0]) for row in _read(path, spark, F.col(f"{STATE}.{IDENTITY}"))]
+    if names:
+        raise _foreign(path)
+    return []
+
+
+def _names(path: str, spark: SparkSession | None) -> list[str]:
+    """Return the names of the columns of the stored state; none where nothing was stored yet."""
+    with _explained(path):
+        stored = _session(spark).read.format("statestore").load(path)
+        if "groupState" not in stored.select("value.*").columns:
             raise _foreign(path)
-        rows = stored.select(payload.alias("payload")).collect()
+        return stored.select(f"{STATE}.*").columns
+    return []
+
+
+def _read(path: str, spark: SparkSession | None, *columns: Column) -> list[Row]:
+    """Return columns of the state of every stored group; nothing where no batch is finished."""
+    with _explained(path):
+        return _session(spark).read.format("statestore").load(path).select(*columns).collect()
+    return []
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Take it for an empty state where no micro-batch is finished; name what is not ours."""
+    try:
+        yield
     except PySparkException as error:
-        if NOTHING_YET in str(error):
-            return []
         if NO_STATE in str(error):
             raise _foreign(path) from error
-        raise
-    return [bytes(row["payload"]) for row in rows]
+        if NOTHING_YET not in str(error):
+            raise
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
