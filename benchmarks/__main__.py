@@ -53,9 +53,9 @@ def _measure(
     load = case.load.scaled(options.scale)
     _say(f"{name}: {load.batches} batches of {load.events:,} events over {load.keys:,} users")
     write_batches(load, files)
-    sessions = _compare(spark, case, files, folder)
+    rows = _compare(spark, case, files, folder)
     runs: dict[str, list[list[float]]] = {contestant: [] for contestant in case.contestants}
-    for turn in range(options.rounds):
+    for turn in range(min(options.rounds, case.rounds or options.rounds)):
         # The order turns round, so that neither always runs on the machine that the other warmed.
         for contestant in list(runs)[:: -1 if turn % 2 else 1]:
             checkpoint = folder / f"checkpoint-{contestant}-{turn}"
@@ -63,21 +63,21 @@ def _measure(
             seconds = seconds_of_batches(spark, run, files, checkpoint)
             runs[contestant].append(seconds)
             _say(f"  {contestant}: {' '.join(f'{each:.2f}' for each in seconds)}")
-    return CaseResult(name, load, sessions, runs, case.ratio)
+    return CaseResult(name, load, rows, runs, case.ratio)
 
 
 def _compare(spark: SparkSession, case: Case, files: Path, folder: Path) -> int:
-    """Return how many sessions the contestants emit; end the program where they differ."""
+    """Return how many rows the contestants emit; end the program where they differ."""
     (first, one), (second, other) = [
-        (name, rows_of(spark, contestant, files, folder / f"compared-{name}"))
+        (name, rows_of(spark, contestant, case.columns, files, folder / f"compared-{name}"))
         for name, contestant in case.contestants.items()
     ]
     found = difference(one, other)
     if found is not None:
-        sys.exit(f"{first} and {second} give different sessions: {found}")
-    sessions: int = one.num_rows
-    _say(f"  {sessions:,} sessions, equal in {first} and {second}")
-    return sessions
+        sys.exit(f"{first} and {second} give different rows: {found}")
+    rows: int = one.num_rows
+    _say(f"  {rows:,} rows, equal in {first} and {second}")
+    return rows
 
 
 def _say(text: str) -> None:

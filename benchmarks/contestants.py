@@ -1,6 +1,6 @@
-"""The three ways to the same sessions: each turns a stream of events into a stream of sessions."""
+"""The ways to the same rows: each turns a stream of events into a stream of results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -8,16 +8,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from benchmarks.by_hand import by_hand
+from benchmarks.counters import COUNT_COLUMNS, counted_by_hand, counted_by_sessionkit
 from benchmarks.events import DELAY, GAP, Load
 from sessionkit import EventTimeGap, Session, SessionSpec
 from sessionkit.spark import sessionize
 
-__all__ = ["CASES", "COLUMNS", "Case", "Contestant"]
+__all__ = ["CASES", "Case", "Contestant"]
 
 Contestant: TypeAlias = Callable[[DataFrame], DataFrame]
 
-COLUMNS: Final = ("user_id", "session_start", "session_end", "events", "seconds")
-"""What every contestant hands out, whatever else; the first two name a session."""
+SESSION_COLUMNS: Final = ("user_id", "session_start", "session_end", "events", "seconds")
+"""What every contestant of a case with sessions hands out, whatever else."""
 
 
 @attrs.define
@@ -111,11 +112,15 @@ class Case:
         load: How much comes in.
         contestants: The ways, by name.
         ratio: The names of the two whose times are divided.
+        columns: What is compared.
+        rounds: At most so many runs of each contestant.
     """
 
     load: Load
     contestants: Mapping[str, Contestant]
     ratio: tuple[str, str]
+    columns: Sequence[str] = SESSION_COLUMNS
+    rounds: int | None = None
 
 
 CASES: Final = {
@@ -128,5 +133,13 @@ CASES: Final = {
         Load(events=100_000, keys=20_000),
         {"sessionkit": by_sessionkit, "by_hand": by_hand},
         ratio=("by_hand", "sessionkit"),
+    ),
+    "counters": Case(
+        # By hand a batch takes minutes, so there is one to warm up and one to measure.
+        Load(events=100_000, keys=100_000, batches=2, one_each=True),
+        {"sessionkit": counted_by_sessionkit, "by_hand": counted_by_hand},
+        ratio=("by_hand", "sessionkit"),
+        columns=COUNT_COLUMNS,
+        rounds=1,
     ),
 }

@@ -31,13 +31,16 @@ class Load:
 
     Attributes:
         events: How many events a batch has.
-        keys: Over how many users they are spread, evenly.
+        keys: Over how many users they are spread, evenly by chance.
         batches: How many batches there are.
+        one_each: Whether every user has exactly one event a batch instead; there are as many
+            events as keys.
     """
 
     events: int
     keys: int
     batches: int = 6
+    one_each: bool = False
 
     def scaled(self, factor: float) -> "Load":
         """Return the same with so many times the events and keys, at least one of each."""
@@ -56,10 +59,13 @@ def batch_of_events(load: Load, batch: int) -> pa.Table:
     delay_us = DELAY // timedelta(microseconds=1)
     times_us = FIRST_US + arrival_us - dice.integers(0, delay_us, load.events)
     users = pa.array([f"user-{number:07d}" for number in range(load.keys)])
+    chosen = (
+        dice.permutation(load.keys) if load.one_each else dice.integers(0, load.keys, load.events)
+    )
     pages = pa.array([f"/page/{number}" for number in range(PAGES)])
     return pa.table(
         {
-            "user_id": users.take(pa.array(dice.integers(0, load.keys, load.events))),
+            "user_id": users.take(pa.array(chosen)),
             "ts": pa.array(times_us).cast(pa.timestamp("us", tz="UTC")),
             "page": pages.take(pa.array(dice.integers(0, PAGES, load.events))),
             "seconds": pa.array(dice.exponential(30.0, load.events)),

@@ -31,14 +31,14 @@ class CaseResult:
     Attributes:
         name: The name of the case.
         load: How much came in.
-        sessions: How many sessions every contestant emitted, equal ones.
+        rows: How many rows every contestant emitted, equal ones.
         runs: The samples, by contestant.
         divided: The names of the two whose medians are divided.
     """
 
     name: str
     load: Load
-    sessions: int
+    rows: int
     runs: Mapping[str, Runs]
     divided: tuple[str, str]
 
@@ -58,9 +58,9 @@ class CaseResult:
 
 
 def difference(left: pa.Table, right: pa.Table) -> str | None:
-    """Say where two tables of sessions differ, both sorted; floats may, within rounding."""
+    """Say where two tables of rows differ, both sorted; floats may, within rounding."""
     if left.num_rows != right.num_rows:
-        return f"{left.num_rows:,} sessions and {right.num_rows:,}"
+        return f"{left.num_rows:,} rows and {right.num_rows:,}"
     for name in left.column_names:
         one, other = left[name].to_numpy(), right[name].to_numpy()
         is_float = np.issubdtype(one.dtype, np.floating)
@@ -89,7 +89,7 @@ def as_json(facts: Mapping[str, Any], results: Iterable[CaseResult]) -> dict[str
         "cases": {
             result.name: {
                 "load": attrs.asdict(result.load),
-                "equal_sessions": result.sessions,
+                "equal_rows": result.rows,
                 "median_seconds": result.medians,
                 "ratio": {" / ".join(result.divided): result.ratio},
                 "seconds": {

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from benchmarks.contestants import COLUMNS, Contestant
+from benchmarks.contestants import Contestant
 from benchmarks.events import FILES_A_BATCH
 
 __all__ = ["rows_of", "seconds_of_batches", "spark_session"]
@@ -55,8 +55,8 @@ def seconds_of_batches(
     spark: SparkSession, contestant: Contestant, files: Path, checkpoint: Path
 ) -> list[float]:
     """Return how long each micro-batch with data took, as Spark reports it; no row is kept."""
-    sessions = contestant(_stream(spark, files))
-    progress = _run(sessions.writeStream.format("noop"), checkpoint)
+    rows = contestant(_stream(spark, files))
+    progress = _run(rows.writeStream.format("noop"), checkpoint)
     return [
         batch["durationMs"]["triggerExecution"] / 1000
         for batch in progress
@@ -64,13 +64,19 @@ def seconds_of_batches(
     ]
 
 
-def rows_of(spark: SparkSession, contestant: Contestant, files: Path, folder: Path) -> pa.Table:
-    """Return the sessions that come out, in the order of their keys and starts."""
-    sessions = contestant(_stream(spark, files)).select(*COLUMNS)
+def rows_of(
+    spark: SparkSession,
+    contestant: Contestant,
+    columns: Sequence[str],
+    files: Path,
+    folder: Path,
+) -> pa.Table:
+    """Return these columns of the rows that come out, in their order."""
+    rows = contestant(_stream(spark, files)).select(*columns)
     path = folder / "rows"
-    writer = sessions.writeStream.format("parquet").option("path", str(path))
+    writer = rows.writeStream.format("parquet").option("path", str(path))
     _run(writer, folder / "checkpoint")
-    return pq.read_table(path).sort_by([(name, "ascending") for name in COLUMNS])
+    return pq.read_table(path).sort_by([(name, "ascending") for name in columns])
 
 
 def _stream(spark: SparkSession, files: Path) -> DataFrame:

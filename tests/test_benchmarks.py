@@ -17,7 +17,7 @@ SMALL = Load(events=200, keys=20, batches=3)
 def result(runs: dict[str, list[list[float]]]) -> CaseResult:
     """A case in which the first of two contestants is divided by the second."""
     first, second = runs
-    return CaseResult("small", SMALL, sessions=7, runs=runs, divided=(first, second))
+    return CaseResult("small", SMALL, rows=7, runs=runs, divided=(first, second))
 
 
 def sessions(seconds: float, users: tuple[str, ...] = ("ada", "bob")) -> pa.Table:
@@ -41,6 +41,16 @@ def test_a_batch_has_as_many_events_as_it_says_over_the_users_it_says() -> None:
     events = batch_of_events(SMALL, 0)
     assert 200 == events.num_rows
     assert 20 == len(events["user_id"].unique())
+
+
+def test_a_user_has_one_event_a_batch_where_the_load_says_so() -> None:
+    """Every user comes once, in another order in every batch."""
+    load = Load(events=20, keys=20, batches=2, one_each=True)
+    first, second = (batch_of_events(load, batch)["user_id"].to_pylist() for batch in range(2))
+
+    assert 20 == len(set(first))
+    assert sorted(first) == sorted(second)
+    assert first != second
 
 
 def test_events_are_out_of_order_and_none_is_late() -> None:
@@ -98,7 +108,7 @@ def test_a_difference_names_the_column_and_the_row() -> None:
     assert "`user_id` in row 1: bob and eve" == difference(
         sessions(1.0), sessions(1.0, ("ada", "eve"))
     )
-    assert "2 sessions and 1" == difference(sessions(1.0), sessions(1.0, ("ada",)))
+    assert "2 rows and 1" == difference(sessions(1.0), sessions(1.0, ("ada",)))
 
 
 def test_the_json_keeps_every_sample_beside_the_medians_and_the_ratio() -> None:
@@ -107,8 +117,8 @@ def test_the_json_keeps_every_sample_beside_the_medians_and_the_ratio() -> None:
     found = json.loads(json.dumps(as_json({"cores": 2}, [result(runs)])))
     assert {"cores": 2} == found["machine"]
     assert {
-        "load": {"events": 200, "keys": 20, "batches": 3},
-        "equal_sessions": 7,
+        "load": {"events": 200, "keys": 20, "batches": 3, "one_each": False},
+        "equal_rows": 7,
         "median_seconds": {"slow": 4.0, "fast": 2.0},
         "ratio": {"slow / fast": 2.0},
         "seconds": runs,
