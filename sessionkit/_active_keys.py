@@ -112,7 +112,7 @@ class ActiveKeys:
         events = events.take(pa.array(order))
         codes = np.concatenate([row_codes[due], event_codes[order]])
         active, first = np.unique(codes, return_index=True)
-        starts = np.searchsorted(event_codes[order], np.append(active, len(codes)))
+        starts = np.append(np.searchsorted(event_codes[order], active), len(order))
         stored = runs_of_rows(spec, touched)
         fresh = first >= len(stored)
         named = decode_keys(spec, events.take(pa.array(first[fresh] - len(stored))))
