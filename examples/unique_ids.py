@@ -1,0 +1,120 @@
+"""
+Keep each order once, though its message may come again: with and without a watermark.
+
+Run it with `python -m examples.unique_ids`. A sender repeats messages that it believes lost. Six
+files, one an hour, are streamed twice: once every id is kept in state for ever, and once for at
+least an hour. What the second way forgets is shown by an id that comes again after five hours.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from sessionkit.spark.dedup import Deduplication, unique_by_key, unique_within
+
+__all__ = ["FOR_EVER", "WITHIN_AN_HOUR", "deliveries", "main", "remembered", "run"]
+
+Message: TypeAlias = tuple[str, datetime]
+
+NEW_IDS = 100
+REPEATED = 20
+HOURS = 6
+MORNING = datetime(2026, 3, 8, 6, tzinfo=UTC)
+COLUMNS = "order_id string, sent timestamp"
+INSTANT = pa.timestamp("us", tz="UTC")
+
+FOR_EVER = unique_by_key("order_id", on="sent", keep_state="for ever")
+WITHIN_AN_HOUR = unique_within("1 hour", by="order_id", on="sent")
+
+
+def deliveries() -> Iterator[list[Message]]:
+    """Yield the messages of each hour: new orders, and repeats from the last minutes before."""
+    minute = timedelta(minutes=60) / NEW_IDS
+    before: list[Message] = []
+    for hour in range(HOURS):
+        start = MORNING + timedelta(hours=hour)
+        new = [(f"{hour}-{place:03}", start + place * minute) for place in range(NEW_IDS)]
+        # A repeat is stamped anew, so it is no equal row.
+        repeats = [(name, start + place * minute) for place, (name, _) in enumerate(before)]
+        forgotten = [("0-000", start)] if hour == HOURS - 1 else []
+        yield [*new, *repeats, *forgotten]
+        before = new[-REPEATED:]
+
+
+def write(folder: Path) -> None:
+    """Write a file an hour; Spark reads files in the order of their modification times."""
+    folder.mkdir()
+    for hour, messages in enumerate(deliveries()):
+        names, times = zip(*messages, strict=True)
+        path = folder / f"hour-{hour}.parquet"
+        pq.write_table(pa.table({"order_id": names, "sent": pa.array(times, INSTANT)}), path)
+        os.utime(path, (hour + 1, hour + 1))
+
+
+def remembered(
+    spark: SparkSession, rule: Deduplication, source: Path, folder: Path
+) -> tuple[list[str], list[int]]:
+    """Stream the files; return the ids that were kept, and the size of the state after each."""
+    reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
+    query = (
+        rule.over(reader.parquet(str(source)))
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "unique"))
+    )
+    query.awaitTermination()
+    sizes = [
+        progress["stateOperators"][0]["numRowsTotal"]
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
+    kept = spark.read.parquet(str(folder / "unique")).collect()
+    return sorted(row["order_id"] for row in kept), sizes
+
+
+def run(spark: SparkSession, folder: Path) -> None:
+    """Compare the two ways."""
+    write(folder / "messages")
+    total = sum(map(len, deliveries()))
+    print(f"{total} messages of {NEW_IDS * HOURS} orders, in {HOURS} files.\n")
+    rules = {"Unique for ever": FOR_EVER, "Unique within an hour": WITHIN_AN_HOUR}
+    for place, (title, rule) in enumerate(rules.items()):
+        kept, sizes = remembered(spark, rule, folder / "messages", folder / str(place))
+        twice = sorted({name for name in kept if kept.count(name) > 1})
+        print(title)
+        print(
+            f"  messages kept: {len(kept)}; orders among them twice: {', '.join(twice) or 'none'}"
+        )
+        print(f"  ids in state after each file: {', '.join(map(str, sizes))}\n")
+    print(WITHIN_AN_HOUR.explain())
+
+
+def main() -> int:
+    """Run it on a small Spark; return the exit code."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    builder = SparkSession.builder.master("local[2]").appName("unique ids")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        with TemporaryDirectory(prefix="unique-ids-") as scratch:
+            run(spark, Path(scratch))
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""What the progress of a query tells about its watermark, and what it cannot tell."""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from itertools import takewhile
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sessionkit._instants import EPOCH, duration_text
+
+__all__ = [
+    "POLICY_SETTING",
+    "Policy",
+    "WatermarkReport",
+    "WatermarkState",
+    "explain_watermark",
+    "watermark_lag",
+    "watermark_of",
+]
+
+Policy: TypeAlias = Literal["min", "max"]
+Progress: TypeAlias = Mapping[str, Any]
+WatermarkState: TypeAlias = Literal[
+    "no_batch", "undeclared", "waiting", "moving", "idle", "stalled", "held_back", "ahead_of_clock"
+]
+
+POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
+# Spark 4.0 and later put the id of the operator before the column.
+OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?(\S+)#\d+: \w+, (.+)")
+LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@attrs.frozen
+class WatermarkReport:
+    """
+    Where the watermark of a query stands, and why.
+
+    Attributes:
+        state: `no_batch`: no micro-batch has run. `undeclared`: the query has no watermark.
+            `waiting`: no event time has moved it yet. `moving`: it advances with the events.
+            `idle`: no rows come. `stalled`: rows come, and none is newer. `held_back`: under the
+            policy `min` some sources send nothing while others do. `ahead_of_clock`: it is later
+            than the clock, by an event time from the future.
+        watermark: In force in the last micro-batch, in event time; None while there is none.
+        since: The start of the first micro-batch known in which it was in force, in processing
+            time.
+        silent: Under `held_back`: the descriptions of the sources without a row since then.
+        dropped: How many rows stateful operators dropped behind the watermark, in the batches
+            that the query remembers; behind a windowed aggregation Spark counts groups of them.
+        text: All this in words.
+    """
+
+    state: WatermarkState
+    watermark: datetime | None
+    since: datetime | None
+    silent: tuple[str, ...]
+    dropped: int
+    text: str
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+@attrs.frozen
+class _Record:
+    """
+    The batches that a query remembers, and what is known of its watermark operators.
+
+    Attributes:
+        batches: The progress of each micro-batch, oldest first; without idle reports.
+        operators: Column and delay of each watermark, as the plan shows them.
+        policy: How several watermarks become one.
+    """
+
+    batches: Sequence[Progress]
+    operators: tuple[tuple[str, str], ...]
+    policy: Policy
+
+    @property
+    def last(self) -> Progress:
+        return self.batches[-1]
+
+    @property
+    def current(self) -> Sequence[Progress]:
+        """The batches since the watermark last moved."""
+        now = _watermark(self.last)
+        run = list(takewhile(lambda batch: _watermark(batch) == now, reversed(self.batches)))
+        return run[::-1]
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """The sources without a row since the watermark last moved."""
+        rows: dict[str, int] = {}
+        for batch in self.current:
+            for source in batch["sources"]:
+                name = source["description"]
+                rows[name] = rows.get(name, 0) + source["numInputRows"]
+        return tuple(name for name, count in rows.items() if not count)
+
+
+def watermark_of(query: StreamingQuery) -> datetime | None:
+    """
+    Return the watermark that was in force in the last micro-batch, in UTC.
+
+    What that batch held moves it for the next one. It is None before the first batch, without a
+    watermark, and while Spark shows 1970 because no event time has moved it yet. What lies beyond
+    the year 9999 is returned as the last instant of that year.
+    """
+    progress = query.lastProgress
+    return None if progress is None else _watermark(progress)
+
+
+def watermark_lag(
+    query: StreamingQuery,
+    *,
+    behind: Literal["event_time", "clock"] = "event_time",
+    now: datetime | None = None,
+) -> timedelta | None:
+    """
+    Return how far the watermark lies behind the newest event time, or behind the clock.
+
+    * `"event_time"`: the newest event time in the batches that the query remembers, minus the
+      watermark. It is the delay, and more until the next batch has taken up what the last one
+      held. Of several watermarks in a query, Spark reports the event times of the first alone.
+    * `"clock"`: processing time minus the watermark. It grows while no newer rows come, so it is
+      the one to watch; it is negative where the watermark is ahead of the clock.
+
+    Args:
+        query: A query, running or stopped.
+        behind: What to compare with.
+        now: The processing time, timezone-aware; by default the clock of this machine.
+
+    Returns:
+        The lag; None while there is no watermark, or where no event time is remembered.
+    """
+    watermark = watermark_of(query)
+    if watermark is None:
+        return None
+    if behind == "clock":
+        return (now or datetime.now(UTC)) - watermark
+    newest = _newest(query.recentProgress)
+    return None if newest is None else newest - watermark
+
+
+def explain_watermark(query: StreamingQuery) -> WatermarkReport:
+    """
+    Say where the watermark of a query stands, since when, and what holds it.
+
+    It reads `query.recentProgress`, which goes back a hundred batches or idle reports, the plan of
+    the last batch, and the watermark policy of the active session. What these cannot tell:
+
+    * Progress has no watermark of each source. A source is named as holding the watermark where
+      others have sent rows since it last moved and this one has not. A source that does send,
+      but old rows, is not found.
+    * Spark reports the event times of one watermark operator only.
+    * A query that was restarted keeps the policy of its checkpoint, which may not be the session's.
+
+    Args:
+        query: A query, running or stopped.
+    """
+    batches = [entry for entry in query.recentProgress if "addBatch" in entry["durationMs"]]
+    return _report(_Record(batches, _operators(query), _policy()))
+
+
+def _report(record: _Record) -> WatermarkReport:
+    if not record.batches:
+        text = "No micro-batch has run yet."
+        return WatermarkReport("no_batch", None, None, (), 0, text)
+    if "watermark" not in _event_time(record.last):
+        text = (
+            "The query has no watermark: state is never dropped, and no row is late.\n"
+            "Hint: declare one with declare_watermark, before the stateful operator."
+        )
+        return WatermarkReport("undeclared", None, None, (), 0, text)
+    state = _state(record)
+    silent = record.silent if state == "held_back" else ()
+    since = _instant(record.current[0]["timestamp"])
+    text = "\n".join([_headline(record), _reason(record, state), _drops(record)]).strip()
+    return WatermarkReport(state, _watermark(record.last), since, silent, _dropped(record), text)
+
+
+def _state(record: _Record) -> WatermarkState:
+    watermark = _watermark(record.last)
+    if watermark is not None and watermark > _instant(record.last["timestamp"]):
+        return "ahead_of_clock"
+    # The rows of the last batch have not been judged: they move the watermark of the next one.
+    if any(batch["numInputRows"] for batch in record.current[:-1]):
+        can_be_held = record.policy == "min" and len(record.operators) > 1
+        return "held_back" if can_be_held and record.silent else "stalled"
+    if watermark is None:
+        return "waiting"
+    return "moving" if record.last["numInputRows"] else "idle"
+
+
+def _headline(record: _Record) -> str:
+    watermark, first = _watermark(record.last), record.current[0]
+    is_whole = first is not record.batches[0] or first["batchId"] == 0
+    since = (
+        f"since batch {first['batchId']} ({first['timestamp']}){'' if is_whole else ' or before'}"
+    )
+    declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
+    made_of = f" It is made of: {declared}." if declared else ""
+    if watermark is None:
+        return f"No event time has moved the watermark, {since}.{made_of}"
+    return f"The watermark is {watermark.isoformat()}, {since}.{made_of}"
+
+
+def _reason(record: _Record, state: WatermarkState) -> str:
+    match state:
+        case "waiting":
+            return "The first event times set it for the batch that comes after them."
+        case "moving":
+            return "Rows come, and set it for the next batch."
+        case "idle":
+            return (
+                "No rows come: only newer event times move it, and time that passes does not. "
+                "What waits for it stays open."
+            )
+        case "stalled":
+            return _stalled(record)
+        case "held_back":
+            return (
+                f"Rows have come, but none from {', '.join(record.silent)}. Under the policy "
+                "'min' the slowest source decides, and one that has sent nothing counts as 1970.\n"
+                "Hint: let it send, or union the sources first and declare one watermark on the "
+                f"result, or set {POLICY_SETTING} to 'max' before the first start."
+            )
+        case _:
+            return _ahead(record)
+
+
+def _stalled(record: _Record) -> str:
+    rows = sum(batch["numInputRows"] for batch in record.current)
+    reason = f"{rows} rows have come since then, none with an event time that moves it: "
+    if len(record.operators) > 1 and record.policy == "min":
+        return reason + (
+            "every source sends, but one sends times that are too old or null. Progress does not "
+            "tell which."
+        )
+    return reason + "all are null, or no newer than those before."
+
+
+def _ahead(record: _Record) -> str:
+    newest = max(record.batches, key=lambda batch: _newest([batch]) or EPOCH)
+    seen = _newest([newest])
+    by = "" if seen is None else f" Batch {newest['batchId']} held the time {seen.isoformat()}."
+    ahead = (_watermark(record.last) or EPOCH) - _instant(record.last["timestamp"])
+    return (
+        f"It is {_roughly(ahead)} ahead of the clock, by an event time from the future.{by} "
+        "It never goes back, and every row behind it is dropped.\n"
+        "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
+    )
+
+
+def _roughly(span: timedelta) -> str:
+    return f"{span.days:,} days" if span.days else duration_text(timedelta(seconds=span.seconds))
+
+
+def _drops(record: _Record) -> str:
+    dropped = _dropped(record)
+    first, last = record.batches[0]["batchId"], record.last["batchId"]
+    return f"Dropped behind it in batches {first} to {last}: {dropped}." if dropped else ""
+
+
+def _dropped(record: _Record) -> int:
+    return sum(
+        operator["numRowsDroppedByWatermark"]
+        for batch in record.batches
+        for operator in batch["stateOperators"]
+    )
+
+
+def _watermark(progress: Progress) -> datetime | None:
+    text = _event_time(progress).get("watermark")
+    instant = EPOCH if text is None else _instant(text)
+    return instant if instant > EPOCH else None
+
+
+def _newest(entries: Sequence[Progress]) -> datetime | None:
+    """Return the newest event time; a batch in which all are null shows 1970: it does not count."""
+    texts = [times["max"] for times in map(_event_time, entries) if "max" in times]
+    return max((instant for instant in map(_instant, texts) if instant > EPOCH), default=None)
+
+
+def _event_time(progress: Progress) -> Mapping[str, str]:
+    # Without a watermark it is empty, and on Spark 3.5 missing.
+    times: Mapping[str, str] = progress.get("eventTime") or {}
+    return times
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # the year has more than four digits
+        return LAST_INSTANT
+
+
+def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
+    """Return column and delay of each watermark; no other public place has them than the plan."""
+    with redirect_stdout(StringIO()) as plan:
+        query.explain()
+    # One operator above a frame that is used twice stands in the plan twice, with the same id.
+    lines = dict.fromkeys(match[0] for match in OPERATOR.finditer(plan.getvalue()))
+    found = [OPERATOR.fullmatch(line) for line in lines]
+    return tuple((match[1], match[2]) for match in found if match)
+
+
+def _policy() -> Policy:
+    session = SparkSession.getActiveSession()
+    setting = "min" if session is None else str(session.conf.get(POLICY_SETTING, "min"))
+    return "max" if setting.lower() == "max" else "min"

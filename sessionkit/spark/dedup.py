@@ -1,0 +1,305 @@
+"""Deduplication: one definition over Spark's own operators, for streams and for batches."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final, Literal, TypeAlias
+
+import attrs
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.window import WindowSpec
+
+from sessionkit._instants import Duration, duration_text, span_us
+from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.spark._columns import quoted
+from sessionkit.spark._event_time import check_event_time, read_delay
+from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
+from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
+
+__all__ = ["Deduplication", "Expiry", "unique_by_key", "unique_by_key_and_time", "unique_within"]
+
+Expiry: TypeAlias = Literal["never", "event_time", "first_event_and_delay"]
+
+FLOATS: Final = (T.FloatType, T.DoubleType)
+UNORDERED: Final = ("map<", "variant", "interval")
+"""What the name of a type holds where Spark cannot order its values."""
+
+STATE_SIZE: Final = (
+    "one row for each key, for ever: about 220 bytes for a key of 36 characters in Spark's default "
+    "store (measured on Spark 4.3), so a million new keys a day are 220 MB more every day"
+)
+QUERY_TYPES: Final[dict[Expiry, QueryType]] = {
+    "never": "deduplication",
+    "event_time": "deduplication",
+    "first_event_and_delay": "deduplication_within_watermark",
+}
+
+
+def unique_by_key(
+    by: str | Sequence[str],
+    *,
+    on: str | None = None,
+    keep_state: Literal["for ever"] | None = None,
+) -> "Deduplication":
+    """
+    Define rows that are unique by key, however long ago the first one came.
+
+    A stream keeps every key that it has ever seen. That is unbounded, so it must be asked for in
+    words.
+
+    Args:
+        by: The key columns. Null is a value like others: rows without a key count as one.
+        on: For a batch: the event time, of which the earliest row is kept. Without it, the row
+            that is the smallest by content is kept.
+        keep_state: `"for ever"`.
+
+    Raises:
+        SpecError: `keep_state` is not said, or there is no key.
+    """
+    if keep_state != "for ever":
+        found = f"without an event time, a stream must keep {STATE_SIZE}"
+        hint = (
+            "use unique_within or unique_by_key_and_time, whose state a watermark bounds, or say "
+            "that it is meant: keep_state='for ever'"
+        )
+        raise SpecError(with_hint(found, hint))
+    return Deduplication(_keys(by), on, None, "never")
+
+
+def unique_by_key_and_time(by: str | Sequence[str], *, on: str, delay: Duration) -> "Deduplication":
+    """
+    Define rows that are unique by key and event time: repeats carry the time of the first one.
+
+    A stream drops a key from its state when the watermark reaches its event time: repeats that
+    come later are behind the watermark, and are dropped for that.
+
+    Args:
+        by: The key columns, without the event time. Null is a value like others.
+        on: The event time. A row without one is never dropped from state: leave such rows out
+            before, with `where`.
+        delay: The watermark delay; how late a repeat may come, in event time.
+
+    Raises:
+        SpecError: The delay is no duration, is zero or no whole milliseconds; there is no key.
+    """
+    return Deduplication(_keys(by), on, read_delay(delay), "event_time")
+
+
+def unique_within(delay: Duration, *, by: str | Sequence[str], on: str) -> "Deduplication":
+    """
+    Define rows that are unique by key for at least this long, in event time.
+
+    For repeats whose event times differ, such as those that a producer stamps anew. A stream
+    keeps a key until the watermark reaches the event time of its first row + delay, so a row up to
+    that time is never kept beside the first. A row behind that time is new once the key has
+    expired; while the watermark has not got there, it counts as a repeat. `on` may be a key too.
+
+    Args:
+        delay: Both: the time within which a key is unique, and the watermark delay.
+        by: The key columns. Null is a value like others.
+        on: The event time. A row without one leaves its key in state only until the next
+            micro-batch with a watermark.
+
+    Raises:
+        SpecError: The delay is no duration, is zero or no whole milliseconds; there is no key.
+    """
+    return Deduplication(_keys(by), on, read_delay(delay), "first_event_and_delay")
+
+
+@attrs.frozen
+class Deduplication:
+    """
+    A definition of unique rows, for any number of frames: made by the functions of this module.
+
+    Attributes:
+        by: The key columns.
+        on: The event-time column.
+        delay: The watermark delay; None where no watermark bounds the state.
+        expiry: When a stream forgets a key.
+    """
+
+    by: tuple[str, ...]
+    on: str | None
+    delay: timedelta | None
+    expiry: Expiry
+
+    def over(self, frame: DataFrame) -> DataFrame:
+        """
+        Return the unique rows of a stream or a batch; the columns are those of the frame.
+
+        A stream keeps the row that comes first, and any of those that come in one micro-batch. A
+        watermark is declared on it, if it has none: one that it has must be of the same column
+        and delay. With a watermark, rows whose event time `<=` it are dropped as late.
+
+        A batch keeps, of the rows that are equal by the definition, the one with the earliest
+        event time, and of these the smallest by content: the same row in every run. Under
+        `unique_within` a row is kept where it is the first of its key, or lies more than the
+        delay behind the last one kept of its key. So batch and stream keep as many rows of a key
+        whose rows all lie within the delay, and the same ones where repeats are equal or come
+        later; where a key comes again later than that, a stream may keep fewer. Rows without an
+        event time are a group of their own.
+
+        Raises:
+            SchemaError: A column is missing, a key is a float, the event time is no timestamp, or
+                the frame's watermark is another one.
+        """
+        self._check(frame)
+        within = self.expiry == "first_event_and_delay"
+        if not frame.isStreaming:
+            return _apart(frame, self) if within else _earliest(frame, self)
+        watermarked = self._watermarked(frame)
+        if within:
+            return watermarked.dropDuplicatesWithinWatermark(list(self.by))
+        return watermarked.dropDuplicates(list(self.equal_by))
+
+    def output_mode(self, mode: OutputMode, sink: Sink | None = None) -> "Deduplication":
+        """
+        Check the output mode in which a query over this is to be started; return the definition.
+
+        Raises:
+            SpecError: Spark refuses the mode for a deduplication, or the sink refuses it.
+        """
+        check_output(QUERY_TYPES[self.expiry], mode, sink)
+        return self
+
+    def explain(self) -> str:
+        """Say in words what is unique, how long a stream remembers a key, and what is late."""
+        return "\n".join(_explained(self))
+
+    @property
+    def equal_by(self) -> tuple[str, ...]:
+        """The columns by which Spark calls two rows equal."""
+        if self.expiry == "event_time" and self.on is not None:
+            return tuple(dict.fromkeys((*self.by, self.on)))
+        return self.by
+
+    def _check(self, frame: DataFrame) -> None:
+        kinds = {field.name: field.dataType for field in frame.schema.fields}
+        if self.on is not None:
+            check_event_time(frame.schema, self.on)
+        for name in self.by:
+            if name not in kinds:
+                found = f"the key `{name}` is missing; there are {', '.join(kinds)}"
+                raise SchemaError(with_hint(found, "rename a column, or select it"))
+            if isinstance(kinds[name], FLOATS):
+                found = (
+                    f"the key `{name}` is a {kinds[name].simpleString()}: equal values may differ"
+                )
+                raise SchemaError(with_hint(found, "cast it to decimal or string"))
+
+    def _watermarked(self, frame: DataFrame) -> DataFrame:
+        if self.on is None or self.delay is None:
+            return frame
+        declared = declared_watermarks(frame)
+        if not declared:
+            return declare_watermark(frame, self.on, self.delay)
+        for watermark in declared:
+            if watermark.column == self.on and watermark.delay == self.delay:
+                return frame
+        there = ", ".join(f"`{w.column}` with {duration_text(w.delay)}" for w in declared)
+        found = f"the frame has a watermark on {there}, and this is defined on `{self.on}` with "
+        hint = "leave declare_watermark out before, or define it with the frame's column and delay"
+        raise SchemaError(with_hint(f"{found}{duration_text(self.delay)}", hint))
+
+
+def _keys(by: str | Sequence[str]) -> tuple[str, ...]:
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    if not keys:
+        found = "`by` names no column: rows are unique by a key"
+        raise SpecError(with_hint(found, "name the key columns: by='id' or by=('id', 'source')"))
+    return keys
+
+
+def _earliest(frame: DataFrame, rule: Deduplication) -> DataFrame:
+    """Keep the first row of each group."""
+    place = F.row_number().over(_group(rule.equal_by).orderBy(*_order(frame, rule.on)))
+    row = F.struct(*map(_column, frame.columns)).alias("row")
+    return frame.select(row, place.alias("place")).where("place = 1").select("row.*")
+
+
+def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
+    """
+    Keep the first row of each key, and each that lies more than the delay behind the last one kept.
+
+    A row that lies so far behind the row before it is kept in any case. So each run between two
+    such rows is gone through by itself, and no array is longer than a run.
+    """
+    delay_us = F.lit(span_us(rule.delay or timedelta(0)))
+    keys = [f"key_{place}" for place, _ in enumerate(rule.by)]
+    order = _order(frame, rule.on)
+    rows = frame.select(
+        *(_column(name).alias(key) for name, key in zip(rule.by, keys, strict=True)),
+        F.unix_micros(_column(rule.on or "")).alias("at"),
+        F.row_number().over(_group(rule.by).orderBy(*order)).alias("place"),
+        F.struct(*map(_column, frame.columns)).alias("row"),
+    )
+    in_order = _group(keys).orderBy("place")
+    before = F.lag("at").over(in_order)
+    # Rows without a time are the last ones of a key, and a run of their own.
+    begins = F.coalesce(F.col("at") - before > delay_us, before.isNotNull()).cast("int")
+    numbered = rows.withColumn("begins", begins)
+    runs = numbered.withColumn("run", F.sum("begins").over(in_order)).groupBy(*keys, "run")
+    sorted_rows = F.array_sort(F.collect_list(F.struct("place", "at", "row")), _by_place)
+
+    def keep(kept: Column, row: Column) -> Column:
+        is_new = row["at"] > F.element_at(kept, -1)["at"] + delay_us
+        return F.when(is_new, F.concat(kept, F.array(row))).otherwise(kept)
+
+    kept = F.aggregate("rows", F.slice("rows", 1, 1), keep)
+    found = runs.agg(sorted_rows.alias("rows")).select(F.explode(kept).alias("kept"))
+    return found.select("kept.row.*")
+
+
+def _by_place(left: Column, right: Column) -> Column:
+    # Compared by place alone: the rows themselves may hold what has no order.
+    return left["place"] - right["place"]
+
+
+def _group(names: Sequence[str]) -> WindowSpec:
+    return Window.partitionBy(*map(_column, names))
+
+
+def _order(frame: DataFrame, on: str | None) -> list[Column]:
+    """Order rows that differ: by time, those without one last, then by content."""
+    times = [] if on is None else [_column(on).asc_nulls_last()]
+    return [*times, *(_ordered(field).asc() for field in frame.schema.fields)]
+
+
+def _ordered(field: T.StructField) -> Column:
+    name = field.dataType.simpleString()
+    if any(part in name for part in UNORDERED):
+        return F.to_json(F.struct(_column(field.name)))
+    return _column(field.name)
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted(name))
+
+
+def _explained(rule: Deduplication) -> Iterator[str]:
+    keys = ", ".join(f"`{name}`" for name in rule.equal_by)
+    if rule.delay is None:
+        chosen = f"earliest `{rule.on}`" if rule.on else "smallest content"
+        yield f"Rows are unique by {keys}."
+        yield "A stream never forgets a key. Rows behind a watermark of its frame are dropped."
+        yield f"State: {STATE_SIZE}."
+        yield f"A batch keeps the row with the {chosen} of each key."
+    else:
+        yield from _bounded(rule, keys, duration_text(rule.delay), duration_text(2 * rule.delay))
+    yield "Null is a key like others: of the rows without a key, one is kept."
+
+
+def _bounded(rule: Deduplication, keys: str, delay: str, twice: str) -> Iterator[str]:
+    on = f"`{rule.on}`"
+    if rule.expiry == "event_time":
+        yield f"Rows are unique by {keys}."
+        yield f"A stream forgets a key when watermark >= its {on}; without one, never."
+        yield f"State: one row for each key whose {on} is of about the last {delay}."
+    else:
+        yield f"Rows are unique by {keys}, for at least {delay} of {on}."
+        yield f"A stream forgets a key when watermark >= {on} of its first row + {delay};"
+        yield f"where that row has no {on}, at the next batch."
+        yield f"State: one row for each key whose first {on} is of about the last {twice}."
+    yield f"A row is late, and dropped, when its {on} <= watermark: the newest {on} - {delay}."
+    yield f"A batch keeps the row with the earliest {on} of each group of repeats."

@@ -1,0 +1,450 @@
+"""Deduplication: what is refused, when a stream forgets, and that a batch keeps the same rows."""
+
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import SchemaError, SpecError
+from sessionkit.spark.dedup import (
+    Deduplication,
+    unique_by_key,
+    unique_by_key_and_time,
+    unique_within,
+)
+from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
+from tests.steps import Source, TimedRow, running
+
+Options: TypeAlias = dict[str, Any]
+
+SECOND = 1_000
+DELAY_MS = 10 * SECOND
+BY_KEY = unique_by_key("id", on="ts", keep_state="for ever")
+BY_KEY_AND_TIME = unique_by_key_and_time("id", on="ts", delay="10 seconds")
+WITHIN = unique_within("10 seconds", by="id", on="ts")
+EVERY = pytest.mark.parametrize(
+    "rule", [BY_KEY, BY_KEY_AND_TIME, WITHIN], ids=["key", "key and time", "within"]
+)
+
+
+@pytest.fixture(name="source")
+def _source(spark: SparkSession, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path / "in")
+
+
+class TestRefused:
+    """Each mistake has its own words, before anything starts."""
+
+    @pytest.mark.parametrize(
+        ("make", "found", "hint"),
+        [
+            (
+                lambda: unique_by_key("id"),
+                "must keep one row for each key, for ever: about 220 bytes",
+                "say that it is meant: keep_state='for ever'",
+            ),
+            (
+                lambda: unique_by_key((), keep_state="for ever"),
+                "`by` names no column",
+                "by='id' or by=('id', 'source')",
+            ),
+            (
+                lambda: unique_within("10 seconds", by=(), on="ts"),
+                "`by` names no column",
+                "by='id' or by=('id', 'source')",
+            ),
+            (
+                lambda: unique_by_key_and_time((), on="ts", delay="10 seconds"),
+                "`by` names no column",
+                "by='id' or by=('id', 'source')",
+            ),
+            (
+                lambda: unique_within("0 seconds", by="id", on="ts"),
+                "`delay` must be longer than zero, found '0 seconds'",
+                "30 minutes",
+            ),
+            (
+                lambda: unique_within("1 month", by="id", on="ts"),
+                "`delay` must have a fixed length",
+                "count in days",
+            ),
+            (
+                lambda: unique_by_key_and_time("id", on="ts", delay="1500us"),
+                "`delay` must be whole milliseconds, found '1500us'",
+                "round it up",
+            ),
+            (
+                lambda: unique_by_key_and_time("id", on="ts", delay="soon"),
+                "`delay` is no duration: 'soon'",
+                "30 minutes",
+            ),
+        ],
+    )
+    def test_definition(self, make: Any, found: str, hint: str) -> None:
+        """A definition that cannot work, or that would keep state for ever, does not exist."""
+        with pytest.raises(SpecError) as caught:
+            make()
+
+        assert found in str(caught.value)
+        assert hint in str(caught.value).partition("Hint: ")[2]
+
+    @EVERY
+    @pytest.mark.parametrize(
+        ("change", "found", "hint"),
+        [
+            (lambda f: f.drop("id"), "the key `id` is missing; there are ", "rename a column"),
+            (lambda f: f.drop("ts"), "the event time `ts` is missing", "rename a column"),
+            (
+                lambda f: f.withColumn("id", F.lit(1.5)),
+                "the key `id` is a double: equal values may differ",
+                "cast it to decimal or string",
+            ),
+            (
+                lambda f: f.withColumn("ts", F.col("ts").cast("timestamp_ntz")),
+                "`ts` is a timestamp_ntz, which has no zone",
+                'col("ts").cast("timestamp")',
+            ),
+            (
+                lambda f: f.withColumn("ts", F.unix_micros("ts")),
+                "must be a timestamp, found bigint",
+                "timestamp_millis(col)",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["stream", "batch"])
+    def test_columns(
+        self, source: Source, rule: Deduplication, *, kind: str, change: Any, found: str, hint: str
+    ) -> None:
+        """Columns that do not fit are refused, on a stream and on a batch."""
+        source.put(("a", SECOND, 1))
+        frame = source.stream() if kind == "stream" else source.batch()
+
+        with pytest.raises(SchemaError) as caught:
+            rule.over(change(frame))
+
+        assert found in str(caught.value)
+        assert hint in str(caught.value).partition("Hint: ")[2]
+
+    @pytest.mark.parametrize("rule", [BY_KEY_AND_TIME, WITHIN], ids=["key and time", "within"])
+    @pytest.mark.parametrize(("column", "delay"), [("ts", "11 seconds"), ("again", "10 seconds")])
+    def test_other_watermark(
+        self, source: Source, rule: Deduplication, column: str, delay: str
+    ) -> None:
+        """A watermark of another column or delay than the definition's is refused."""
+        frame = source.stream().withColumn("again", F.col("ts"))
+
+        with pytest.raises(SchemaError) as caught:
+            rule.over(declare_watermark(frame, column, delay))
+
+        found = f"a watermark on `{column}` with {delay}, and this is defined on `ts` with 10 seco"
+        assert found in str(caught.value)
+        assert "Hint: leave declare_watermark out before, or define it" in str(caught.value)
+
+    @EVERY
+    def test_complete(self, source: Source, tmp_path: Path, rule: Deduplication) -> None:
+        """Mode complete is refused, as Spark refuses it at the start."""
+        source.put(("a", SECOND, 1))
+
+        with pytest.raises(SpecError) as caught:
+            rule.output_mode("complete")
+
+        assert "only an aggregation keeps its whole result" in str(caught.value)
+        assert "Hint: use mode 'append' or 'update'" in str(caught.value)
+        with (
+            pytest.raises(AnalysisException),
+            running(rule.over(source.stream()), tmp_path / "checkpoint", "complete"),
+        ):
+            pass
+
+    @EVERY
+    def test_update_to_files(self, rule: Deduplication) -> None:
+        """A file sink takes no updates; other sinks do, and append goes anywhere."""
+        with pytest.raises(SpecError) as caught:
+            rule.output_mode("update", "file")
+
+        assert "a file sink only adds files" in str(caught.value)
+        assert "Hint: use mode 'append'" in str(caught.value)
+        assert rule is rule.output_mode("update", "memory")
+        assert rule is rule.output_mode("append", "file")
+
+    def test_what_spark_does_with_a_batch(self, source: Source) -> None:
+        """Spark refuses dropDuplicatesWithinWatermark on a batch; the definition does not."""
+        source.put(("a", SECOND, 1))
+
+        with pytest.raises(AnalysisException):
+            source.batch().dropDuplicatesWithinWatermark(["id"]).collect()
+        assert 1 == WITHIN.over(source.batch()).count()
+
+
+class TestStream:
+    """When a stream forgets a key, to the millisecond."""
+
+    def test_by_key(self, source: Source, tmp_path: Path) -> None:
+        """It never does: state grows with every key."""
+        source.put(("a", SECOND, 1), ("b", SECOND, 2))
+        with running(BY_KEY.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("a", 10**9, 3), ("c", 10**9, 4))
+            steps.run()
+
+            assert [1, 2, 4] == steps.values
+            assert 3 == steps.state_rows()
+
+    @pytest.mark.parametrize(("behind_ms", "remembered"), [(-1, 3), (0, 2), (1, 1)])
+    def test_by_key_and_time(
+        self, source: Source, tmp_path: Path, behind_ms: int, remembered: int
+    ) -> None:
+        """A key is forgotten when the watermark reaches its event time."""
+        time_ms = 100 * SECOND
+        source.put(("a", time_ms, 1), ("a", time_ms, 1), ("a", time_ms + 1, 2))
+        mover = time_ms + behind_ms + DELAY_MS
+        with running(BY_KEY_AND_TIME.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("mover", mover, 9))
+            steps.run()
+
+            assert [1, 2, 9] == steps.values
+            assert remembered == steps.state_rows()
+
+    @pytest.mark.parametrize(("behind_ms", "is_kept"), [(-1, False), (0, True), (1, True)])
+    def test_within(self, source: Source, tmp_path: Path, behind_ms: int, is_kept: bool) -> None:
+        """A key is forgotten when the watermark reaches its first event time + delay."""
+        first = 100 * SECOND
+        source.put(("a", first, 1), ("b", first, 2))
+        with running(WITHIN.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("a", first + DELAY_MS, 3))  # moves no expiry
+            steps.run()
+            source.put(("mover", first + 2 * DELAY_MS + behind_ms, 9))
+            steps.run()
+            source.put(("a", first + 2 * DELAY_MS, 4))
+            steps.run()
+
+            assert ([1, 2, 4, 9] if is_kept else [1, 2, 9]) == steps.values
+
+    def test_within_is_at_least(self, source: Source, tmp_path: Path) -> None:
+        """A repeat up to the delay behind the first is never kept: it is a repeat, or late."""
+        first = 100 * SECOND
+        source.put(("a", first, 1))
+        with running(WITHIN.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("mover", first + 2 * DELAY_MS, 9))
+            steps.run()
+            source.put(("a", first + DELAY_MS, 3), ("a", first + DELAY_MS + 1, 4))
+            steps.run()
+
+            assert [1, 4, 9] == steps.values
+            assert 1 == steps.dropped()
+
+    def test_nulls(self, source: Source, tmp_path: Path) -> None:
+        """Rows without a key are one key; a row without a time is forgotten at once."""
+        source.put((None, 100 * SECOND, 1), ("a", None, 2))
+        with running(WITHIN.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put((None, 101 * SECOND, 3), ("a", None, 4))
+            steps.run()
+
+            assert [1, 2, 4] == steps.values
+
+    def test_null_time_in_a_key(self, source: Source, tmp_path: Path) -> None:
+        """Under key and time, a row without a time stays in state for ever."""
+        source.put(("a", None, 1), ("b", 100 * SECOND, 2))
+        with running(BY_KEY_AND_TIME.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("c", 10**9, 3))
+            steps.run()
+            source.put(("a", None, 4))
+            steps.run()
+
+            assert [1, 2, 3] == steps.values
+            assert 2 == steps.state_rows()
+
+    def test_own_watermark(self, source: Source) -> None:
+        """The definition declares the watermark, and takes an equal one that is there."""
+        expected = (Watermark("ts", timedelta(seconds=10)),)
+        declared = declare_watermark(source.stream(), "ts", "10s")
+
+        assert expected == declared_watermarks(WITHIN.over(source.stream()))
+        assert expected == declared_watermarks(WITHIN.over(declared))
+        assert () == declared_watermarks(BY_KEY.over(source.stream()))
+
+
+def random_rows(seed: int) -> list[TimedRow]:
+    """Return rows of many keys whose repeats are some seconds apart; some have no time or key."""
+    random = Random(seed)
+    rows: list[TimedRow] = []
+    for number in range(150):
+        time = random.randrange(60 * SECOND)
+        for _ in range(random.randrange(1, 9)):
+            time += random.choice([0, 1, SECOND, 5 * SECOND, DELAY_MS, DELAY_MS + 1])
+            shown = None if random.random() < 0.05 else time
+            rows.append((f"k{number}" if number else None, shown, random.randrange(4)))
+    random.shuffle(rows)
+    return rows
+
+
+def naive(rows: list[TimedRow]) -> list[TimedRow]:
+    """Return what a batch keeps within ten seconds, by the rule as it is written."""
+    kept: dict[Any, TimedRow] = {}
+    found = []
+    for row in sorted(rows, key=lambda r: (r[1] is None, r[1] or 0, r[2])):
+        key, time = row[0], row[1]
+        last = kept.get((key, time is None))
+        if last is None or (time is not None and time > (last[1] or 0) + DELAY_MS):
+            kept[key, time is None] = row
+            found.append(row)
+    return found
+
+
+def shown(rows: list[Row] | list[dict[str, Any]]) -> list[str]:
+    """Return rows with times in milliseconds as sorted texts: nulls have no order."""
+    return sorted(repr((row["id"], row["ts"], row["value"])) for row in rows)
+
+
+def collected(frame: DataFrame) -> list[str]:
+    """Return the rows of a batch as `shown` does."""
+    return shown(frame.withColumn("ts", F.unix_millis("ts")).collect())
+
+
+class TestBatch:
+    """The row that a batch keeps is a matter of content alone."""
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_within(self, source: Source, seed: int) -> None:
+        """A row is kept where it is the first, or more than the delay behind the last one kept."""
+        rows = random_rows(seed)
+        source.put(*rows[:300])
+        source.put(*rows[300:])
+        expected = sorted(repr(row) for row in naive(rows))
+
+        found = collected(WITHIN.over(source.batch().repartition(3)))
+
+        assert expected == found
+        assert len(found) > 200, "some keys come again later than the delay"
+
+    @pytest.mark.parametrize(
+        ("rule", "group"),
+        [
+            (BY_KEY, lambda row: row[0]),
+            (BY_KEY_AND_TIME, lambda row: row[:2]),
+        ],
+        ids=["key", "key and time"],
+    )
+    def test_earliest(self, source: Source, rule: Deduplication, group: Any) -> None:
+        """The earliest row of a key is kept, of these the smallest by content."""
+        rows = random_rows(7)
+        source.put(*rows)
+        first: dict[Any, TimedRow] = {}
+        for row in sorted(rows, key=lambda r: (r[1] is None, r[1] or 0, r[2])):
+            first.setdefault(group(row), row)
+
+        found = collected(rule.over(source.batch().repartition(3)))
+
+        assert sorted(map(repr, first.values())) == found
+
+    def test_without_time(self, source: Source) -> None:
+        """Where no event time is named, the smallest row by content is kept."""
+        source.put(("a", 2 * SECOND, 1), ("a", SECOND, 2), ("a", SECOND, 1))
+        rule = unique_by_key("id", keep_state="for ever")
+
+        assert [repr(("a", SECOND, 1))] == collected(rule.over(source.batch()))
+
+    @EVERY
+    def test_columns(self, source: Source, rule: Deduplication) -> None:
+        """Columns of any name and type go through as they are, those without an order too."""
+        source.put(("a", SECOND, 1), ("a", SECOND, 2))
+        frame = source.batch().select(
+            F.create_map(F.lit("value"), "value").alias("a map"),
+            F.array(F.struct("value")).alias("dotted.name"),
+            *("id", "ts"),
+        )
+
+        found = rule.over(frame)
+
+        assert frame.columns == found.columns
+        assert frame.dtypes == found.dtypes
+        assert [{"value": 1}] == [row["a map"] for row in found.collect()]
+
+
+def repeated_within(seed: int, *, later_ms: int) -> list[TimedRow]:
+    """Return rows in an order in which none is late; repeats of a key lie within the delay."""
+    random = Random(seed)
+    arriving = []
+    for number in range(120):
+        time = random.randrange(1, 60 * SECOND)
+        for copy in range(random.randrange(1, 5)):
+            own = min(time + copy * later_ms, time + DELAY_MS)
+            jitter = random.randrange(DELAY_MS) if later_ms == 0 else 0
+            arriving.append((own + jitter, (f"k{number}", own, number)))
+    return [row for _, row in sorted(arriving)]
+
+
+class TestStreamAndBatch:
+    """One definition on both."""
+
+    @pytest.mark.parametrize("seed", range(2))
+    @pytest.mark.parametrize(
+        ("rule", "later_ms"),
+        [(BY_KEY, 0), (BY_KEY_AND_TIME, 0), (WITHIN, 0), (WITHIN, 3 * SECOND)],
+        ids=["key", "key and time", "within, equal", "within, later"],
+    )
+    def test_equal(
+        self, source: Source, tmp_path: Path, rule: Deduplication, later_ms: int, seed: int
+    ) -> None:
+        """Where the repeats of a key lie within the delay, both keep the same rows."""
+        rows = repeated_within(seed, later_ms=later_ms)
+        borders = sorted(Random(seed).sample(range(1, len(rows)), 3))
+        for start, end in zip([0, *borders], [*borders, len(rows)], strict=True):
+            source.put(*rows[start:end])
+        with running(rule.over(source.stream()), tmp_path / "checkpoint") as steps:
+            steps.run()
+
+            assert 0 == steps.dropped()
+            assert 120 == len(steps.rows)
+            by_key = {row["id"]: row["value"] for row in steps.rows}
+        in_batch = {row["id"]: row["value"] for row in rule.over(source.batch()).collect()}
+        assert in_batch == by_key
+        if later_ms == 0:
+            assert collected(rule.over(source.batch())) == shown(steps.rows)
+
+
+class TestExplain:
+    """The rule of expiry in words, with its numbers."""
+
+    def test_within(self) -> None:
+        """Delay, expiry, state and lateness."""
+        text = unique_within("90s", by=("id", "kind"), on="at").explain()
+
+        assert "unique by `id`, `kind`, for at least 1 minute 30 seconds of `at`" in text
+        assert "forgets a key when watermark >= `at` of its first row + 1 minute 30 seco" in text
+        assert "where that row has no `at`, at the next batch" in text
+        assert "first `at` is of about the last 3 minutes" in text
+        assert "late, and dropped, when its `at` <= watermark: the newest `at` - 1 min" in text
+
+    def test_by_key_and_time(self) -> None:
+        """The time is part of what is unique."""
+        text = BY_KEY_AND_TIME.explain()
+
+        assert "unique by `id`, `ts`." in text
+        assert "forgets a key when watermark >= its `ts`; without one, never" in text
+        assert "whose `ts` is of about the last 10 seconds" in text
+
+    def test_by_key(self) -> None:
+        """The size of what is kept for ever."""
+        text = BY_KEY.explain()
+
+        assert "A stream never forgets a key" in text
+        assert "a million new keys a day are 220 MB more every day" in text
+        assert "A batch keeps the row with the earliest `ts` of each key" in text
+
+    def test_the_page_shows_it(self) -> None:
+        """The text in the how-to is that of its definition."""
+        page = Path(__file__).parents[2] / "docs" / "how-to" / "deduplicate.md"
+        text = unique_within("10 minutes", by="order_id", on="sent").explain()
+
+        assert text in page.read_text(encoding="utf-8")

@@ -1,0 +1,44 @@
+"""The example about unique ids: its messages, and the program."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.unique_ids import FOR_EVER, WITHIN_AN_HOUR, deliveries, remembered, run, write
+
+
+def test_messages() -> None:
+    """Six hundred orders come in more messages than that; one comes again hours later."""
+    hours = list(deliveries())
+    names = [name for messages in hours for name, _ in messages]
+
+    assert 600 == len(set(names))
+    assert 701 == len(names)
+    assert 2 == names.count("0-000")
+
+
+def test_state(spark: SparkSession, tmp_path: Path) -> None:
+    """State for ever holds every id; state within an hour holds those of the last two or three."""
+    write(tmp_path / "messages")
+
+    kept, sizes = remembered(spark, FOR_EVER, tmp_path / "messages", tmp_path / "ever")
+    assert 600 == len(kept) == len(set(kept))
+    assert [100, 200, 300, 400, 500, 600] == sizes
+
+    kept, sizes = remembered(spark, WITHIN_AN_HOUR, tmp_path / "messages", tmp_path / "hour")
+    assert 601 == len(kept)
+    assert 2 == kept.count("0-000")
+    assert max(sizes) < 350
+
+
+def test_program(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program tells what each way keeps, and by which rule ids are forgotten."""
+    run(spark, tmp_path)
+    shown = capsys.readouterr().out
+
+    assert "701 messages of 600 orders, in 6 files." in shown
+    assert "messages kept: 600; orders among them twice: none" in shown
+    assert "ids in state after each file: 100, 200, 300, 400, 500, 600" in shown
+    assert "messages kept: 601; orders among them twice: 0-000" in shown
+    assert "forgets a key when watermark >= `sent` of its first row + 1 hour" in shown

@@ -1,0 +1,446 @@
+"""Watermarks: what is refused before a start, what guards them, and what a query tells of them."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import SchemaError, SpecError
+from sessionkit.spark._watermark_report import POLICY_SETTING, _Record, _report
+from sessionkit.spark.watermarks import (
+    Policy,
+    Watermark,
+    check_watermarks,
+    declare_watermark,
+    declared_watermarks,
+    explain_watermark,
+    guard_future,
+    watermark_lag,
+    watermark_of,
+)
+from tests.steps import Source, instant, running
+
+Options: TypeAlias = dict[str, Any]
+
+SECOND = 1_000
+DAY = 86_400_000
+YEAR_2999 = int(datetime(2999, 1, 1, tzinfo=UTC).timestamp()) * SECOND
+TEN_SECONDS = timedelta(seconds=10)
+
+
+@pytest.fixture(name="source")
+def _source(spark: SparkSession, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path / "in")
+
+
+class TestDeclare:
+    """`declare_watermark`, and what Spark does without it."""
+
+    def test_stream(self, source: Source) -> None:
+        """A stream carries column and delay, which can be read again; rows are as before."""
+        declared = declare_watermark(source.stream(), "ts", "1m30s")
+
+        assert (Watermark("ts", timedelta(seconds=90)),) == declared_watermarks(declared)
+        assert source.stream().columns == declared.columns
+
+    def test_copy(self, source: Source) -> None:
+        """A copy of the event time carries the watermark too."""
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+        copied = declared.withColumn("again", F.col("ts"))
+
+        expected = (Watermark("ts", TEN_SECONDS), Watermark("again", TEN_SECONDS))
+        assert expected == declared_watermarks(copied)
+
+    def test_batch(self, source: Source) -> None:
+        """A batch frame comes back as it is."""
+        source.put(("a", SECOND, 1))
+        frame = source.batch()
+
+        assert frame is declare_watermark(frame, "ts", "10 seconds")
+
+    @pytest.mark.parametrize(
+        ("column", "found", "hint"),
+        [
+            ("at", "the event time `at` is missing; there are id, ts, ", "rename a column"),
+            ("TS", "the event time `TS` is missing", "write it `ts`"),
+            ("nested.time", "`nested.time` is missing", 'withColumn("time", col("nested.time"))'),
+            ("local", "`local` is a timestamp_ntz, which has no zone", '.cast("timestamp")'),
+            ("value", "must be a timestamp, found bigint", "timestamp_millis(col)"),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["stream", "batch"])
+    def test_column(self, source: Source, kind: str, column: str, found: str, hint: str) -> None:
+        """A column that cannot be the event time is refused, on a stream and on a batch."""
+        source.put(("a", SECOND, 1))
+        frame = source.stream() if kind == "stream" else source.batch()
+        frame = frame.withColumns(
+            {
+                "local": F.col("ts").cast("timestamp_ntz"),
+                "nested": F.struct(F.col("ts").alias("time")),
+            }
+        )
+
+        with pytest.raises(SchemaError) as caught:
+            declare_watermark(frame, column, "10 seconds")
+
+        assert found in str(caught.value)
+        assert hint in str(caught.value).partition("Hint: ")[2]
+
+    @pytest.mark.parametrize(
+        ("delay", "found", "hint"),
+        [
+            ("ten seconds", "`delay` is no duration: 'ten seconds'", "30 minutes"),
+            ("1 month", "must have a fixed length, found '1 month'", "count in days"),
+            ("-1 second", "must be zero or longer than zero", "30 minutes"),
+            ("500 microseconds", "whole milliseconds, found '500 microseconds'", "round it up"),
+            ("0 seconds", "`delay` is zero, found '0 seconds'", "zero_delay='drops_ties'"),
+        ],
+    )
+    def test_delay(self, source: Source, delay: str, found: str, hint: str) -> None:
+        """A delay that Spark would misread, or that drops rows unexpectedly, is refused."""
+        with pytest.raises(SpecError) as caught:
+            declare_watermark(source.stream(), "ts", delay)
+
+        assert found in str(caught.value)
+        assert hint in str(caught.value).partition("Hint: ")[2]
+
+    @pytest.mark.parametrize(
+        ("delay", "options", "values"),
+        [("0 seconds", {"zero_delay": "drops_ties"}, [1]), ("1 millisecond", {}, [1, 2])],
+    )
+    def test_ties(
+        self, source: Source, tmp_path: Path, delay: str, options: Options, values: list[int]
+    ) -> None:
+        """With a delay of zero, a row that shares the newest event time is dropped one batch on."""
+        source.put(("a", 100 * SECOND, 1))
+        declared = declare_watermark(source.stream(), "ts", delay, **options)
+        with running(declared.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("b", 100 * SECOND, 2))
+            steps.run()
+
+            assert values == steps.values
+
+    @pytest.mark.parametrize("column", ["ts", "again"])
+    def test_second(self, source: Source, tmp_path: Path, column: str) -> None:
+        """A second watermark is refused, which Spark does only once the first one moves."""
+        source.put(("a", 100 * SECOND, 1))
+        frame = source.stream().withColumn("again", F.col("ts"))
+        declared = declare_watermark(frame, "ts", "10 seconds")
+
+        with pytest.raises(SchemaError) as caught:
+            declare_watermark(declared, column, "5 seconds")
+
+        assert "declared already, on `ts` with a delay of 10 seconds" in str(caught.value)
+        assert "Hint: declare it once, where the frame is read" in str(caught.value)
+        twice = declared.withWatermark(column, "5 seconds").dropDuplicates(["id"])
+        with (
+            running(twice, tmp_path / "checkpoint") as steps,
+            pytest.raises(
+                StreamingQueryException,
+                match="Redefining watermark is disallowed|MULTIPLE_EVENT_TIME_COLUMNS",
+            ),
+        ):
+            steps.run()
+
+
+@pytest.fixture(name="policy_max")
+def _policy_max(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set(POLICY_SETTING, "max")
+    yield
+    spark.conf.unset(POLICY_SETTING)
+
+
+class TestSeveral:
+    """Streams that come together in one query."""
+
+    def test_min(self, source: Source) -> None:
+        """Streams that each have a watermark pass, and batches among them need none."""
+        source.put(("a", SECOND, 1))
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+
+        check_watermarks(declared, source.batch(), declared)
+
+    def test_other_policy(self, source: Source) -> None:
+        """A policy that the session does not have is refused, and the hint says how to set it."""
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+
+        with pytest.raises(SpecError) as caught:
+            check_watermarks(declared, declared, policy="max")
+
+        assert f"is to be 'max', but {POLICY_SETTING} is 'min'" in str(caught.value)
+        hint = f'Hint: spark.conf.set("{POLICY_SETTING}", "max") before the first start; a checkpo'
+        assert hint in str(caught.value)
+
+    @pytest.mark.usefixtures("policy_max")
+    def test_policy_set(self, source: Source) -> None:
+        """The policy that the session has passes; one stream alone passes any."""
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+
+        check_watermarks(declared, declared, policy="max")
+        check_watermarks(declared, policy="min")
+        with pytest.raises(SpecError, match="is to be 'min'"):
+            check_watermarks(declared, declared)
+
+    def test_without(self, source: Source, tmp_path: Path) -> None:
+        """A stream without a watermark is refused: Spark judges its rows by that of the others."""
+        other = Source(source.spark, tmp_path / "other")
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+
+        with pytest.raises(SchemaError) as caught:
+            check_watermarks(declared, other.stream())
+
+        assert "stream 2 of 2 has no watermark" in str(caught.value)
+        assert "Hint: declare_watermark on each stream, or once on the union" in str(caught.value)
+        source.put(("a", 100 * SECOND, 1))
+        union = declared.union(other.stream()).dropDuplicates(["id"])
+        with running(union, tmp_path / "checkpoint") as steps:
+            steps.run()
+            other.put(("b", 50 * SECOND, 2))
+            steps.run()
+
+            assert [1] == steps.values
+            assert 1 == steps.dropped()
+
+
+class TestGuard:
+    """`guard_future`, and what happens without it."""
+
+    def test_stream(self, source: Source, tmp_path: Path) -> None:
+        """A time from the future goes to its own column and does not move the watermark."""
+        source.put(("a", 100 * SECOND, 1), ("b", YEAR_2999, 2), ("c", None, 3))
+        guarded = guard_future(source.stream(), "ts")
+        declared = declare_watermark(guarded, "ts", "10 seconds")
+        with running(declared.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("d", 95 * SECOND, 4))
+            steps.run()
+
+            assert instant(90 * SECOND) == watermark_of(steps.query)
+            assert [1, 2, 3, 4] == steps.values
+            times = {row["value"]: (row["ts"], row["quarantined_time"]) for row in steps.rows}
+            assert (100 * SECOND, None) == times[1]
+            assert (None, YEAR_2999) == times[2]
+            assert (None, None) == times[3]
+
+    def test_unguarded(self, source: Source, tmp_path: Path) -> None:
+        """Without the guard that time is where the watermark stays, and the report says so."""
+        source.put(("b", YEAR_2999, 2))
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+        with running(declared.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
+            steps.run()
+            source.put(("d", 95 * SECOND, 4), ("e", 96 * SECOND, 5))
+            steps.run()
+            report = explain_watermark(steps.query)
+            lag = watermark_lag(steps.query, behind="clock")
+
+        assert [2] == steps.values
+        assert "ahead_of_clock" == report.state
+        assert instant(YEAR_2999 - 10 * SECOND) == report.watermark
+        assert 2 == report.dropped
+        assert "Batch 0 held the time 2999-01-01T00:00:00+00:00" in report.text
+        assert "Hint: put guard_future before declare_watermark" in report.text
+        assert "Dropped behind it in batches 0 to 2: 2." in report.text
+        assert lag is not None
+        assert lag < timedelta(0)
+
+    def test_beyond_the_calendar(self, source: Source, tmp_path: Path) -> None:
+        """A time beyond the year 9999, such as milliseconds read as seconds, is reported too."""
+        source.put(("b", 1_767_225_600_000, 1))
+        seconds = F.timestamp_seconds(F.unix_millis("ts"))
+        frame = declare_watermark(source.stream().withColumn("ts", seconds), "ts", "10 seconds")
+        with running(frame.dropDuplicates(["id"]).drop("ts"), tmp_path / "checkpoint") as steps:
+            steps.run()
+
+            assert datetime.max.replace(tzinfo=UTC) == watermark_of(steps.query)
+            assert "ahead_of_clock" == explain_watermark(steps.query).state
+
+    def test_limit(self, spark: SparkSession) -> None:
+        """On a batch, exactly the skew ahead of the clock is fine, a microsecond more is not."""
+        ahead = F.make_dt_interval(F.lit(1), F.lit(0), F.lit(0), F.col("value") / F.lit(1e6))
+        frame = spark.range(2).selectExpr("id value")
+        frame = frame.withColumn("ts", F.current_timestamp() + ahead)
+
+        guarded = guard_future(frame, "ts", "1 day", into="later").orderBy("value").collect()
+
+        assert [False, True] == [row["ts"] is None for row in guarded]
+        assert [True, False] == [row["later"] is None for row in guarded]
+
+    @pytest.mark.parametrize(
+        ("change", "options", "found", "hint"),
+        [
+            (lambda f: f, {"into": "value"}, "a column `value` already", "another name: into="),
+            (lambda f: f.drop("ts"), {}, "event time `ts` is missing", "rename a column"),
+            (
+                lambda f: f.withWatermark("ts", "1 day"),
+                {},
+                "a watermark is declared already",
+                "call guard_future first",
+            ),
+            (lambda f: f, {"max_future_skew": "1 month"}, "`max_future_skew` must", "in days"),
+        ],
+    )
+    def test_refused(
+        self, source: Source, change: Any, options: Options, found: str, hint: str
+    ) -> None:
+        """What cannot be guarded is refused on the driver."""
+        with pytest.raises(SpecError) as caught:
+            guard_future(change(source.stream()), "ts", **options)
+
+        assert found in str(caught.value)
+        assert hint in str(caught.value).partition("Hint: ")[2]
+
+
+class TestQuery:
+    """What a real query tells."""
+
+    def test_life(self, source: Source, tmp_path: Path) -> None:
+        """From nothing to a watermark that waits for newer events."""
+        declared = declare_watermark(source.stream(), "ts", "10 seconds")
+        with running(declared.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
+            steps.run()
+            assert "no_batch" == explain_watermark(steps.query).state
+            assert watermark_of(steps.query) is None
+            assert watermark_lag(steps.query) is None
+
+            source.put(("a", None, 1))
+            steps.run()
+            assert "waiting" == explain_watermark(steps.query).state
+            assert watermark_of(steps.query) is None
+
+            source.put(("b", 100 * SECOND, 2))
+            steps.run()
+            report = explain_watermark(steps.query)
+            assert "idle" == report.state
+            assert instant(90 * SECOND) == report.watermark
+            assert "The watermark is 1970-01-01T00:01:30+00:00, since batch 2 (" in report.text
+            assert "It is made of: ts - 10 seconds." in report.text
+            assert TEN_SECONDS == watermark_lag(steps.query)
+            now = instant(100 * SECOND + DAY)
+            late = watermark_lag(steps.query, behind="clock", now=now)
+            assert TEN_SECONDS + timedelta(days=1) == late
+
+            for value in (3, 4):
+                source.put((f"c{value}", 95 * SECOND, value))
+                steps.run()
+            report = explain_watermark(steps.query)
+            assert "stalled" == report.state
+            assert "2 rows have come since then" in report.text
+
+    def test_undeclared(self, source: Source, tmp_path: Path) -> None:
+        """A query without a watermark says so."""
+        source.put(("a", SECOND, 1))
+        with running(source.stream(), tmp_path / "checkpoint") as steps:
+            steps.run()
+
+            assert "undeclared" == explain_watermark(steps.query).state
+            assert watermark_of(steps.query) is None
+
+    def test_silent_source(self, source: Source, tmp_path: Path) -> None:
+        """A source of a union that sends nothing holds the watermark at 1970, and is named."""
+        report = silent_source(source, tmp_path)
+
+        assert "held_back" == report.state
+        assert report.watermark is None
+        (silent,) = report.silent
+        assert silent.endswith("/silent]")
+        assert "No event time has moved the watermark, since batch 0" in report.text
+        assert "It is made of: ts - 10 seconds; ts - 20 seconds." in report.text
+        assert "Under the policy 'min'" in report.text
+        assert "Hint: let it send, or union the sources first" in report.text
+
+    @pytest.mark.usefixtures("policy_max")
+    def test_silent_source_under_max(self, source: Source, tmp_path: Path) -> None:
+        """Under the policy max it holds nothing."""
+        report = silent_source(source, tmp_path)
+
+        assert instant(390 * SECOND) == report.watermark
+        assert "idle" == report.state
+        assert () == report.silent
+
+    def test_one_watermark_over_a_union(self, source: Source, tmp_path: Path) -> None:
+        """A watermark on the union moves with any source."""
+        source.put(("a", 100 * SECOND, 1))
+        silent = Source(source.spark, tmp_path / "silent")
+        union = declare_watermark(source.stream().union(silent.stream()), "ts", "10 seconds")
+        with running(union.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
+            steps.run()
+
+            assert instant(90 * SECOND) == watermark_of(steps.query)
+
+
+def silent_source(source: Source, folder: Path) -> Any:
+    """Run a union of a source that sends and one that does not; return the report."""
+    silent = Source(source.spark, folder / "silent")
+    one = declare_watermark(source.stream(), "ts", "10 seconds")
+    other = declare_watermark(silent.stream(), "ts", "20 seconds")
+    source.put(("a", 100 * SECOND, 1))
+    with running(one.union(other).dropDuplicates(["id"]), folder / "checkpoint") as steps:
+        steps.run()
+        source.put(("b", 400 * SECOND, 2))
+        steps.run()
+        return explain_watermark(steps.query)
+
+
+def batch(number: int, watermark: str, **rows: int) -> dict[str, Any]:
+    """Return the progress of a micro-batch that took so many rows from each source."""
+    return {
+        "batchId": number,
+        "timestamp": f"2026-03-08T12:00:{number:02}.000Z",
+        "durationMs": {"addBatch": 1},
+        "numInputRows": sum(rows.values()),
+        "eventTime": {"watermark": f"{watermark}:00.000Z"},
+        "stateOperators": [],
+        "sources": [{"description": name, "numInputRows": n} for name, n in rows.items()],
+    }
+
+
+class TestReport:
+    """What follows from progress, without a query."""
+
+    TWO = (("ts", "10 seconds"), ("ts", "20 seconds"))
+
+    @pytest.mark.parametrize(
+        ("policy", "operators", "state", "silent"),
+        [
+            ("min", TWO, "held_back", ("b",)),
+            ("max", TWO, "stalled", ()),
+            ("min", TWO[:1], "stalled", ()),
+        ],
+    )
+    def test_a_source_that_fell_silent(
+        self, policy: Policy, operators: Any, state: str, silent: tuple[str, ...]
+    ) -> None:
+        """It holds the watermark under `min`, where each source has one of its own."""
+        batches = [
+            batch(4, "2026-03-08T11:00", a=1, b=1),
+            batch(5, "2026-03-08T11:01", a=1, b=0),
+            batch(6, "2026-03-08T11:01", a=1, b=0),
+        ]
+
+        report = _report(_Record(batches, operators, policy))
+
+        assert state == report.state
+        assert silent == report.silent
+        assert datetime(2026, 3, 8, 12, 0, 5, tzinfo=UTC) == report.since
+
+    def test_a_source_that_sends_old_times(self) -> None:
+        """Progress cannot tell which source does, and the report says so."""
+        batches = [batch(n, "2026-03-08T11:01", a=1, b=1) for n in (5, 6)]
+
+        report = _report(_Record(batches, self.TWO, "min"))
+
+        assert "stalled" == report.state
+        assert "Progress does not tell which." in report.text
+
+    def test_a_record_that_begins_later(self) -> None:
+        """Where the record begins with this watermark, it may be older."""
+        report = _report(_Record([batch(5, "2026-03-08T11:01", a=1)], self.TWO[:1], "min"))
+
+        assert "since batch 5 (2026-03-08T12:00:05.000Z) or before" in report.text
+        assert "moving" == report.state
