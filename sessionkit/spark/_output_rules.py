@@ -67,6 +67,11 @@ class _Refusal:
     modes: tuple[OutputMode, ...]
     queries: tuple[QueryType, ...] = QUERY_TYPES
     sinks: tuple[Sink, ...] = SINKS
+    hint_for_files: str | None = None
+
+    def advice(self, sink: Sink | None) -> str:
+        """Return the hint; files take append only, so they have another one where that matters."""
+        return self.hint_for_files or self.hint if sink == "file" else self.hint
 
     def covers(self, query: QueryType | None, mode: OutputMode, sink: Sink | None) -> bool:
         """Tell whether it holds, whatever that is that is not known."""
@@ -85,7 +90,8 @@ WITHOUT_AGGREGATION: Final = (
 REFUSALS: Final[tuple[_Refusal, ...]] = (
     _Refusal(
         "a file sink only adds files, and cannot change rows that it has written",
-        "use mode 'append', or merge the rows into a table with foreachBatch",
+        "use mode 'append' where the query has it, or merge the rows into a table with "
+        "foreachBatch",
         modes=("update", "complete"),
         sinks=("file",),
     ),
@@ -100,6 +106,7 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         "use mode 'complete', or leave the sort out",
         modes=("append", "update"),
         queries=("sorted_aggregation",),
+        hint_for_files="leave the sort out, and sort what is read from the files",
     ),
     _Refusal(
         "update mode would replace rows that a limit has counted already",
@@ -113,12 +120,15 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         "or a window over it, or use mode 'update' or 'complete'",
         modes=("append",),
         queries=("aggregation",),
+        hint_for_files="declare a watermark on the event time before the aggregation, and group by "
+        "that column or a window over it",
     ),
     _Refusal(
         WITHOUT_WATERMARK,
         "declare a watermark on the event time before the aggregation, or use mode 'complete'",
         modes=("append",),
         queries=("session_window",),
+        hint_for_files="declare a watermark on the event time before the aggregation",
     ),
     _Refusal(
         "a session that grows or merges changes its key, so there is no row to update",
@@ -176,6 +186,7 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         "use mode 'update'",
         modes=("append",),
         queries=("stateful_update",),
+        hint_for_files="declare the function with the output mode append",
     ),
 )
 
@@ -212,13 +223,13 @@ def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = 
     subject = "a query" if query is None else f"a query of the type {query}"
     target = "" if sink is None else f" to the sink {sink}"
     found = f"{subject} cannot write{target} in mode {mode!r}: {refusal.reason}"
-    raise SpecError(with_hint(found, refusal.hint))
+    raise SpecError(with_hint(found, refusal.advice(sink)))
 
 
 def _rule(query: QueryType, mode: OutputMode, sink: Sink) -> OutputRule:
     refusal = _refusal(query, mode, sink)
     if refusal is not None:
-        return OutputRule(query, mode, sink, refused=refusal.reason, hint=refusal.hint)
+        return OutputRule(query, mode, sink, refused=refusal.reason, hint=refusal.advice(sink))
     is_new = query in JOINS_IN_UPDATE and mode == "update"
     since = JOINS_IN_UPDATE_SINCE if is_new else None
     return OutputRule(query, mode, sink, refused=None, hint=None, since=since)

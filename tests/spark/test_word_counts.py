@@ -1,0 +1,209 @@
+"""The example that counts words, driven over a real socket and over files."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.word_counts import from_socket, main, running_counts, start, windows
+
+Capture: TypeAlias = pytest.CaptureFixture[str]
+
+PATIENCE_SECONDS = 60
+LATE: tuple[str, ...] = (
+    "2024-03-10T12:07:00Z dog\n2024-03-10T12:08:00Z owl",
+    "2024-03-10T12:14:00Z dog\n2024-03-10T12:09:00Z cat",
+    "2024-03-10T12:15:00Z cat\n2024-03-10T12:08:00Z dog\n2024-03-10T12:21:00Z owl",
+    "2024-03-10T12:17:00Z owl",
+    "2024-03-10T12:04:00Z donkey",
+    "2024-03-10T12:30:00Z owl",
+)
+"""
+The dog of 12:08 comes late; the donkey of 12:04 comes when the watermark is 12:11. The session of
+the tests shows times in New York, four hours behind.
+"""
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def put(folder: Path, *texts: str) -> None:
+    """Write a file a text, in the order of their times."""
+    for number, text in enumerate(texts):
+        path = folder / f"{number}.txt"
+        path.write_text(text, encoding="utf-8")
+        os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+
+
+def batches(output: str) -> list[list[str]]:
+    """Return what was shown of each micro-batch."""
+    return [part.rstrip().split("\n  ")[1:] for part in re.split(r"batch \d+", output)[1:]]
+
+
+@attrs.frozen
+class Server:
+    """A TCP server that sends lines to the one client that connects."""
+
+    listener: socket.socket
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port to connect to."""
+        host, port = self.listener.getsockname()
+        return str(host), int(port)
+
+    def accept(self) -> socket.socket:
+        """Wait for the client."""
+        client, _ = self.listener.accept()
+        return client
+
+
+@pytest.fixture(name="server")
+def _server() -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_SECONDS)
+        yield Server(listener)
+
+
+def wait_for(shown: list[str], line: str) -> None:
+    """Wait until a line has been shown."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while line not in shown:
+        assert time.monotonic() < end, f"{line!r} did not come; there is {shown}"
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("spark")
+class TestFiles:
+    """The program over text files."""
+
+    def run(self, capsys: Capture, *arguments: Any) -> list[list[str]]:
+        """Run the program and return what it showed of each micro-batch."""
+        assert 0 == main(list(map(str, arguments)))
+        return batches(capsys.readouterr().out)
+
+    @pytest.mark.parametrize(
+        ("mode", "second"), [("complete", ["cat 1", "dog 3"]), ("update", ["dog 3"])]
+    )
+    def test_running_counts(
+        self, folder: Path, capsys: Capture, mode: str, second: list[str]
+    ) -> None:
+        """Complete mode shows all words each time, update mode those that have changed."""
+        put(folder, "cat dog\n dog", "dog")
+        shown = self.run(capsys, "--files", folder, "--mode", mode)
+
+        assert [["cat 1", "dog 2"], second] == shown
+
+    def test_running_counts_never_end(self, folder: Path, capsys: Capture) -> None:
+        """Append mode is refused with the reason: a running count is never final."""
+        put(folder, "cat dog")
+        code = main(["--files", str(folder), "--mode", "append"])
+        text = capsys.readouterr().err
+
+        assert 2 == code
+        assert "no watermark says when a group is final" in text
+        assert "Hint: declare a watermark" in text
+
+    def test_windows_append(self, folder: Path, capsys: Capture) -> None:
+        """Append mode shows each window once, when it is over, with the late dog, no donkey."""
+        put(folder, *LATE)
+        rows = [row for rows in self.run(capsys, *_windowed(folder, "append")) for row in rows]
+
+        assert [
+            "cat 08:00 08:10 1",
+            "cat 08:05 08:15 1",
+            "cat 08:10 08:20 1",
+            "dog 08:00 08:10 2",
+            "dog 08:05 08:15 3",
+            "dog 08:10 08:20 1",
+            "owl 08:00 08:10 1",
+            "owl 08:05 08:15 1",
+            "owl 08:10 08:20 1",
+        ] == sorted(rows)
+
+    def test_windows_update(self, folder: Path, capsys: Capture) -> None:
+        """Update mode shows the windows that the late dog changes, and none for the donkey."""
+        put(folder, *LATE)
+        shown = self.run(capsys, *_windowed(folder, "update"))
+
+        assert ["dog 08:00 08:10 2", "dog 08:05 08:15 3"] == [
+            row for row in shown[2] if row.startswith("dog")
+        ]
+        assert not [row for rows in shown for row in rows if row.startswith("donkey")]
+
+    def test_windows_complete(self, folder: Path, capsys: Capture) -> None:
+        """Complete mode shows every window each time, and takes even the donkey."""
+        put(folder, *LATE)
+        shown = self.run(capsys, *_windowed(folder, "complete"))
+
+        windows_of = [{row.rpartition(" ")[0] for row in rows} for rows in shown]
+
+        assert sorted(windows_of, key=len) == windows_of
+        assert all(before <= after for before, after in pairwise(windows_of))
+        assert ["donkey 07:55 08:05 1", "donkey 08:00 08:10 1"] == [
+            row for row in shown[-1] if row.startswith("donkey")
+        ]
+
+    def test_line_without_time(self, folder: Path, capsys: Capture) -> None:
+        """A line that begins with no time falls into no window, and stops nothing."""
+        put(folder, "noon dog\n\n2024-03-10T12:07:00Z\n2024-03-10T12:07:00Z owl")
+
+        assert [["owl 08:00 08:10 1", "owl 08:05 08:15 1"]] == self.run(
+            capsys, *_windowed(folder, "complete")
+        )
+
+
+def _windowed(folder: Path, mode: str) -> list[Any]:
+    return ["--files", folder, "--windows", "--mode", mode]
+
+
+class TestSocket:
+    """The counts over lines that a server sends while the query runs."""
+
+    @pytest.mark.parametrize("mode", ["complete", "update"])
+    def test_running_counts(self, spark: SparkSession, server: Server, mode: Any) -> None:
+        """A word that is sent later is added to its count; complete mode repeats the others."""
+        shown: list[str] = []
+        counts = running_counts(from_socket(spark, *server.address))
+        query = start(counts, mode, show=shown.append)
+        try:
+            with server.accept() as client:
+                client.sendall(b"cat dog\n")
+                wait_for(shown, "  dog 1")
+                wait_for(shown, "  cat 1")
+                del shown[:]
+                client.sendall(b"dog owl\n")
+                wait_for(shown, "  dog 2")
+                wait_for(shown, "  owl 1")
+        finally:
+            query.stop()
+
+        assert ("  cat 1" in shown) == (mode == "complete")
+
+    def test_windows_append(self, spark: SparkSession, server: Server) -> None:
+        """A window is shown once, when the watermark has passed its end; the donkey is too late."""
+        shown: list[str] = []
+        lines = from_socket(spark, *server.address)
+        query = start(windows(lines, "append"), "append", show=shown.append)
+        try:
+            with server.accept() as client:
+                client.sendall(b"2024-03-10T12:07:00Z dog\n2024-03-10T12:21:00Z owl\n")
+                wait_for(shown, "  dog 08:00 08:10 1")
+                client.sendall(b"2024-03-10T12:04:00Z donkey\n2024-03-10T12:26:00Z owl\n")
+                wait_for(shown, "  dog 08:05 08:15 1")
+        finally:
+            query.stop()
+
+        assert ["  dog 08:00 08:10 1", "  dog 08:05 08:15 1"] == [
+            line for line in shown if not line.startswith("batch")
+        ]
