@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sessionkit.testing import FakeGroupState, SessionDriver
+    from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver
 
-__all__ = ["fake_group_state", "session_driver", "spark", "spark_settings"]
+__all__ = ["fake_group_state", "session_driver", "spark", "spark_settings", "stateful_driver"]
 
 LOCAL: Final = "127.0.0.1"
 FAST_SETTINGS: Final = {
@@ -41,6 +41,14 @@ def session_driver() -> type[SessionDriver[Any, Any, Any]]:
     from sessionkit.testing import SessionDriver  # noqa: PLC0415 - see above
 
     return SessionDriver
+
+
+@pytest.fixture
+def stateful_driver() -> type[StatefulDriver[Any, Any, Any]]:
+    """Run a stateful spec without Spark: `stateful_driver(spec)` makes a `StatefulDriver`."""
+    from sessionkit.testing import StatefulDriver  # noqa: PLC0415 - see above
+
+    return StatefulDriver
 
 
 @pytest.fixture

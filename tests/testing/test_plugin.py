@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.silent_sensors import Reading, sensors
 from examples.visits import View, visits
-from sessionkit.testing import FakeGroupState, SessionDriver, at
+from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver, at, minutes
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where the package is installed its entry point would register the plugin a second time.
@@ -36,6 +37,16 @@ def test_session_driver_makes_drivers(session_driver: type[SessionDriver[Any, An
     assert 0 == session_driver(visits).counts.folded
 
 
+def test_stateful_driver_makes_drivers(
+    stateful_driver: type[StatefulDriver[Any, Any, Any]],
+) -> None:
+    """It takes what the class takes."""
+    driver = stateful_driver(sensors(silence=minutes(5)), processing_time=at("12:00"))
+    driver.add("roof", at("12:00"), Reading(21.5))
+
+    assert 1 == driver.run_batch().counts.folded
+
+
 def test_fake_group_state_makes_states(fake_group_state: type[FakeGroupState]) -> None:
     """It takes what the class takes."""
     state = fake_group_state(value=(3,), timeout="EventTimeTimeout", watermark_ms=7)
@@ -49,6 +60,8 @@ def test_the_fixtures_are_listed_with_a_sentence_each(project: pytest.Pytester) 
         [
             "session_driver -- *",
             "    Run a spec without Spark: *",
+            "stateful_driver -- *",
+            "    Run a stateful spec without Spark: *",
             "fake_group_state -- *",
             "    Test a hand-written function: *",
             "spark_settings * -- *",
