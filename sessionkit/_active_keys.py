@@ -86,6 +86,7 @@ class ActiveKeys:
         starts: For each key, where its events begin among them; one more at the end.
         first: For each key, its first place in `touched` or, behind these, in `events`.
         runs: The keys, ready for calls.
+        failed: The places of the keys whose events failed.
     """
 
     spec: AnySpec
@@ -96,6 +97,7 @@ class ActiveKeys:
     starts: Numbers
     first: Numbers
     runs: list[KeyRun]
+    failed: list[int] = attrs.field(factory=list, init=False)
 
     @classmethod
     def of(
@@ -112,7 +114,7 @@ class ActiveKeys:
         events = events.take(pa.array(order))
         codes = np.concatenate([row_codes[due], event_codes[order]])
         active, first = np.unique(codes, return_index=True)
-        starts = np.append(np.searchsorted(event_codes[order], active), len(order))
+        starts = np.append(np.searchsorted(event_codes[order], active), events.num_rows)
         stored = runs_of_rows(spec, touched)
         fresh = first >= len(stored)
         named = decode_keys(spec, events.take(pa.array(first[fresh] - len(stored))))
@@ -132,6 +134,7 @@ class ActiveKeys:
                 continue
             reason = calls.process(run, part(start, stop))
             if reason is not None:
+                self.failed.append(place)
                 failures |= dict.fromkeys(self.order[start:stop].tolist(), reason)
         return failures
 
@@ -177,7 +180,9 @@ class ActiveKeys:
         return self.events.select(_key_names(self.spec))
 
     def _has_events(self) -> Mask:
+        """Tell which keys have events that count: a failed call leaves no trace."""
         has: Mask = np.diff(self.starts) > 0
+        has[self.failed] = False
         return has
 
     def _of_stored(self, name: str) -> Numbers:

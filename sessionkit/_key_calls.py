@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import attrs
 import pandas as pd
 
-from sessionkit._functions import call_failed
+from sessionkit._functions import call_failed, name_of
 from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
 from sessionkit._results import check_fit, check_rows, collected
-from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.errors import StateValueError, UserFunctionError, with_hint
 from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
 from sessionkit.stateful import Handler, StatefulSpec
 from sessionkit.timeouts import Clock, has_passed
@@ -35,12 +35,14 @@ class KeyRun:
         held: What is held of it, as of the last call that returned.
         stored: Reads the stored state again.
         rows: The result rows of its calls.
+        processed: How many of them `process` returned; those of `on_timer` come behind.
         called: Whether a call has had the object of `held` in its hands.
     """
 
     held: Held
     stored: Callable[[], Any]
     rows: list[Any] = attrs.field(factory=list)
+    processed: int = 0
     called: bool = False
 
     def copy(self, *, is_last: bool) -> Held:
@@ -91,7 +93,9 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        return self._attempt(run, self._handler, self._function, events, is_last=False)
+        reason = self._attempt(run, self._handler, self._function, events, is_last=False)
+        run.processed = len(run.rows)
+        return reason
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         """Call `on_timer` for the timers that are due, in the order of their instants."""
@@ -125,13 +129,29 @@ class Calls:
         times = KeyTimes(held, self.now, self._rules)
         try:
             rows = self._rows(role, function, (held.key, given, state, times))
+            if self.spec.on_error == "reject":
+                self._check_state(held, role, function)
         except UserFunctionError as error:
             if self.spec.on_error == "raise":
                 raise
             return str(error)
+        if held.value is not MISSING and not held.is_set:
+            # What the call did to the object that it was given counts for nothing.
+            held.value = run.held.value
         run.held = held
         run.rows += rows
         return None
+
+    def _check_state(self, held: Held, role: str, function: Callable[..., Any]) -> None:
+        """Check that a state can be stored before the call counts; otherwise all keys see to it."""
+        if not held.was_set:
+            return
+        try:
+            codec_of(self.spec.state).encode([held.value])
+        except StateValueError as error:
+            what = f"`{role}` ({name_of(function)}), for {held.key!r}, left a state"
+            message = f"{what} that does not fit: {error}"
+            raise UserFunctionError(message) from error
 
     def _rows(self, role: str, function: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
         key, cls = given[0], self.spec.result

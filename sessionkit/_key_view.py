@@ -55,6 +55,7 @@ class Held:
         armed: Its timers by name.
         was_set: Whether a call of this micro-batch has set the state.
         was_removed: Whether a call of this micro-batch has removed one.
+        is_set: Whether this call has set the state.
         is_last: Whether a policy has ended the key, so that nothing can be kept.
     """
 
@@ -64,6 +65,7 @@ class Held:
     was_set: bool = False
     was_removed: bool = False
     is_last: bool = False
+    is_set: bool = False
 
 
 @attrs.define(eq=False)
@@ -126,7 +128,7 @@ class KeyState(Generic[S]):
             if held.__class__ not in field.type.exact:
                 field.type.coerce(held, f"{self._kind.cls.__name__}.{field.name}")
         self._held.value = value
-        self._held.was_set = True
+        self._held.was_set = self._held.is_set = True
 
     def remove(self) -> None:
         """
@@ -135,7 +137,7 @@ class KeyState(Generic[S]):
         A timer that is set behind this call stays. Without state nothing but timers is removed.
         """
         self._held.value = MISSING
-        self._held.was_set = False
+        self._held.was_set = self._held.is_set = False
         self._held.was_removed = True
         self._held.armed.clear()
 
@@ -289,4 +291,10 @@ def _instant_us(name: str, at: object) -> int:
     if at.utcoffset() is None:
         found = f"timer {name!r}: the instant has no time zone, found {at!r}"
         raise TimerError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
-    return micros_of(at)
+    at_us = micros_of(at)
+    try:
+        instant_of(at_us)
+    except OverflowError:
+        found = f"timer {name!r}: the instant is outside the years 1 to 9999, found {at!r}"
+        raise TimerError(with_hint(found, "set no timer for what never comes")) from None
+    return at_us

@@ -26,16 +26,16 @@ import pyarrow as pa
 from sessionkit._active_keys import ActiveKeys, BatchClocks, runs_of_rows
 from sessionkit._bucket_handler import fold_bucket
 from sessionkit._event_table import Rejected, key_schema, micros
+from sessionkit._instants import END_OF_TIME_US
 from sessionkit._key_calls import Calls, KeyRun, is_due
-from sessionkit._keyed_tables import (
-    policy_ends,
-)
+from sessionkit._key_view import MISSING
+from sessionkit._keyed_tables import policy_ends
 from sessionkit._objects import build_events
 from sessionkit._results import check_fit
 from sessionkit.errors import StateValueError
 from sessionkit.state import codec_of
 from sessionkit.stateful import StatefulSpec
-from sessionkit.timeouts import deadlines_of, is_late_in_order, is_over
+from sessionkit.timeouts import Clock, deadlines_of, is_late_in_order, is_over
 
 __all__ = ["BatchClocks", "KeyedOutcome", "keyed_step"]
 
@@ -85,7 +85,7 @@ def keyed_step(
     events, objects, rejected = _readable(spec, arrived, clocks.watermark_us)
     calls = Calls(spec, clocks.shown)
     over, keys = _parted(spec, keys, clocks)
-    ended = _end(calls, over, clocks)
+    ended = _end(calls, over)
     if spec.process_bucket is not None:
         folded = fold_bucket(spec, keys, events, calls.now, clocks.processing_us)
         keys, rows = folded.keys, folded.rows
@@ -137,32 +137,59 @@ def _readable(
 
 @attrs.frozen
 class _Over:
-    """The keys that a policy ends, and the name of the policy for each."""
+    """
+    The keys that a policy ends.
+
+    Attributes:
+        spec: The rules and functions.
+        keys: Their rows.
+        names: For each, the name of the policy: the one whose end came first.
+        reached: For each clock and key, the instant until which the key lived.
+    """
 
     spec: AnySpec
     keys: pa.Table
     names: list[str]
+    reached: dict[Clock, list[int]]
 
 
 def _parted(spec: AnySpec, keys: pa.Table, clocks: BatchClocks) -> tuple[_Over, pa.Table]:
     """Part the keys that a policy ends from the others."""
     names = np.full(keys.num_rows, None, np.object_)
-    now = {"event_time": clocks.watermark_us, "processing_time": clocks.processing_us}
-    for deadline in reversed(deadlines_of(spec.timeout)):
-        names[is_over(policy_ends(keys, deadline), now[deadline.clock])] = deadline.name
+    first = np.full(keys.num_rows, END_OF_TIME_US + 1, np.int64)
+    now: dict[Clock, int] = {
+        "event_time": clocks.watermark_us,
+        "processing_time": clocks.processing_us,
+    }
+    reached = {clock: np.full(keys.num_rows, now_us) for clock, now_us in now.items()}
+    for deadline in deadlines_of(spec.timeout):
+        clock, ends = deadline.clock, policy_ends(keys, deadline)
+        is_first = is_over(ends, now[clock]) & (ends < first)
+        names[is_first], first[is_first] = deadline.name, ends[is_first]
+        reached[clock] = np.minimum(reached[clock], ends)
     over = names != None  # noqa: E711 (for each element)
-    if not over.any():
-        return _Over(spec, keys.slice(0, 0), []), keys
-    ended = _Over(spec, keys.filter(pa.array(over)), names[over].tolist())
-    return ended, keys.filter(pa.array(~over))
+    ended = _Over(
+        spec,
+        keys.filter(pa.array(over)),
+        names[over].tolist(),
+        {clock: instants_us[over].tolist() for clock, instants_us in reached.items()},
+    )
+    return ended, keys.filter(pa.array(~over)) if over.any() else keys
 
 
-def _end(calls: Calls, over: _Over, clocks: BatchClocks) -> list[KeyRun]:
-    """End keys: what is due goes off, then the policy has the last call."""
+def _end(calls: Calls, over: _Over) -> list[KeyRun]:
+    """
+    End keys: what was due by then goes off, then the policy has the last call.
+
+    A timer behind the end never goes off, and a key of which the timers leave nothing is not ended
+    once more: so it would have been, had a batch without data come between.
+    """
     runs = runs_of_rows(over.spec, over.keys)
-    for run, name in zip(runs, over.names, strict=True):
-        calls.fire(run, is_due(clocks.watermark_us, clocks.processing_us))
-        calls.end(run, name)
+    lived = zip(over.reached["event_time"], over.reached["processing_time"], strict=True)
+    for run, name, (event_us, processing_us) in zip(runs, over.names, lived, strict=True):
+        calls.fire(run, is_due(event_us, processing_us))
+        if run.held.value is not MISSING or run.held.armed:
+            calls.end(run, name)
     return runs
 
 
@@ -177,7 +204,7 @@ def _rows(spec: AnySpec, runs: Sequence[KeyRun]) -> pa.Table:
         return schema.empty_table()
     keys = [run.held.key for run in runs for _ in run.rows]
     return pa.Table.from_arrays(
-        [*_key_arrays(spec, keys), *_encoded_results(spec, results, keys)], schema=schema
+        [*_key_arrays(spec, keys), *_encoded_results(spec, results, runs)], schema=schema
     )
 
 
@@ -189,14 +216,16 @@ def _key_arrays(spec: AnySpec, keys: Sequence[Any]) -> list[pa.Array]:
     ]
 
 
-def _encoded_results(spec: AnySpec, results: list[Any], keys: list[Any]) -> list[pa.Array]:
+def _encoded_results(spec: AnySpec, results: list[Any], runs: Sequence[KeyRun]) -> list[pa.Array]:
     codec = codec_of(spec.result)
     try:
         return codec.encode(results)
     except StateValueError:
         place, _ = codec.first_misfit(results)
-        role = spec.handler
-        check_fit([results[place]], spec.result, role, getattr(spec, role), keys[place])
+        made = [(run, number) for run in runs for number in range(len(run.rows))]
+        run, number = made[place]
+        role = spec.handler if number < run.processed else "on_timer"
+        check_fit([results[place]], spec.result, role, getattr(spec, role), run.held.key)
         raise
 
 

@@ -82,7 +82,7 @@ def empty_keys(spec: AnySpec) -> pa.Table:
 def policy_ends(keys: pa.Table, deadline: Deadline) -> Instants:
     """Return when a policy ends each key; never where what it counts from is missing."""
     since = keys[deadline.since].cast(pa.int64())
-    ends = pc.add(since, span_us(deadline.span)).fill_null(END_OF_TIME_US)
+    ends = pc.add(since, span_us(deadline.span)).fill_null(END_OF_TIME_US + 1)
     result: Instants = ends.to_numpy()
     return result
 

@@ -64,6 +64,12 @@ def _read_horizon(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "late_horizon", zero_allowed=True)
 
 
+def _flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    if not isinstance(value, bool):
+        found = f"`{attribute.name}` must be True or False, found {value!r}"
+        raise SpecError(with_hint(found, "leave it out for False"))
+
+
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Generic[E, S, R]):
     """
@@ -142,7 +148,7 @@ class StatefulSpec(Generic[E, S, R]):
         default=None, validator=attrs.validators.optional(column_name)
     )
     watermark_delay: timedelta | None = attrs.field(default=None, converter=_read_delay)
-    processing_timers: bool = False
+    processing_timers: bool = attrs.field(default=False, validator=_flag)
     late: Literal["reject", "process"] = attrs.field(
         default="reject", validator=choice("reject", "process")
     )

@@ -193,6 +193,9 @@ class FirstOf:
 
     def __attrs_post_init__(self) -> None:
         """Check that every part adds something."""
+        if not self.policies:
+            found = "`FirstOf` joins policies that end a key, found none"
+            raise SpecError(with_hint(found, "write NoTimeout() for a key that is never over"))
         ways: list[tuple[Deadline, ...]] = []
         for policy in self.policies:
             if not isinstance(policy, EventTimeGap | ProcessingTimeGap | TimeToLive):
@@ -204,6 +207,9 @@ class FirstOf:
                 found = f"`|` joins two policies that count alike, {policy!r} is the second"
                 raise SpecError(with_hint(found, "keep the shorter one, it always comes first"))
             ways.append(way)
+        if len({part.clock for part in self.policies if isinstance(part, TimeToLive)}) > 1:
+            found = "`|` joins a TimeToLive on each clock, and a state has one age"
+            raise SpecError(with_hint(found, "count both on one clock, or use a gap for one"))
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
         """End a key when the first of them all does."""
