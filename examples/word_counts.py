@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit.errors import SpecError
-from sessionkit.spark._output_rules import OutputMode, check_output
+from sessionkit.spark import OutputMode, check_output
 from sessionkit.spark.windows import UnboundedStateWarning, sliding
 
 __all__ = ["WINDOWED", "from_files", "from_socket", "main", "running_counts", "start", "windows"]

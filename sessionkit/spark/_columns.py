@@ -122,6 +122,8 @@ def _scalar(column: Column, kind: FieldType) -> Column:
 
 def _micros_of_interval(column: Column) -> Column:
     """Add up the parts: adding an interval to a timestamp would count its days in local time."""
+    # An interval may have fewer fields, such as INTERVAL MINUTE, which has no day to take out.
+    column = column.cast("interval day to second")
     whole = [("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60)]
     parts = [
         F.extract(F.lit(unit), column).cast("bigint") * F.lit(seconds * 1_000_000)

@@ -1,0 +1,190 @@
+"""
+A real Kafka for tests: one process from Maven's jars, and Spark's connector to it.
+
+The jars are fetched once, with `mvn`, into `~/.cache/sessionkit-tests`. Spark's own version of the
+connector is asked for first. Maven may have it later than the package index has Spark, or in part:
+then the one that was last seen to work is taken, and the name of the folder says so.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import attrs
+from pyspark.sql import SparkSession
+
+__all__ = ["Kafka", "KafkaMissingError", "running_kafka"]
+
+CACHE: Final = Path.home() / ".cache" / "sessionkit-tests"
+SCALA: Final = "2.13"
+KAFKA: Final = "3.9.1"
+LAST_SEEN_TO_WORK: Final = {
+    f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}": "4.2.0",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}": "4.1.0-preview1",
+    "org.apache.kafka:kafka-clients": KAFKA,
+    "org.apache.commons:commons-pool2": "2.12.0",
+}
+FETCH_S: Final = 300
+START_S: Final = 60
+ALONE: Final = """\
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
+PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={logs}
+num.partitions=1
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+"""
+
+
+class KafkaMissingError(Exception):
+    """Raised where no Kafka can be had, with the reason."""
+
+
+@attrs.frozen
+class Kafka:
+    """A broker that runs, and the connector's jars for Spark."""
+
+    servers: str
+    connector: Path
+
+    def connect(self, spark: SparkSession) -> None:
+        """Let a session that runs already find the connector, as seen from this thread."""
+        for jar in sorted(self.connector.glob("*.jar")):
+            spark.sql(f"ADD JAR '{jar}'")
+
+
+@contextmanager
+def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
+    """
+    Run a broker, with its data in a folder, until the end of the block.
+
+    Raises:
+        KafkaMissingError: There is no Maven, it cannot be reached, or the broker does not start.
+    """
+    jars = _fetched(f"kafka-{KAFKA}", {f"org.apache.kafka:kafka_{SCALA}": KAFKA})
+    connector = _connector(spark_version)
+    broker, controller = _free_ports(2)
+    settings = folder / "server.properties"
+    logs = folder / "logs"
+    settings.write_text(PROPERTIES.format(broker=broker, controller=controller, logs=logs))
+    java = [_java(), "-Xmx256m", "-cp", str(jars / "*")]
+    format_logs = ["kafka.tools.StorageTool", "format", "-t", _cluster(), "-c", str(settings)]
+    _run([*java, *format_logs], START_S)
+    with (folder / "broker.log").open("w") as output:
+        command = [*java, "kafka.Kafka", str(settings)]
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        _wait_for(process, broker)
+        yield Kafka(f"127.0.0.1:{broker}", connector)
+    finally:
+        process.terminate()
+        process.wait(START_S)
+
+
+def _connector(spark_version: str) -> Path:
+    own = {f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}": spark_version}
+    try:
+        return _fetched(f"connector-{spark_version}", own)
+    except KafkaMissingError:
+        return _fetched(f"connector-4.2.0-for-{spark_version}", LAST_SEEN_TO_WORK, alone=True)
+
+
+def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Path:
+    """Return the folder with these jars and, unless they are to be alone, what they need."""
+    target = CACHE / name
+    if target.exists():
+        return target
+    maven = shutil.which("mvn")
+    if maven is None:
+        found = "there is no `mvn` to fetch Kafka with"
+        raise KafkaMissingError(found)
+    # A folder is complete once it has its name: another run may fetch the same jars.
+    unfinished = CACHE / f"{name}.{uuid4().hex}"
+    unfinished.mkdir(parents=True)
+    project = unfinished / "pom.xml"
+    project.write_text(_project(artifacts, alone=alone))
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+    command = [maven, "-B", "-q", "-f", str(project), *goal, f"-DoutputDirectory={unfinished}"]
+    try:
+        _run(command, FETCH_S)
+        if not target.exists():
+            unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def _project(artifacts: dict[str, str], *, alone: bool) -> str:
+    wanted = []
+    for coordinates, version in artifacts.items():
+        group, artifact = coordinates.split(":")
+        names = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        more = ALONE if alone else ""
+        wanted.append(f"<dependency>{names}<version>{version}</version>{more}</dependency>")
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId>"
+        "<artifactId>kafka</artifactId><version>1</version>"
+        f"<dependencies>{''.join(wanted)}</dependencies></project>"
+    )
+
+
+def _run(command: list[str], patience_s: float) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patience_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        found = f"{Path(command[0]).name} took longer than {patience_s} s"
+        raise KafkaMissingError(found) from None
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        found = f"{Path(command[0]).name}: {lines[0] if lines else done.stderr}"
+        raise KafkaMissingError(found)
+
+
+def _wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            found = f"the broker ended with {process.returncode}"
+            raise KafkaMissingError(found)
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    found = f"the broker took longer than {START_S} s to start"
+    raise KafkaMissingError(found)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def _cluster() -> str:
+    """Return an id as Kafka wants it: 16 bytes as 22 letters."""
+    return "sessionkit-tests-" + uuid4().hex[:5]
