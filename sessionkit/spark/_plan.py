@@ -24,6 +24,7 @@ LINE: Final = re.compile(
 BRANCH_WIDTH: Final = 3
 
 STREAMING_LEAF: Final = "Streaming"
+WATERMARK: Final = "EventTimeWatermark"
 WRAPPERS_OF_EXPLAIN: Final = 3
 STATELESS: Final = frozenset(
     {
@@ -31,7 +32,7 @@ STATELESS: Final = frozenset(
         "BatchEvalPython",
         "CollectMetrics",
         "DeserializeToObject",
-        "EventTimeWatermark",
+        WATERMARK,
         "Filter",
         "Generate",
         "LocalLimit",
@@ -96,12 +97,16 @@ class Plan:
             None where the type of the query is not known.
         has_processing_time_timeout: Whether an operator waits for processing time.
         ends_in_python_state: Whether the rows are those of `applyInPandasWithState` as they are.
+        has_aggregation: Whether the stream is aggregated.
+        is_watermarked_late: Whether a watermark is declared on rows that are aggregated already.
     """
 
     query: QueryType | None = None
     stateful_operators: tuple[str, ...] | None = None
     has_processing_time_timeout: bool = False
     ends_in_python_state: bool = False
+    has_aggregation: bool = False
+    is_watermarked_late: bool = False
 
 
 @attrs.frozen
@@ -180,7 +185,16 @@ def _read(root: _Node) -> Plan:
         stateful_operators=None if query is None else tuple(sorted(_stateful(operators))),
         has_processing_time_timeout=any(_waits(node) for node in operators),
         ends_in_python_state=last == [STATEFUL],
+        has_aggregation=any(_aggregates(node) for node in streaming),
+        is_watermarked_late=any(
+            node.operator == WATERMARK and any(map(_aggregates, node.walk())) for node in streaming
+        ),
     )
+
+
+def _aggregates(node: _Node) -> bool:
+    """Tell the aggregation of a stream from that of a table which is joined to it."""
+    return node.operator == "Aggregate" and node.is_streaming
 
 
 def _is_stateless(node: _Node) -> bool:

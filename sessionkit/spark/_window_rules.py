@@ -1,18 +1,16 @@
 """What must hold for the names, the frame and the watermark of a windowed aggregation."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
-from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._event_time import check_event_time, read_delay
 from sessionkit.spark._output_rules import OutputMode, check_output
+from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark.watermarks import Watermark, declared_watermarks
 
 __all__ = [
@@ -27,10 +25,6 @@ __all__ = [
 
 WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 RESERVED: Final = {"window", *WINDOW_COLUMNS}
-Plan: TypeAlias = Sequence[tuple[int, str]]
-"""The operators of a logical plan from the top down, each with its depth."""
-
-OPERATOR: Final = re.compile(r"^([ :|+-]*)~?([A-Z]\w+)", re.ASCII | re.MULTILINE)
 
 
 def read_positive_delay(value: Duration) -> timedelta:
@@ -113,8 +107,8 @@ def own_watermark(
     """
     declared = declared_watermarks(frame)
     own = next((watermark for watermark in declared if watermark.column == on), None)
-    plan = _analyzed(frame)
-    if _has_stream_below(plan, "Aggregate"):
+    plan = plan_of(frame)
+    if plan.has_aggregation:
         _check_chained(plan, on, own, delay, mode)
     elif own is None and declared and (delay is not None or mode != "complete"):
         raise _elsewhere(on, declared)
@@ -138,7 +132,7 @@ def _check_chained(
     """Check windows over a frame that is an aggregation already."""
     check_output("chained_aggregation", mode)
     again = delay is not None and (own is None or own.delay != delay)
-    if again or _is_watermarked_again(plan):
+    if again or plan.is_watermarked_late:
         found = f"a watermark is declared after an aggregation, for the windows over `{on}`: Spark"
         reason = "starts such a query, but its watermark stays at 1970 and no window is ever over"
         hint = "declare it before the first aggregation only; `window_time` carries it on"
@@ -150,34 +144,3 @@ def _check_chained(
             'it on: .with_window_time() there, and on="window_time" here'
         )
         raise SpecError(with_hint(found, hint))
-
-
-def _analyzed(frame: DataFrame) -> Plan:
-    """Return the operators of a frame; the text of its plan is all that is public of them."""
-    try:
-        rows = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {it}", it=frame).collect()
-    except PySparkException:
-        return []  # what Spark cannot explain, it will not run either: it says why itself
-    analyzed = str(rows[0][0]).partition("== Analyzed Logical Plan ==")[2].partition("\n== ")[0]
-    return [(len(depth), operator) for depth, operator in OPERATOR.findall(analyzed)]
-
-
-def _below(plan: Plan, place: int) -> Plan:
-    """Return the operators below one."""
-    depth = plan[place][0]
-    return list(takewhile(lambda line: line[0] > depth, plan[place + 1 :]))
-
-
-def _has_stream_below(plan: Plan, operator: str) -> bool:
-    """Tell whether this operator works on a stream, rather than on a table that is joined to it."""
-    return any(
-        name == operator and any(other.startswith("Streaming") for _, other in _below(plan, place))
-        for place, (_, name) in enumerate(plan)
-    )
-
-
-def _is_watermarked_again(plan: Plan) -> bool:
-    return any(
-        name == "EventTimeWatermark" and _has_stream_below(_below(plan, place), "Aggregate")
-        for place, (_, name) in enumerate(plan)
-    )
