@@ -8,7 +8,7 @@ changes its object without `set` changes nothing that another call sees.
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pandas as pd
@@ -24,6 +24,9 @@ from sessionkit.timeouts import Clock, has_passed
 __all__ = ["Calls", "KeyRun", "is_due"]
 
 AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
+
+MOST_TIMERS: Final = 100_000
+"""How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
 
 
 @attrs.define(eq=False)
@@ -98,16 +101,29 @@ class Calls:
         return reason
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
-        """Call `on_timer` for the timers that are due, in the order of their instants."""
-        if not run.held.armed:
-            return
-        pending = [(one.at_us, one.clock, name) for name, one in run.held.armed.items() if due(one)]
-        for at_us, clock, name in sorted(pending):
-            # A call before may have deleted it, or set it anew.
-            if run.held.armed.get(name) != Armed(clock, at_us):
-                continue
-            del run.held.armed[name]
+        """
+        Call `on_timer` for the timers that are due, in the order of their instants.
+
+        One that it sets to an instant already past is due too: were it to wait for the next
+        micro-batch in which its bucket is looked at, the bucket would show.
+
+        Raises:
+            UserFunctionError: It goes on setting timers in the past.
+        """
+        for _ in range(MOST_TIMERS):
+            armed = run.held.armed
+            pending = [(one.at_us, one.clock, name) for name, one in armed.items() if due(one)]
+            if not pending:
+                return
+            name = min(pending)[2]
+            del armed[name]
             self._on_timer(run, name, is_last=False)
+        found = f"`on_timer` has set {MOST_TIMERS:,} timers in the past for {run.held.key!r}"
+        hint = (
+            "set the next one behind `times.watermark` or `times.processing_time`, and none once "
+            "the watermark is in the year 9999, where a batch ends"
+        )
+        raise UserFunctionError(with_hint(found, hint))
 
     def end(self, run: KeyRun, name: str) -> None:
         """Call `on_timer` for a key that a policy ends."""

@@ -198,8 +198,7 @@ class KeyTimes:
     A timer is known by its name; a key can have any number. It goes off once, in the first
     micro-batch whose clock is past it (strictly, as in Spark), after the key's events of that
     batch, and those of a key in the order of their instants. One that is set to an instant already
-    past goes off in the same micro-batch where `process` sets it, in the next one where `on_timer`
-    does.
+    past goes off in the same micro-batch.
     """
 
     _held: Held

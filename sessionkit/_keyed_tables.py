@@ -143,7 +143,7 @@ def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
 def keyed_identity(spec: AnySpec) -> bytes:
     """Return what must not change while a checkpoint lives, as JSON."""
     stamps = {d.clock for d in deadlines_of(spec.timeout) if d.since in ("created", "updated")}
-    entries = {
+    entries: dict[str, Any] = {
         "kind": "stateful",
         "layout": spec.layout,
         "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
@@ -155,6 +155,9 @@ def keyed_identity(spec: AnySpec) -> bytes:
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,
     }
+    if spec.layout == "per_key":
+        # Spark stores the fields of a row by their places, whatever they are called.
+        entries["state_order"] = [field.name for field in codec_of(spec.state).type.fields]
     return json.dumps(entries, sort_keys=True).encode()
 
 

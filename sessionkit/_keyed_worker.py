@@ -35,7 +35,7 @@ from sessionkit._keyed_tables import (
 )
 from sessionkit._output import output_frame
 from sessionkit._wire import inner_type, is_nested, read_frames, wire_values
-from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
+from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.state import (
     FORMAT_VERSION,
     OptionalType,
@@ -77,7 +77,6 @@ PER_KEY_COLUMNS: Final = (
 """What stands before the fields of the state in the row of one key, under layout="per_key"."""
 
 MICROSECONDS: Final = 1_000
-MOST_PASSES: Final = 10_000
 
 
 @attrs.frozen
@@ -133,17 +132,12 @@ class KeyedWorker:
         spec, read = self.spec, sum(map(len, frames))
         arrived, quarantined = read_frames(spec, frames)
         nothing = events_schema(spec).empty_table()
-        clocks = BatchClocks(BEGINNING_US, processing_us)
-        outcomes = [keyed_step(spec, empty_keys(spec), arrived, clocks)]
+        begin = BatchClocks(BEGINNING_US, processing_us)
         end = BatchClocks(END_OF_TIME_US, processing_us)
-        while due_us(spec, outcomes[-1].keys, "event_time") is not None:
-            if len(outcomes) > MOST_PASSES:
-                raise _endless(spec)
-            outcomes.append(keyed_step(spec, outcomes[-1].keys, nothing, end))
-        counts = _counts(read, quarantined, outcomes[0])
-        for outcome in outcomes[1:]:
-            counts += _counts(0, [], outcome)
-        return _frame(spec, outcomes, quarantined, counts, with_rejected=self.with_rejected)
+        first = keyed_step(spec, empty_keys(spec), arrived, begin)
+        last = keyed_step(spec, first.keys, nothing, end)
+        counts = _counts(read, quarantined, first) + _counts(0, [], last)
+        return _frame(spec, [first, last], quarantined, counts, with_rejected=self.with_rejected)
 
 
 @attrs.frozen
@@ -244,12 +238,6 @@ def _counts(read: int, quarantined: Sequence[Rejected], outcome: KeyedOutcome) -
         rows=outcome.rows.num_rows,
         unfinished=rejected["unfinished"],
     )
-
-
-def _endless(spec: AnySpec) -> UserFunctionError:
-    found = f"`on_timer` goes on setting timers: {MOST_PASSES:,} rounds at the end of a batch"
-    hint = "set no further timer once `times.watermark` is in the year 9999"
-    return UserFunctionError(with_hint(f"{found}, for keys {list(spec.keys)}", hint))
 
 
 # -- what is stored ----------------------------------------------------------------------------

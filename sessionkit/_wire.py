@@ -1,13 +1,13 @@
 """
 What crosses between Spark and Python: a projection of the input, and the frame of the output.
 
-In   `time`, `flags_*`, `key_*`, `event_*`, `carry_*`. Times are whole microseconds, days whole
-     days, decimals text, collections JSON; nullable columns are filled, and a bit in `flags_*`
-     tells which were null. So no conversion of pandas can change a value: one null would turn its
-     neighbours' integers into floats, and a naive timestamp moves with the zone.
+In   `_time`, `_flags_*`, `_key_*`, `_event_*`, `_carry_*`: names that no key column can have.
+     Times are whole microseconds, days whole days, decimals text, collections JSON; nullable
+     columns are filled, and a bit in `_flags_*` tells which were null. So no conversion of pandas
+     can change a value: one null would turn its neighbours' integers into floats, and a naive
+     timestamp moves with the zone.
 Out  `kind`, `counts`, `nans`, and `out_0`, `out_1`, ... for the columns that users see, in the same
-     forms. `nans` tells which floats are NaN, since
-     pandas makes them null.
+     forms. `nans` tells which floats are NaN, since pandas makes them null.
 
 Every chunk is converted by its declared type before chunks are joined.
 """
@@ -51,6 +51,7 @@ __all__ = [
     "BITS",
     "FUTURE_BIT",
     "NULL_TIME_BIT",
+    "TIME_COLUMN",
     "WireColumn",
     "flag_names",
     "inner_type",
@@ -64,6 +65,7 @@ __all__ = [
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Role: TypeAlias = Literal["key", "event", "carry"]
 
+TIME_COLUMN: Final = "_time"
 BITS: Final = 62
 """How many bits of a flag column are used."""
 NULL_TIME_BIT: Final = 0
@@ -135,7 +137,7 @@ def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
         ("carry", spec.carry_fields),
     ]
     named = [
-        (f"{role}_{place}", role, field)
+        (f"_{role}_{place}", role, field)
         for role, fields in roles
         for place, field in enumerate(fields)
     ]
@@ -145,7 +147,7 @@ def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
 def flag_names(spec: SpecInput) -> list[str]:
     """Return the names of the flag columns; each holds `BITS` bits, the lowest first."""
     bits = FIRST_COLUMN_BIT + len(wire_columns(spec))
-    return [f"flags_{n}" for n in range(-(-bits // BITS))]
+    return [f"_flags_{n}" for n in range(-(-bits // BITS))]
 
 
 def wire_json(kind: FieldType, value: Any) -> str:
@@ -187,7 +189,7 @@ def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Tab
         return events_schema(spec).empty_table(), []
     flags = [_column(frames, name, pa.int64()) for name in flag_names(spec)]
     reasons = _Reasons(len(flags[0]))
-    times = _column(frames, "time", pa.int64())
+    times = _column(frames, TIME_COLUMN, pa.int64())
     if spec.event_time is None:
         time = times.cast(INSTANT)
     else:

@@ -90,7 +90,9 @@ def apply_with_state(
 def _stream(events: DataFrame, spec: AnySpec, *, with_rejected: bool) -> DataFrame:
     worker: KeyedWorker | PerKeyWorker
     if spec.layout == "per_key":
-        groups = _crossing(events, spec).groupBy(*grouping_key(spec))
+        # Spark groups the rows of a stateful operator by columns, not by expressions.
+        named = _crossing(events, spec).select(*grouping_key(spec), "*")
+        groups = named.groupBy(*map(quoted, spec.keys))
         worker, state_schema = PerKeyWorker(spec, with_rejected), _per_key_schema(spec)
     else:
         buckets = bucket_column(spec, spec.bucket_count)

@@ -20,6 +20,7 @@ from sessionkit._wire import (
     BITS,
     FUTURE_BIT,
     NULL_TIME_BIT,
+    TIME_COLUMN,
     WireColumn,
     flag_names,
     inner_type,
@@ -40,14 +41,14 @@ __all__ = [
     "time_for_watermark",
 ]
 
-EVENT_TIME_COLUMN: Final = "watermark"
+EVENT_TIME_COLUMN: Final = "_watermark"
 
 
 def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
     """Project the input to what crosses to Python, and these columns beside it."""
     columns = wire_columns(spec)
     return events.select(
-        _time_us(spec).alias("time"),
+        _time_us(spec).alias(TIME_COLUMN),
         *_flags(events, spec, columns),
         *(to_wire(_column(c.field.name), c.field.type).alias(c.name) for c in columns),
         *more,

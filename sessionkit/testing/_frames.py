@@ -16,6 +16,7 @@ from sessionkit._wire import (
     BITS,
     FUTURE_BIT,
     NULL_TIME_BIT,
+    TIME_COLUMN,
     WireColumn,
     flag_names,
     inner_type,
@@ -89,7 +90,7 @@ def input_frame(
     name = spec.event_time
     times = [None if name is None else row.get(name) for row in rows]
     frame: dict[str, Any] = {
-        "time": [0 if time is None else micros_of(time) for time in times],
+        TIME_COLUMN: [0 if time is None else micros_of(time) for time in times],
         **{name: [0] * len(rows) for name in flag_names(spec)},
     }
     for row, future in enumerate(is_future):
@@ -116,7 +117,7 @@ def key_on_wire(spec: SpecInput, row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _raise_flag(frame: dict[str, Any], row: int, bit: int, *, is_raised: bool) -> None:
     if is_raised:
-        frame[f"flags_{bit // BITS}"][row] |= 1 << bit % BITS
+        frame[f"_flags_{bit // BITS}"][row] |= 1 << bit % BITS
 
 
 def _wire_value(column: WireColumn, value: Any) -> Any:

@@ -215,8 +215,9 @@ class Query:
             raise ScriptError(with_hint(found, "call run_batch() first"))
 
     def _runs_without_data(self) -> bool:
-        """Tell whether Spark would run one; by processing time it does at every trigger."""
-        return self.spec.clock == "processing_time" or self._is_due()
+        """Tell whether Spark would run one: none before one with data has run since the start."""
+        by_trigger = self.spec.clock == "processing_time"
+        return self._can_run_without_data if by_trigger else self._is_due()
 
     def _is_due(self) -> bool:
         return self._can_run_without_data and self.clocks.hard_ms > self.clocks.before_ms

@@ -104,9 +104,8 @@ class StatefulDriver(Generic[E, S, R]):
         """
         Start a query again from what a stopped one left behind.
 
-        As in Spark, event timers that are due do not go off before new data has come, unless the
-        spec has a clock in processing time: a query runs no batch without data until it has run
-        one with data.
+        As in Spark, nothing that is due on either clock happens before new data has come: a query
+        runs no batch without data until it has run one with data.
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
         driver._query = Query.restore(spec, _worker(spec), snapshot)
@@ -170,9 +169,10 @@ class StatefulDriver(Generic[E, S, R]):
         """
         Run one micro-batch over the rows that wait; without any, one without data.
 
-        A batch without data runs only where Spark would run one: always where the spec has a clock
-        in processing time, else where the watermark has moved since the last batch and there was
-        one since the start. Otherwise nothing happens, and the result has no `batch_id`.
+        A batch without data runs only where Spark would run one: behind one with data since the
+        start, and there always where the spec has a clock in processing time, else where the
+        watermark has moved since the last batch. Otherwise nothing happens, and the result has no
+        `batch_id`.
 
         Args:
             sink_fails: Let the sink fail behind the batch. Its result is returned, but not kept,

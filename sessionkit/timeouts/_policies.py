@@ -182,7 +182,8 @@ class FirstOf:
     End a key when the first of several policies does; written `policy | policy`.
 
     Attributes:
-        policies: The policies; where two end a key at once, the one named first is told.
+        policies: The policies. `on_timer` is told the one whose end comes first, of equal ends
+            the one named first.
 
     Raises:
         SpecError: A part is no policy, or adds nothing: `NoTimeout`, or a second one of a kind

@@ -1,0 +1,180 @@
+"""
+Visits to a website by section, where a table knows which page belongs to which section.
+
+Run it with `python -m examples.enriched_visits`. The stream of page views is joined with the table
+first: a join of a stream with a static table keeps no state, so sessions can follow in the same
+query. It is a left join: a view of a page that the table does not know is kept, without a section.
+The table has one row a page; two would make two views of one.
+"""
+
+import os
+import sys
+import warnings
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit.spark import sessionize
+
+__all__ = ["VISITS", "View", "Visit", "VisitRow", "enriched", "main", "run", "write"]
+
+UNKNOWN = "(unknown)"
+PAGES = {"/": "home", "/shoes": "shop", "/hats": "shop", "/jobs": "company"}
+START = datetime(2026, 3, 9, 8, tzinfo=UTC)
+VIEWS = pa.schema(
+    {
+        "user_id": pa.string(),
+        "ts": pa.timestamp("us", tz="UTC"),
+        "url": pa.string(),
+        "seconds": pa.float64(),
+    }
+)
+
+
+@attrs.frozen
+class View:
+    """A page view after the join; it has no section where the table does not know the page."""
+
+    section: str | None
+    seconds: float
+
+
+@attrs.define
+class Visit:
+    """The state of an open visit: the reading time of each section."""
+
+    pages: int
+    reading: dict[str, float]
+
+
+@attrs.frozen
+class VisitRow:
+    """One result row; the section that was read longest, and how long."""
+
+    pages: int
+    section: str
+    seconds: float
+
+
+def create(key: Any, view: View) -> Visit:
+    """Begin a visit with its first view."""
+    return update(Visit(0, {}), view)
+
+
+def update(visit: Visit, view: View) -> Visit:
+    """Add a view."""
+    section = view.section or UNKNOWN
+    visit.pages += 1
+    visit.reading[section] = visit.reading.get(section, 0.0) + view.seconds
+    return visit
+
+
+def merge(left: Visit, right: Visit) -> Visit:
+    """Join two visits between which a view turned up that links them."""
+    sections = left.reading.keys() | right.reading.keys()
+    reading = {
+        name: left.reading.get(name, 0.0) + right.reading.get(name, 0.0) for name in sections
+    }
+    return Visit(left.pages + right.pages, reading)
+
+
+def finish(session: Session, visit: Visit) -> VisitRow:
+    """Show a visit that is over; of sections read equally long the first by name."""
+    section = min(visit.reading, key=lambda name: (-visit.reading[name], name))
+    return VisitRow(visit.pages, section, visit.reading[section])
+
+
+VISITS = SessionSpec(
+    keys={"user_id": str},
+    event_time="ts",
+    event=View,
+    state=Visit,
+    result=VisitRow,
+    create=create,
+    update=update,
+    merge=merge,
+    finish=finish,
+    timeout=EventTimeGap("30 minutes"),
+    watermark_delay="10 minutes",
+)
+
+
+def enriched(views: DataFrame, pages: DataFrame) -> DataFrame:
+    """Put the section of its page beside each view."""
+    return views.join(pages, "url", "left")
+
+
+def arrivals() -> list[list[tuple[str, int, str, float]]]:
+    """Return page views as user, minute, page and seconds: a list for each file."""
+    return [
+        [("ann", 0, "/", 5.0), ("bob", 2, "/jobs", 60.0), ("cid", 3, "/", 9.0)],
+        [("ann", 7, "/shoes", 50.0), ("bob", 9, "/new", 70.0), ("ann", 4, "/hats", 20.0)],
+        [("dan", 90, "/", 1.0)],
+    ]
+
+
+def write(folder: Path) -> None:
+    """Write the table of pages, and the views, a file for each list of them."""
+    pq.write_table(pa.table({"url": [*PAGES], "section": [*PAGES.values()]}), folder / "pages")
+    (folder / "views").mkdir()
+    for number, views in enumerate(arrivals()):
+        rows = [
+            (user, START + timedelta(minutes=minute), url, seconds)
+            for user, minute, url, seconds in views
+        ]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        path = folder / "views" / f"{number}.parquet"
+        pq.write_table(pa.table(columns, schema=VIEWS), path)
+        # Spark reads files in the order of their modification times.
+        os.utime(path, (number + 1, number + 1))
+
+
+def run(spark: SparkSession, folder: Path) -> list[Row]:
+    """Stream the views, a file a micro-batch; return the visits that are over, by user."""
+    write(folder)
+    pages = spark.read.parquet(str(folder / "pages"))
+    source = str(folder / "views")
+    reader = spark.readStream.schema(spark.read.parquet(source).schema)
+    views = reader.option("maxFilesPerTrigger", 1).parquet(source)
+    query = (
+        sessionize(enriched(views, pages), VISITS)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "visits"))
+    )
+    query.awaitTermination()
+    return spark.read.parquet(str(folder / "visits")).orderBy("user_id").collect()
+
+
+def main() -> int:
+    """Run it on a small Spark; return the exit code."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # PySpark warns of every pandas 3, here and in its workers.
+    pandas_3 = "PySpark does not yet fully support pandas"
+    warnings.filterwarnings("ignore", pandas_3, FutureWarning)
+    os.environ["PYTHONWARNINGS"] = f"ignore:{pandas_3}:FutureWarning"
+    builder = SparkSession.builder.master("local[2]").appName("enriched visits")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        with TemporaryDirectory(prefix="enriched-visits-") as scratch:
+            for row in run(spark, Path(scratch)):
+                print(f"{row.user_id}: {row.pages} pages, most of the time {row.section}")
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

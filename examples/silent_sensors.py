@@ -1,0 +1,177 @@
+"""
+Tell when a sensor falls silent, and when it speaks again: a timer in processing time.
+
+Run it with `python -m examples.silent_sensors`. Silence is what does not arrive, so no event and
+no watermark can show it: only the engine's own clock can. Each reading sets the timer anew; where
+none comes in time it goes off, once. A sensor that stays silent for a week is given up, and its
+state with it.
+"""
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sessionkit import KeyState, KeyTimes, ProcessingTimeGap, StatefulSpec
+from sessionkit.spark import apply_with_state
+
+__all__ = ["GIVEN_UP", "Alert", "Reading", "Sensor", "main", "run", "sensors"]
+
+GIVEN_UP = timedelta(days=7)
+COLUMNS = "sensor string, read_at timestamp, celsius double"
+READINGS = pa.schema(
+    {"sensor": pa.string(), "read_at": pa.timestamp("us", tz="UTC"), "celsius": pa.float64()}
+)
+PAUSE = 0.5
+PATIENCE = timedelta(minutes=3)
+
+
+@attrs.frozen
+class Reading:
+    """A reading: the column that is read beside sensor and time."""
+
+    celsius: float
+
+
+@attrs.frozen
+class Sensor:
+    """What is known of a sensor."""
+
+    heard: datetime  # the processing time of its last readings
+    celsius: float
+    is_silent: bool = False
+
+
+@attrs.frozen
+class Alert:
+    """One result row: what has become of a sensor, and what it said last before that."""
+
+    status: str
+    heard: datetime
+    celsius: float
+
+
+def sensors(*, silence: timedelta) -> StatefulSpec[Reading, Sensor, Alert]:
+    """Return the spec under which a sensor is silent after a time without readings."""
+
+    def process(
+        key: Any, readings: list[Reading], state: KeyState[Sensor], times: KeyTimes
+    ) -> Alert | None:
+        before = state.get(None)
+        now = times.processing_time
+        state.set(Sensor(now, readings[-1].celsius))
+        times.set_processing_timer("silence", now + silence)
+        if before is not None and before.is_silent:
+            return Alert("recovered", before.heard, before.celsius)
+        return None
+
+    def on_timer(key: Any, name: str, state: KeyState[Sensor], times: KeyTimes) -> Alert:
+        sensor = state.get()
+        if name == "silence":
+            state.set(attrs.evolve(sensor, is_silent=True))
+            return Alert("silent", sensor.heard, sensor.celsius)
+        return Alert("given up", sensor.heard, sensor.celsius)
+
+    return StatefulSpec(
+        keys={"sensor": str},
+        event_time="read_at",  # for the order of readings; there is no watermark
+        event=Reading,
+        state=Sensor,
+        result=Alert,
+        process=process,
+        on_timer=on_timer,
+        timeout=ProcessingTimeGap(GIVEN_UP),
+        processing_timers=True,
+    )
+
+
+def report(folder: Path, *names: str) -> None:
+    """Write a file with a reading of each of these sensors."""
+    folder.mkdir(exist_ok=True)
+    now = datetime.now(UTC)
+    rows = [{"sensor": name, "read_at": now, "celsius": 4.0 + len(name)} for name in names]
+    number = len(list(folder.glob("*.parquet")))
+    # A query that runs must not see half a file, and takes none whose name begins with a dot.
+    unfinished = folder / ".unfinished"
+    pq.write_table(pa.Table.from_pylist(rows, READINGS), unfinished)
+    unfinished.rename(folder / f"{number:04}.parquet")
+
+
+def report_until(
+    happened: Callable[[], bool], query: StreamingQuery, folder: Path, *names: str
+) -> None:
+    """Let sensors report, twice a second, until something has happened."""
+    limit = time.monotonic() + PATIENCE.total_seconds()
+    while not happened():
+        if not query.isActive:
+            query.awaitTermination()  # raises what the query ended with
+        if time.monotonic() > limit:
+            found = f"nothing has happened for {PATIENCE}"
+            raise TimeoutError(found)
+        report(folder, *names)
+        time.sleep(PAUSE)
+
+
+def run(spark: SparkSession, folder: Path, *, silence: timedelta) -> list[Row]:
+    """Let the cellar fall silent, and speak again; return the alerts, which are printed too."""
+    source, alerts = folder / "readings", list[Row]()
+
+    def show(batch: DataFrame, number: int) -> None:
+        for row in batch.collect():
+            alerts.append(row)
+            print(f"{row.sensor} {row.status}, heard last at {row.heard:%H:%M:%S}", flush=True)
+
+    def has(status: str) -> Callable[[], bool]:
+        return lambda: ("cellar", status) in [(row.sensor, row.status) for row in alerts]
+
+    report(source, "attic", "cellar")
+    readings = spark.readStream.schema(COLUMNS).parquet(str(source))
+    query = (
+        apply_with_state(readings, sensors(silence=silence))
+        .writeStream.foreachBatch(show)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    try:
+        report_until(has("silent"), query, source, "attic")
+        report_until(has("recovered"), query, source, "attic", "cellar")
+    finally:
+        query.stop()
+    return alerts
+
+
+def main() -> int:
+    """Run it on a small Spark; return the exit code."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # PySpark warns of every pandas 3, here and in its workers.
+    pandas_3 = "PySpark does not yet fully support pandas"
+    warnings.filterwarnings("ignore", pandas_3, FutureWarning)
+    os.environ["PYTHONWARNINGS"] = f"ignore:{pandas_3}:FutureWarning"
+    builder = SparkSession.builder.master("local[2]").appName("silent sensors")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        with TemporaryDirectory(prefix="silent-sensors-") as scratch:
+            run(spark, Path(scratch), silence=timedelta(seconds=5))
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
