@@ -4,14 +4,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from sessionkit import Counts, SessionSpec, StatefulSpec
+from sessionkit import Counts, StatefulSpec
 from sessionkit.spark import (
     OpenSession,
     apply_with_state,
@@ -20,9 +20,7 @@ from sessionkit.spark import (
     sessionize,
 )
 
-__all__ = ["AnySpec", "FileStream", "write_files"]
-
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
+__all__ = ["FileStream", "write_files"]
 
 
 def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> None:
@@ -39,10 +37,19 @@ def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> 
 
 @attrs.frozen
 class FileStream:
-    """A streaming query over files, stopped and started at will; a file is a micro-batch."""
+    """
+    A streaming query over files, stopped and started at will; a file is a micro-batch.
+
+    Attributes:
+        spark: The session.
+        spec: A `SessionSpec` or a `StatefulSpec`.
+        folder: Where everything is kept.
+        with_rejected: Whether rejected rows are handed out.
+        shape: What becomes of the files' rows before the spec sees them.
+    """
 
     spark: SparkSession
-    spec: AnySpec
+    spec: Any
     folder: Path
     with_rejected: bool = False
     shape: Callable[[DataFrame], DataFrame] = lambda frame: frame
@@ -93,7 +100,6 @@ class FileStream:
 
     def open(self) -> list[OpenSession[Any]]:
         """Return the open sessions."""
-        assert isinstance(self.spec, SessionSpec)
         return open_sessions(self.checkpoint, self.spec, spark=self.spark)
 
 

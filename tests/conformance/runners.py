@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import attrs
 from pyspark.sql import SparkSession
 
 from sessionkit._instants import instant_of
@@ -13,18 +14,50 @@ from tests.conformance.cases import (
     ORIGIN,
     SCHEMA,
     Batch,
+    Case,
     Outcome,
     Restart,
+    Row,
     Run,
     Watermark,
     Window,
 )
+from tests.conformance.dedup import dedup_case
+from tests.conformance.keyed import KeyedRun, keyed_on_driver, keyed_on_spark
 from tests.differential.streams import Batches
 
-Row: TypeAlias = dict[str, Any]
+
+@attrs.frozen
+class DedupRun:
+    """A case about deduplication, and its answer: what is emitted, and what is late."""
+
+    name: str
+    case: Case
+
+    @property
+    def expected(self) -> tuple[list[Any], list[Any]]:
+        """The answer."""
+        return self.case["expected_emitted"], self.case["late"]
 
 
-def on_driver(run: Run) -> Outcome:
+AnyRun: TypeAlias = Run | KeyedRun | DedupRun
+
+
+def on_driver(run: Run | KeyedRun) -> Any:
+    """Run a case without Spark."""
+    return keyed_on_driver(run) if isinstance(run, KeyedRun) else _sessions_on_driver(run)
+
+
+def on_spark(run: AnyRun, spark: SparkSession, folder: Path) -> Any:
+    """Run a case on a Spark stream."""
+    if isinstance(run, KeyedRun):
+        return keyed_on_spark(run, spark, folder)
+    if isinstance(run, DedupRun):
+        return dedup_case(run.case, spark, folder)
+    return _sessions_on_spark(run, spark, folder)
+
+
+def _sessions_on_driver(run: Run) -> Outcome:
     """Run a case without Spark; after each step until nothing more would happen."""
     driver = SessionDriver(run.spec)
     sessions: list[ClosedSession[Any]] = []
@@ -51,8 +84,7 @@ def on_driver(run: Run) -> Outcome:
     )
 
 
-def on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
-    """Run a case on a Spark stream."""
+def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
     stream = Batches.of(spark, run.spec, SCHEMA, folder)
     for batches in _stretches(run):
         stream.run(batches)

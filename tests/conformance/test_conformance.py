@@ -10,30 +10,44 @@ from hypothesis.strategies import DataObject
 from pyspark.sql import SparkSession
 
 from sessionkit.testing.strategies import cuts
-from tests.conformance.cases import Batch, NotRun, Run, Watermark, planned
-from tests.conformance.runners import on_driver, on_spark
+from tests.conformance.cases import CASES, Batch, NotRun, Run, Watermark, planned
+from tests.conformance.dedup import DEDUP_CASES
+from tests.conformance.keyed import KEYED_RUNS, KeyedRun
+from tests.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
 
 PLANNED: Final = list(planned())
 RUNS: Final = [run for run in PLANNED if isinstance(run, Run)]
-NOT_RUN: Final = [run for run in PLANNED if isinstance(run, NotRun)]
+ON_DRIVER: Final[list[Run | KeyedRun]] = [*RUNS, *KEYED_RUNS]
+DEDUP_RUNS: Final = [DedupRun(case["name"], case) for case in DEDUP_CASES]
+ON_SPARK: Final[list[AnyRun]] = [*ON_DRIVER, *DEDUP_RUNS]
+NOT_RUN: Final = [
+    *(run for run in PLANNED if isinstance(run, NotRun)),
+    *(NotRun(run.name, "Spark's own operator, so not on the driver") for run in DEDUP_RUNS),
+]
 
 
-def _on_spark(run: Run) -> pytest.MarkDecorator | tuple[()]:
-    """Leave to the long tests what needs no stream: one batch, or a rule that is an option."""
-    needs_stream = run.dialect == "spark" and len(run.steps) > 1
-    return () if needs_stream else pytest.mark.long
+def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
+    """
+    Leave to the long tests what needs no stream, or has one elsewhere.
+
+    These are one batch, a rule that is an option, and deduplication, see `test_dedup`.
+    """
+    if isinstance(run, DedupRun):
+        return pytest.mark.long
+    needs_stream = isinstance(run, KeyedRun) or len(run.steps) > 1
+    return () if run.dialect == "spark" and needs_stream else pytest.mark.long
 
 
-@pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
-def test_on_driver(run: Run) -> None:
+@pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in ON_DRIVER])
+def test_on_driver(run: Run | KeyedRun) -> None:
     """A case comes to its answer on the driver."""
     assert run.expected == on_driver(run)
 
 
 @pytest.mark.parametrize(
-    "run", [pytest.param(run, id=run.name, marks=_on_spark(run)) for run in RUNS]
+    "run", [pytest.param(run, id=run.name, marks=_on_spark(run)) for run in ON_SPARK]
 )
-def test_on_spark(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+def test_on_spark(run: AnyRun, spark: SparkSession, tmp_path: Path) -> None:
     """A case comes to its answer on a Spark stream."""
     assert run.expected == on_spark(run, spark, tmp_path)
 
@@ -46,8 +60,16 @@ def test_on_spark(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_not_run(run: NotRun) -> None:
-    """A case by rules that sessionkit does not offer is skipped, never passed."""
+    """A case that is not run, here or at all, is skipped, never passed."""
     pytest.fail(run.reason)
+
+
+def test_every_case_is_planned() -> None:
+    """No case is left out, whatever becomes of it."""
+    planned_runs: list[AnyRun | NotRun] = [*ON_SPARK, *NOT_RUN]
+    names = {run.name.partition("-as-")[0] for run in planned_runs}
+
+    assert {case["name"] for case in CASES} == names
 
 
 @given(data=st.data())

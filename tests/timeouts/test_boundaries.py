@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from sessionkit._instants import BEGINNING_US
 from sessionkit.timeouts import (
+    has_passed,
     is_late,
     is_late_in_order,
     is_over,
+    processing_timer_ms,
     starts_new_session,
     timer_ms,
     watermark_in_force,
@@ -83,6 +85,14 @@ def test_an_event_in_order_is_late_when_the_watermark_reaches_it(
     assert expected is is_late_in_order(MOMENT_US, MOMENT_US + step_us)
 
 
+@pytest.mark.parametrize(
+    ("step_us", "expected"), list(zip(STEPS_US, [False, False, False, True, True], strict=True))
+)
+def test_a_named_timer_goes_off_once_its_clock_is_past_it(step_us: int, expected: bool) -> None:
+    """Strictly past, as Spark's own timeouts: a clock equal to it is not enough."""
+    assert expected is has_passed(MOMENT_US, MOMENT_US + step_us)
+
+
 def test_many_instants_are_judged_as_one_is() -> None:
     """On arrays every rule gives what it gives for the single instants."""
     steps_us = [MOMENT_US + step_us for step_us in STEPS_US]
@@ -96,6 +106,8 @@ def test_many_instants_are_judged_as_one_is() -> None:
     assert [is_late_in_order(us, MOMENT_US) for us in steps_us] == is_late_in_order(
         instants_us, MOMENT_US
     ).tolist()
+    alone = [has_passed(us, MOMENT_US) for us in steps_us]
+    assert alone == has_passed(instants_us, MOMENT_US).tolist()
 
 
 @pytest.mark.parametrize(
@@ -173,3 +185,66 @@ def test_a_timer_for_what_is_past_goes_off_at_the_next_watermark(
     assert timer >= max(armed_ms, 1)
     if due_us <= watermark_in_force(armed_ms, horizon_ms):
         assert armed_ms == timer
+
+
+# -- timers in processing time -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "due_us"),
+    [
+        (1, -5_000),
+        (1, 0),
+        (1, 40_000),
+        (1, 41_000),
+        (1, 41_999),
+        (2, 42_000),
+        (2, 42_001),
+        (2, 42_999),
+        (3, 43_000),
+    ],
+)
+def test_a_delay_is_whole_milliseconds_and_positive(expected: int, due_us: int) -> None:
+    """Spark takes no delay below one, and goes off strictly behind it."""
+    assert expected == processing_timer_ms(due_us, 40)
+
+
+@given(due_us=INSTANTS_US, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+def test_spark_calls_exactly_when_the_processing_time_is_past_the_instant(
+    due_us: int, armed_ms: int, fired_ms: int
+) -> None:
+    """
+    `now + delay < later` holds just when the later time is strictly past the instant.
+
+    Precondition: the instant is at least a millisecond ahead when the timer is armed.
+    """
+    due_us += (armed_ms + 1) * 1_000
+    later_ms = armed_ms + fired_ms
+    timer = armed_ms + processing_timer_ms(due_us, armed_ms)
+    assert has_passed(due_us, later_ms * 1_000) is (timer < later_ms)
+
+
+@given(due_us=st.integers(1, 2_000_000), armed_ms=st.integers(0, 2_000))
+def test_the_first_time_past_the_instant_is_the_first_that_sets_the_timer_off(
+    due_us: int, armed_ms: int
+) -> None:
+    """Step by step of a millisecond, no batch is one too early or one too late."""
+    due_us += (armed_ms + 1) * 1_000
+    timer = armed_ms + processing_timer_ms(due_us, armed_ms)
+    assert has_passed(due_us, (timer + 1) * 1_000)
+    assert not has_passed(due_us, timer * 1_000)
+
+
+@given(due_us=INSTANTS_US, horizon_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+def test_a_named_timer_is_armed_a_microsecond_behind_itself(
+    due_us: int, horizon_ms: int, armed_ms: int, fired_ms: int
+) -> None:
+    """
+    A timer armed for an instant and a microsecond goes off once the watermark is past the instant.
+
+    So ends, which are reached, and named timers, which are passed, share one rule for Spark.
+    """
+    due_us += watermark_in_force(max(armed_ms, 1), horizon_ms)
+    hard_ms = armed_ms + fired_ms
+    timer = timer_ms(due_us + 1, armed_ms, horizon_ms)
+    assert has_passed(due_us, watermark_in_force(hard_ms, horizon_ms)) is (timer < hard_ms)

@@ -8,7 +8,15 @@ import attrs
 import pytest
 
 from sessionkit.errors import SpecError
-from sessionkit.timeouts import EventTimeGap, NoTimeout, ProcessingTimeGap
+from sessionkit.timeouts import (
+    Deadline,
+    EventTimeGap,
+    FirstOf,
+    NoTimeout,
+    ProcessingTimeGap,
+    TimeToLive,
+    deadlines_of,
+)
 
 HALF_HOUR = timedelta(minutes=30)
 
@@ -41,6 +49,8 @@ def test_a_gap_that_is_none_is_refused(policy: Any, gap: object) -> None:
         ProcessingTimeGap("30m"),
         EventTimeGap("30m", exact_gap="splits"),
         EventTimeGap(gap_of, at_most="1h"),
+        TimeToLive("7 days", since="last_update", clock="event_time"),
+        EventTimeGap("30m") | ProcessingTimeGap("1h") | TimeToLive("7d"),
     ],
 )
 def test_a_policy_is_frozen_and_pickles(policy: Any) -> None:
@@ -106,3 +116,167 @@ def test_another_rule_for_the_exact_gap_is_refused() -> None:
         "\n\nHint: leave it out for Spark's rule, 'joins'"
     )
     assert expected == str(refused.value)
+
+
+# ------------------------------------------------------------------------------ the age of a state
+
+
+@pytest.mark.parametrize("span", [timedelta(days=7), "7 days", "7d", "1w"])
+def test_a_time_to_live_is_read_however_it_is_spelled(span: timedelta | str) -> None:
+    """It counts from creation, on the engine's clock, unless it says otherwise."""
+    policy = TimeToLive(span)
+    assert (timedelta(days=7), "creation", "processing_time") == attrs.astuple(policy)
+
+
+@pytest.mark.parametrize("span", [0, None, "", "0s", "-1 minute", "1 month", timedelta(0)])
+def test_a_time_to_live_of_no_length_is_refused(span: Any) -> None:
+    """A span that is no positive duration is refused by its name, with a hint."""
+    with pytest.raises(SpecError, match="^`span` [^\n]*\n\nHint: "):
+        TimeToLive(span)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        (
+            "since",
+            "update",
+            (
+                "`since` must be 'creation' or 'last_update', found 'update'"
+                "\n\nHint: leave it out for 'creation'"
+            ),
+        ),
+        (
+            "clock",
+            "event",
+            (
+                "`clock` must be 'processing_time' or 'event_time', found 'event'"
+                "\n\nHint: leave it out for 'processing_time'"
+            ),
+        ),
+    ],
+)
+def test_another_option_of_a_time_to_live_is_refused(
+    option: str, value: str, expected: str
+) -> None:
+    """An unknown option is refused, with the default in the hint."""
+    options: Any = {option: value}
+    with pytest.raises(SpecError) as refused:
+        TimeToLive("7d", **options)
+    assert expected == str(refused.value)
+
+
+# ---------------------------------------------------------------------------- the first of several
+
+GAP, WAIT, AGE = EventTimeGap("30m"), ProcessingTimeGap("1h"), TimeToLive("7d")
+
+
+def test_policies_are_joined_flat_and_in_their_order() -> None:
+    """However they are grouped, the parts stand in one row, the first named first."""
+    expected = FirstOf((GAP, WAIT, AGE))
+    assert expected == GAP | WAIT | AGE
+    assert expected == GAP | (WAIT | AGE)
+    assert (GAP, WAIT, AGE) == expected.policies
+    assert expected != AGE | WAIT | GAP
+
+
+@pytest.mark.parametrize(
+    ("part", "policies"),
+    [
+        ("NoTimeout()", lambda: GAP | NoTimeout()),
+        ("NoTimeout()", lambda: NoTimeout() | GAP),
+        ("NoTimeout()", lambda: GAP | WAIT | NoTimeout()),
+        (
+            "'30m'",
+            lambda: TimeToLive("1d") | "30m",  # type: ignore[operator]
+        ),
+        (
+            "None",
+            lambda: WAIT | None,  # type: ignore[operator]
+        ),
+    ],
+)
+def test_what_ends_no_key_cannot_be_joined(part: str, policies: Any) -> None:
+    """Nothing can be added to never, nor by what is no policy."""
+    with pytest.raises(SpecError) as refused:
+        policies()
+    assert (
+        f"`|` joins policies that end a key, found {part}"
+        "\n\nHint: join an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
+    ) == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (GAP, EventTimeGap("1h")),
+        (WAIT, ProcessingTimeGap("1h")),
+        (AGE, TimeToLive("1d")),
+        (
+            TimeToLive("1d", since="last_update", clock="event_time"),
+            TimeToLive("2d", since="last_update", clock="event_time"),
+        ),
+    ],
+)
+def test_two_policies_that_count_alike_are_refused(first: Any, second: Any) -> None:
+    """The shorter of them always comes first, so the other one is a mistake."""
+    with pytest.raises(SpecError) as refused:
+        first | second
+    assert (
+        f"`|` joins two policies that count alike, {second!r} is the second"
+        "\n\nHint: keep the shorter one, it always comes first"
+    ) == str(refused.value)
+
+
+def test_the_age_of_a_state_is_counted_on_one_clock() -> None:
+    """A state has one set of stamps; two ages on one clock are fine."""
+    with pytest.raises(SpecError) as refused:
+        AGE | TimeToLive("1d", clock="event_time")
+    assert "`|` joins a TimeToLive on each clock, and a state has one age" in str(refused.value)
+    assert "\n\nHint: " in str(refused.value)
+    assert 2 == len((AGE | TimeToLive("1d", since="last_update")).policies)
+
+
+def test_a_choice_of_nothing_is_refused() -> None:
+    """A key that is never over is said so in words."""
+    with pytest.raises(SpecError) as refused:
+        FirstOf(())
+    assert (
+        "`FirstOf` joins policies that end a key, found none"
+        "\n\nHint: write NoTimeout() for a key that is never over"
+    ) == str(refused.value)
+
+
+# ------------------------------------------------------------------------------ how a policy counts
+
+
+@pytest.mark.parametrize(
+    ("expected", "policy"),
+    [
+        ([], NoTimeout()),
+        ([("event_time_gap", "event_time", "seen", HALF_HOUR)], EventTimeGap("30m")),
+        (
+            [("event_time_gap", "event_time", "seen", timedelta(hours=1))],
+            EventTimeGap(gap_of, at_most="1h"),
+        ),
+        (
+            [("processing_time_gap", "processing_time", "heard", HALF_HOUR)],
+            ProcessingTimeGap("30m"),
+        ),
+        ([("time_to_live", "processing_time", "created", HALF_HOUR)], TimeToLive("30m")),
+        (
+            [("time_to_live", "event_time", "updated", HALF_HOUR)],
+            TimeToLive("30m", since="last_update", clock="event_time"),
+        ),
+        (
+            [
+                ("time_to_live", "processing_time", "created", timedelta(days=7)),
+                ("event_time_gap", "event_time", "seen", HALF_HOUR),
+            ],
+            AGE | GAP,
+        ),
+    ],
+)
+def test_a_policy_counts_from_an_instant_on_a_clock(expected: list[Any], policy: Any) -> None:
+    """Each part has a name, a clock, what it is counted from and a span."""
+    assert tuple(Deadline(*parts) for parts in expected) == deadlines_of(policy)

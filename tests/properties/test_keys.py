@@ -1,0 +1,371 @@
+"""
+State per key against a dict and a loop: random programs, clocks, cuts and restarts.
+
+The orders that the functions follow come with the events, and by the name of a timer, so that the
+engine and the naive model call the very same functions.
+
+Preconditions: `on_timer` sets no timer in the past that could set the first one in the past again,
+since such a chain has no end. And no key is over as soon as it is made, by a late event or by the
+age of a state that a timer sets: it ends when its bucket is looked at next.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit import EventTimeGap, NoTimeout, ProcessingTimeGap, StatefulSpec, TimeToLive
+from sessionkit.testing import StatefulDriver
+from tests.stateful.naive import Arrival, NaiveBatch, NaiveKeys
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+SECOND, MILLI, MICRO = timedelta(seconds=1), timedelta(milliseconds=1), timedelta(microseconds=1)
+NAMES = "xyz"
+POLICY_NAMES = ("event_time_gap", "processing_time_gap", "time_to_live")
+
+
+@attrs.frozen
+class Told:
+    """An event: its number, and what is to be done."""
+
+    number: int
+    orders: list[str]
+
+
+@attrs.define
+class Heard:
+    """A state: the numbers so far."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Seen:
+    """A result: who was called, and all that it saw."""
+
+    what: str
+    numbers: list[int]
+    timers: list[str]
+    watermark: datetime | None
+    processing_time: datetime
+
+
+def seen(what: str, state: Any, times: Any) -> Seen:
+    """Show everything that a call can see."""
+    timers = [f"{name} {timer.clock} {timer.at}" for name, timer in sorted(times.timers.items())]
+    held = state.get(Heard([-1]))
+    return Seen(what, list(held.numbers), timers, times.watermark, times.processing_time)
+
+
+def follow(order: str, number: int, state: Any, times: Any) -> None:
+    """Do one thing that a function can do."""
+    verb, *rest = order.split()
+    if verb == "add":
+        state.set(Heard([*state.get(Heard()).numbers, number]))
+    elif verb == "touch" and state.exists:
+        state.get().numbers.append(99)
+    elif verb == "remove":
+        state.remove()
+    elif verb == "delete":
+        times.delete_timer(rest[0])
+    elif verb == "fail":
+        message = "told to"
+        raise ValueError(message)
+    elif verb in ("event", "processing"):
+        name, base, micros = rest
+        clocks = {"noon": NOON, "clock": times.processing_time}
+        if verb == "event":
+            clocks["clock"] = times.watermark or NOON
+        setter = times.set_event_timer if verb == "event" else times.set_processing_timer
+        setter(name, clocks[base] + timedelta(microseconds=int(micros)))
+
+
+def process(key: Any, events: Sequence[Told], state: Any, times: Any) -> Any:
+    """Show what there is, then follow the orders of every event."""
+    yield seen("process", state, times)
+    for event in events:
+        for order in event.orders:
+            follow(order, event.number, state, times)
+    yield seen("processed", state, times)
+
+
+@attrs.frozen
+class OnTimer:
+    """Follows orders by the name of the timer; for the end of a key it only looks."""
+
+    orders: dict[str, list[str]]
+
+    def __call__(self, _: Any, name: str, state: Any, times: Any) -> Any:
+        """Show what there is, then follow the orders."""
+        yield seen(name, state, times)
+        for order in self.orders.get(name, []):
+            follow(order, -len(name), state, times)
+        yield seen(f"{name} done", state, times)
+
+
+@attrs.frozen
+class Step:
+    """One micro-batch: what arrives, and by how much the clocks move before it."""
+
+    arrivals: list[Arrival]
+    watermark: timedelta
+    processing_time: timedelta
+    restart: bool = False
+
+
+spans = st.sampled_from(
+    [timedelta(0), MICRO, MILLI - MICRO, MILLI, SECOND - MICRO, SECOND, 3 * SECOND, 10 * SECOND]
+)
+steps_of_clocks = st.sampled_from([timedelta(0), MILLI, SECOND - MILLI, SECOND, 4 * SECOND])
+micros = st.integers(-5, 12).map(lambda n: str(n * 500_000)) | st.sampled_from(["-1", "1", "999"])
+ahead = st.integers(0, 12).map(lambda n: str(n * 500_000)) | st.sampled_from(["1", "999", "1000"])
+names = st.sampled_from(NAMES)
+bases = st.sampled_from(["clock", "noon"])
+
+
+def orders(*, at_once: str = NAMES, timers: bool = True, keeps: bool = True) -> Any:
+    """
+    Make a program of a few orders.
+
+    Args:
+        at_once: The names of the timers that may be set in the past.
+        timers: Whether there are timers at all.
+        keeps: Whether a state may be set.
+    """
+    parts = [st.sampled_from(["remove", "fail", "touch"])]
+    if keeps:
+        parts += [st.just("add"), st.just("add")]
+    if timers:
+        parts.append(names.map(lambda name: f"delete {name}"))
+        parts += [setting(names, st.just("clock"), ahead)]
+        parts += [setting(st.sampled_from(at_once), bases, micros)] if at_once else []
+    return st.lists(st.one_of(parts), max_size=3)
+
+
+def setting(named: Any, base: Any, distance: Any) -> Any:
+    """Make an order to set a timer so far from an instant."""
+    verbs = st.sampled_from(["event", "processing"])
+    return st.tuples(verbs, named, base, distance).map(" ".join)
+
+
+@st.composite
+def scripts(draw: st.DrawFn, *, timers: bool = True) -> list[Step]:
+    """Draw micro-batches: a few events each, clocks that move or stand, restarts."""
+    found, at, number = [], NOON, 0
+    for _ in range(draw(st.integers(1, 7))):
+        arrivals = []
+        for _ in range(draw(st.integers(0, 4))):
+            at += draw(spans) - draw(st.sampled_from([timedelta(0), timedelta(0), SECOND]))
+            number += 1
+            told = Told(number, draw(orders(timers=timers)))
+            arrivals.append(Arrival(draw(st.sampled_from("abc")), at, told))
+        clocks = draw(steps_of_clocks), draw(steps_of_clocks)
+        found.append(Step(arrivals, *clocks, draw(st.booleans())))
+    return found
+
+
+@st.composite
+def on_timers(draw: st.DrawFn, *, keeps: bool = True) -> OnTimer:
+    """Draw what each timer does when it goes off; only those of later names it sets in the past."""
+    later = {name: NAMES[place + 1 :] for place, name in enumerate(NAMES)}
+    return OnTimer({name: draw(orders(at_once=later[name], keeps=keeps)) for name in NAMES})
+
+
+GAP, TTL = EventTimeGap("3 seconds"), TimeToLive("5 seconds", clock="event_time")
+EVENT_POLICIES = [NoTimeout(), GAP, TTL, TTL | GAP, GAP | TTL]
+POLICIES = [
+    *EVENT_POLICIES,
+    TimeToLive("4 seconds"),
+    TimeToLive("4 seconds", since="last_update"),
+    ProcessingTimeGap("2 seconds"),
+    GAP | ProcessingTimeGap("2 seconds"),
+    TimeToLive("4 seconds") | GAP | ProcessingTimeGap("2 seconds"),
+]
+
+
+def spec_of(timeout: Any, on_timer: OnTimer, **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec whose functions follow orders."""
+    settings: dict[str, Any] = {"processing_timers": True, "on_error": "reject", **changes}
+    return StatefulSpec(
+        keys={"key": str},
+        event_time="at",
+        watermark_delay=timedelta(seconds=1),
+        event=Told,
+        state=Heard,
+        result=Seen,
+        process=process,
+        on_timer=on_timer,
+        timeout=timeout,
+        **settings,
+    )
+
+
+def run(
+    spec: StatefulSpec[Any, Any, Any], script: Sequence[Step], *, shuffled: bool = False
+) -> Any:
+    """Run a script through the driver; return what each batch did, and what is stored."""
+    driver, done = StatefulDriver(spec, processing_time=NOON), []
+    for step in script:
+        for arrival in reversed(step.arrivals) if shuffled else step.arrivals:
+            driver.add(*arrival)
+        if step.restart:
+            driver = StatefulDriver.restore(spec, driver.snapshot())
+        move(driver, step)
+        result = driver.run_batch()
+        rows = sorted(driver.take_rows(), key=lambda row: row.key)
+        counts = result.counts
+        numbers = (counts.late, counts.failed, counts.timers, counts.unfinished)
+        done.append((result.batch_id, [(row.key.key, row.result) for row in rows], numbers))
+        assert counts.add_up
+    stored = {key.key.key: (key.state, dict(key.timers)) for key in driver.stored_keys()}
+    return done, stored
+
+
+def move(driver: StatefulDriver[Any, Any, Any], step: Step) -> None:
+    """Move both clocks."""
+    if driver.watermark is not None:
+        driver.advance_watermark_to(driver.watermark + step.watermark)
+    driver.advance_processing_time(step.processing_time)
+
+
+def run_naively(
+    spec: StatefulSpec[Any, Any, Any], script: Sequence[Step], ran: Sequence[bool]
+) -> Any:
+    """
+    Run a script through the model, under the watermarks that Spark would have.
+
+    Spark runs a batch without data only where it has a reason: `ran` tells which it ran.
+    """
+    model, done = NaiveKeys(spec), []
+    now, watermark = NOON, None
+    for step, has_run in zip(script, ran, strict=True):
+        now += step.processing_time
+        if watermark is not None:
+            watermark += step.watermark
+        assert has_run or not step.arrivals
+        batch = model.batch(step.arrivals, watermark, now) if has_run else NaiveBatch()
+        rows = sorted(batch.rows, key=lambda row: row[0])
+        done.append((rows, (batch.late, batch.failed, batch.timers, batch.unfinished)))
+        latest = max([arrival.at for arrival in step.arrivals], default=None)
+        if latest is not None:
+            reached = latest - timedelta(microseconds=latest.microsecond % 1000) - SECOND
+            watermark = max(reached, watermark or reached)
+    stored = {key: (held.value, held.timers) for key, held in model.keys.items()}
+    return done, stored
+
+
+def have_run(done: Sequence[tuple[Any, ...]]) -> list[bool]:
+    """Tell which batches ran."""
+    return [batch_id is not None for batch_id, *_ in done]
+
+
+def without_ids(done: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Leave out the numbers of the batches."""
+    return [(rows, numbers) for _, rows, numbers in done]
+
+
+def cannot_be_over_at_once(timeout: Any) -> bool:
+    """Tell whether a timer may set a state: its age in event time could be over by then."""
+    policies = getattr(timeout, "policies", [timeout])
+    return not any(isinstance(p, TimeToLive) and p.clock == "event_time" for p in policies)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, timers: bool = True) -> tuple[Any, OnTimer, str]:
+    """Draw policy and functions, and what becomes of late events."""
+    timeout = draw(st.sampled_from(POLICIES))
+    late = draw(st.sampled_from(["reject", "process"]))
+    if late == "process":
+        # A late event may begin a key whose gap is over: it ends when its bucket is called again.
+        timeout = draw(st.sampled_from([NoTimeout(), TimeToLive("4 seconds")]))
+    programs = on_timers(keeps=cannot_be_over_at_once(timeout)) if timers else st.just(OnTimer({}))
+    return timeout, draw(programs), late
+
+
+bucket_counts = st.sampled_from([1, 2, 64])
+
+
+@pytest.mark.parametrize("layout", ["buckets", "per_key"])
+@given(data=st.data())
+def test_every_batch_is_that_of_the_model(layout: str, data: st.DataObject) -> None:
+    """Rows, counts and stored keys are those of the naive model, batch by batch."""
+    timeout, on_timer, late = data.draw(cases())
+    buckets = data.draw(bucket_counts)
+    spec = spec_of(timeout, on_timer, late=late, layout=layout, bucket_count=buckets)
+    script = data.draw(scripts())
+
+    done, stored = run(spec, script)
+
+    expected, expected_stored = run_naively(spec, script, have_run(done))
+    assert expected == without_ids(done)
+    assert expected_stored == stored
+
+
+@given(data=st.data())
+def test_every_batch_is_that_of_the_model_under_a_clock_in_event_time(data: st.DataObject) -> None:
+    """The same where Spark wakes groups by the watermark only, and drops rows behind it."""
+    timeout = data.draw(st.sampled_from(EVENT_POLICIES))
+    on_timer = data.draw(on_timers(keeps=cannot_be_over_at_once(timeout)))
+    layout = data.draw(st.sampled_from(["buckets", "per_key"]))
+    buckets = data.draw(bucket_counts)
+    spec = spec_of(timeout, on_timer, processing_timers=False, layout=layout, bucket_count=buckets)
+    script = data.draw(scripts())
+
+    done, stored = run(spec, script)
+
+    expected, expected_stored = run_naively(spec, script, have_run(done))
+    assert expected == without_ids(done)
+    assert expected_stored == stored
+
+
+@given(data=st.data())
+def test_buckets_layout_and_order_of_rows_do_not_show(data: st.DataObject) -> None:
+    """Every run of a script gives the same rows, counts and stored keys."""
+    timeout, on_timer, late = data.draw(cases())
+    script = data.draw(scripts())
+    spec = spec_of(timeout, on_timer, late=late, bucket_count=1)
+
+    expected = run(spec, script)
+
+    changes: dict[str, Any] = data.draw(
+        st.sampled_from([{}, {"bucket_count": 2}, {"bucket_count": 64}, {"layout": "per_key"}])
+    )
+    assert expected == run(attrs.evolve(spec, **changes), script, shuffled=True)
+
+
+@given(data=st.data())
+def test_a_batch_without_data_does_not_show_where_only_policies_wait(data: st.DataObject) -> None:
+    """Without named timers the rows of a key are the same whether one slipped in or not."""
+    timeout, on_timer, late = data.draw(cases(timers=False))
+    script = data.draw(scripts(timers=False))
+    layout = data.draw(st.sampled_from(["buckets", "per_key"]))
+    spec = spec_of(timeout, on_timer, late=late, layout=layout)
+    slipped = [part for step in script for part in with_batch_before(step)]
+
+    done, stored = run(spec, script)
+
+    slipped_done, slipped_stored = run(spec, slipped)
+    assert without_clocks(done) == without_clocks(slipped_done)
+    assert stored == slipped_stored
+
+
+def with_batch_before(step: Step) -> list[Step]:
+    """Run the clocks of a step forward in a batch of their own."""
+    still = timedelta(0)
+    return [
+        attrs.evolve(step, arrivals=[]),
+        attrs.evolve(step, watermark=still, processing_time=still),
+    ]
+
+
+def without_clocks(done: Sequence[tuple[Any, ...]]) -> dict[str, list[tuple[str, list[int]]]]:
+    """Return what each key heard, in order."""
+    heard: dict[str, list[tuple[str, list[int]]]] = {}
+    for _, rows, _ in done:
+        for key, row in rows:
+            heard.setdefault(key, []).append((row.what, row.numbers))
+    return heard

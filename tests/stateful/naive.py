@@ -1,0 +1,237 @@
+"""
+State per key that anyone can check by eye: a dict of keys, and one loop over them a micro-batch.
+
+It calls the same functions of the user as the engine does, with views of its own, and follows the
+rules in their order: late events aside, keys that are over, events, timers that are due.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import attrs
+
+from sessionkit import StatefulSpec, Timer
+from sessionkit.timeouts import Deadline, deadlines_of
+
+__all__ = ["Arrival", "NaiveBatch", "NaiveKey", "NaiveKeys"]
+
+
+class Arrival(NamedTuple):
+    """One event before the source."""
+
+    key: str
+    at: datetime
+    event: Any
+
+
+@attrs.define
+class NaiveKey:
+    """What is kept of one key: state, timers, and the instants that policies count from."""
+
+    value: Any = None
+    timers: dict[str, Timer] = attrs.field(factory=dict)
+    since: dict[str, datetime] = attrs.field(factory=dict)
+
+
+@attrs.define
+class NaiveBatch:
+    """What one micro-batch did."""
+
+    rows: list[tuple[str, Any]] = attrs.field(factory=list)
+    late: int = 0
+    failed: int = 0
+    timers: int = 0
+    unfinished: int = 0
+
+
+@attrs.define
+class View:
+    """State and timers of one key during one call: `state` and `times` of the functions."""
+
+    held: NaiveKey
+    watermark: datetime | None
+    processing_time: datetime
+    age: datetime
+    may_wait: bool
+    was_set: bool = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a state."""
+        return self.held.value is not None
+
+    @property
+    def timers(self) -> Mapping[str, Timer]:
+        """The timers that have not gone off."""
+        return self.held.timers
+
+    def get(self, default: Any = None) -> Any:
+        """Return the state."""
+        return self.held.value if self.exists else default
+
+    def set(self, value: Any) -> None:
+        """Keep a state; its age begins where there was none."""
+        if not self.exists:
+            self.held.since["created"] = self.age
+        self.held.since["updated"] = self.age
+        self.held.value = value
+        self.was_set = True
+
+    def remove(self) -> None:
+        """Forget state and timers."""
+        self.held.value = None
+        self.held.timers.clear()
+        self.held.since.pop("created", None)
+        self.held.since.pop("updated", None)
+
+    def set_event_timer(self, name: str, at: datetime) -> None:
+        """Set a timer on the watermark."""
+        self.held.timers[name] = Timer("event_time", at)
+
+    def set_processing_timer(self, name: str, at: datetime) -> None:
+        """Set a timer on the processing time, where the spec asks for such."""
+        if not self.may_wait:
+            message = "not asked for"
+            raise ValueError(message)
+        self.held.timers[name] = Timer("processing_time", at)
+
+    def delete_timer(self, name: str) -> None:
+        """Delete a timer."""
+        self.held.timers.pop(name, None)
+
+
+@attrs.define
+class NaiveKeys:
+    """All keys of a spec whose functions are `process` and `on_timer`."""
+
+    spec: StatefulSpec[Any, Any, Any]
+    keys: dict[str, NaiveKey] = attrs.field(factory=dict)
+
+    def batch(
+        self, arrivals: Iterable[Arrival], watermark: datetime | None, now: datetime
+    ) -> NaiveBatch:
+        """Run one micro-batch."""
+        clocks = {"event_time": watermark, "processing_time": now}
+        done = NaiveBatch()
+        events: dict[str, list[Arrival]] = {}
+        for arrival in sorted(arrivals, key=lambda a: (a.at, a.event.number)):
+            if self.spec.late == "reject" and watermark is not None and arrival.at <= watermark:
+                done.late += 1
+            else:
+                events.setdefault(arrival.key, []).append(arrival)
+        for key in [key for key, held in self.keys.items() if self._ends(held, clocks)]:
+            self._end(done, key, clocks)
+        for key, arrived in events.items():
+            self._process(done, key, arrived, clocks)
+        for key in list(self.keys):
+            self._fire(done, key, clocks, clocks)
+            held = self.keys[key]
+            if held.value is None and not held.timers:
+                del self.keys[key]
+        return done
+
+    def _ends(
+        self, held: NaiveKey, clocks: Mapping[str, datetime | None]
+    ) -> list[tuple[datetime, Deadline]]:
+        """Return the ends that the clocks have reached, in the order in which they are named."""
+        found = []
+        for deadline in deadlines_of(self.spec.timeout):
+            since, clock = held.since.get(deadline.since), clocks[deadline.clock]
+            if since is not None and clock is not None and since + deadline.span <= clock:
+                found.append((since + deadline.span, deadline))
+        return found
+
+    def _end(self, done: NaiveBatch, key: str, clocks: Mapping[str, datetime | None]) -> None:
+        ends = self._ends(self.keys[key], clocks)
+        lived = dict(clocks)
+        for end, deadline in ends:
+            lived[deadline.clock] = min(end, lived[deadline.clock] or end)
+        self._fire(done, key, lived, clocks)
+        held = self.keys[key]
+        if held.value is not None or held.timers:
+            _, deadline = min(ends, key=lambda pair: pair[0])
+            self._on_timer(done, key, deadline.name, clocks)
+        del self.keys[key]
+
+    def _process(
+        self,
+        done: NaiveBatch,
+        key: str,
+        arrived: Sequence[Arrival],
+        clocks: Mapping[str, datetime | None],
+    ) -> None:
+        events = [arrival.event for arrival in arrived]
+        process: Any = self.spec.process
+        if not self._attempt(
+            done, key, clocks, lambda key, state, times: process(key, events, state, times), arrived
+        ):
+            done.failed += len(events)
+
+    def _fire(
+        self,
+        done: NaiveBatch,
+        key: str,
+        until: Mapping[str, datetime | None],
+        clocks: Mapping[str, datetime | None],
+    ) -> None:
+        while True:
+            due = [
+                (timer.at, timer.clock, name)
+                for name, timer in self.keys[key].timers.items()
+                if _is_behind(timer.at, until[timer.clock])
+            ]
+            if not due:
+                return
+            *_, name = min(due)
+            del self.keys[key].timers[name]
+            self._on_timer(done, key, name, clocks)
+
+    def _on_timer(
+        self, done: NaiveBatch, key: str, name: str, clocks: Mapping[str, datetime | None]
+    ) -> None:
+        done.timers += 1
+        on_timer: Any = self.spec.on_timer
+        if not self._attempt(
+            done, key, clocks, lambda key, state, times: on_timer(key, name, state, times)
+        ):
+            done.unfinished += 1
+
+    def _attempt(
+        self,
+        done: NaiveBatch,
+        key: str,
+        clocks: Mapping[str, datetime | None],
+        call: Callable[[Any, Any, Any], Any],
+        arrived: Sequence[Arrival] = (),
+    ) -> bool:
+        """Call a function with a copy of the key, and keep the copy where the function returns."""
+        before = self.keys.get(key, NaiveKey())
+        held = deepcopy(before)
+        for arrival in arrived:
+            held.since["seen"] = max(arrival.at, held.since.get("seen", arrival.at))
+            held.since["heard"] = _now(clocks)
+        ages = [d.clock for d in deadlines_of(self.spec.timeout) if d.name == "time_to_live"]
+        age = held.since["seen"] if "event_time" in ages else _now(clocks)
+        may_wait = self.spec.processing_timers
+        view = View(held, clocks["event_time"], _now(clocks), age, may_wait)
+        try:
+            rows = list(call((key,), view, view))
+        except ValueError:
+            return False
+        if view.exists and not view.was_set:
+            held.value = before.value
+        self.keys[key] = held
+        done.rows += [(key, row) for row in rows]
+        return True
+
+
+def _now(clocks: Mapping[str, datetime | None]) -> datetime:
+    now = clocks["processing_time"]
+    assert now is not None
+    return now
+
+
+def _is_behind(at: datetime, clock: datetime | None) -> bool:
+    return clock is not None and at < clock

@@ -1,0 +1,104 @@
+"""What the tests of `StatefulSpec` share: a key that adds numbers, and short ways to run it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import KeyState, KeyTimes, NoTimeout, StatefulSpec, UserFunctionError
+from sessionkit.testing import StatefulDriver
+
+__all__ = [
+    "Added",
+    "Amount",
+    "Driver",
+    "Sum",
+    "add",
+    "adding",
+    "driver_of",
+    "failure",
+    "report",
+    "summing",
+    "texts",
+]
+
+Driver = StatefulDriver[Any, Any, Any]
+
+
+@attrs.frozen
+class Amount:
+    """An event: a number."""
+
+    number: int = 1
+
+
+@attrs.define
+class Sum:
+    """A state: the sum so far."""
+
+    total: int = 0
+
+
+@attrs.frozen
+class Added:
+    """A result: who says so, and the sum then; -1 where there is none."""
+
+    what: str
+    total: int
+
+
+def add(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Add the numbers."""
+    total = Sum(state.get(Sum()).total + sum(event.number for event in events))
+    state.set(total)
+    return Added("process", total.total)
+
+
+def report(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Tell which timer went off."""
+    return Added(name, state.get(Sum(-1)).total)
+
+
+def summing(
+    process: Any = add, on_timer: Any = None, **changes: Any
+) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec with a watermark, some of its settings changed."""
+    settings: dict[str, Any] = {
+        "keys": {"key": str},
+        "event_time": "at",
+        "watermark_delay": "10 minutes",
+        "event": Amount,
+        "state": Sum,
+        "result": Added,
+        "process": process,
+        "on_timer": on_timer,
+        "timeout": NoTimeout(),
+    }
+    return StatefulSpec(**{**settings, **changes})
+
+
+def driver_of(spec: StatefulSpec[Any, Any, Any], processing_time: datetime | None = None) -> Driver:
+    """Return a driver without events."""
+    return StatefulDriver(spec, processing_time=processing_time)
+
+
+def adding(driver: Driver, key: Any, event_time: datetime | None, *numbers: int) -> list[Added]:
+    """Run one micro-batch with events of one key; return the results."""
+    for number in numbers or (1,):
+        driver.add(key, event_time, Amount(number))
+    driver.run_batch()
+    return driver.take_results()
+
+
+def texts(rows: Sequence[Added]) -> list[str]:
+    """Return who said so."""
+    return [row.what for row in rows]
+
+
+def failure(driver: Driver) -> str:
+    """Return the text with which the next micro-batch fails."""
+    with pytest.raises(UserFunctionError) as failed:
+        driver.run_batch()
+    return str(failed.value)
