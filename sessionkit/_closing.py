@@ -95,7 +95,7 @@ def _rows(spec: AnySpec, session: Session, state: Any) -> list[Any]:
         rows = collected(spec.finish(session, state), spec.result)
     except Exception as error:
         raise UserFunctionError(
-            call_failed("finish", spec.finish, session.key, error, session.start)
+            call_failed("finish", spec.finish, repr(session.key), error, session.start)
         ) from error
     check_rows(rows, spec.result, "finish", spec.finish, session.key)
     return rows

@@ -22,18 +22,22 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def call_failed(
-    role: str, function: Callable[..., Any], key: Any, error: Exception, at: datetime | None = None
+    role: str,
+    function: Callable[..., Any],
+    whose: str,
+    error: Exception,
+    at: datetime | None = None,
 ) -> str:
-    """Return the text for a function that failed: which one, for which key, and its traceback."""
+    """Return the text for a function that failed: which one, for whose key, and its traceback."""
     if isinstance(error, UserFunctionError):
-        return f"{error}\n\nKey: {key!r}"
+        return f"{error}\n\nKey: {whose}"
     if isinstance(error, SessionkitError):
-        return f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {key!r}"
+        return f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {whose}"
     when = f", session from {at.isoformat()}" if at else ""
     what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
     hint = "mend the function, or count such events as failed with on_error='reject'"
-    return with_hint(f"{what}, for {key!r}{when}\n\n{trace}", hint)
+    return with_hint(f"{what}, for {whose}{when}\n\n{trace}", hint)
 
 
 def check_function(function: object, role: str, **parameters: type | None) -> None:

@@ -108,7 +108,7 @@ class Calls:
         micro-batch in which its bucket is looked at, the bucket would show.
 
         Raises:
-            UserFunctionError: It goes on setting timers in the past.
+            UserFunctionError: Too many go off: `on_timer` sets them anew in the past.
         """
         for _ in range(MOST_TIMERS):
             armed = run.held.armed
@@ -118,7 +118,8 @@ class Calls:
             name = min(pending)[2]
             del armed[name]
             self._on_timer(run, name, is_last=False)
-        found = f"`on_timer` has set {MOST_TIMERS:,} timers in the past for {run.held.key!r}"
+        found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
+        found = f"{found}, and more are due"
         hint = (
             "set the next one behind `times.watermark` or `times.processing_time`, and none once "
             "the watermark is in the year 9999, where a batch ends"
@@ -177,7 +178,7 @@ class Calls:
                 found = _rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:
-            raise UserFunctionError(call_failed(role, function, key, error)) from error
+            raise UserFunctionError(call_failed(role, function, repr(key), error)) from error
         check_rows(rows, cls, role, function, key)
         if self.spec.on_error == "reject":
             check_fit(rows, cls, role, function, key)

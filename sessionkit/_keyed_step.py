@@ -13,6 +13,8 @@ Rules of this file:
 5. *Each event is counted once*: folded, late, quarantined or failed.
 6. *A failed call leaves no trace*, and takes down no other key under `on_error="reject"`.
 7. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
+   So nothing that is due is left behind a batch: a key that a late event has made ends at once, not
+   when its bucket happens to be looked at again.
 """
 
 from collections.abc import Sequence
@@ -98,10 +100,12 @@ def keyed_step(
         for run in active.runs:
             calls.fire(run, due)
         keys, rows = active.table(clocks), _rows(spec, active.runs)
+    over, keys = _parted(spec, keys, clocks)
+    ended_at_once = _end(calls, over)
     failed = _failed(events, failures)
     return KeyedOutcome(
         keys=keys,
-        rows=pa.concat_tables([_rows(spec, ended), rows]),
+        rows=pa.concat_tables([_rows(spec, ended), rows, _rows(spec, ended_at_once)]),
         folded=events.num_rows - sum(part.rows.num_rows for part in failed),
         timers=calls.fired,
         rejected=rejected + failed,

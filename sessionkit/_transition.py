@@ -161,7 +161,7 @@ def _no_merge(_: Any, __: Any) -> Any:
 
 
 def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Exception) -> FoldError:
-    return FoldError(call_failed(role, function, key, error))
+    return FoldError(call_failed(role, function, repr(key), error))
 
 
 def _at(failure: FoldError, events: Sequence[Any], event: Any) -> FoldError:

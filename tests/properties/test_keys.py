@@ -4,9 +4,8 @@ State per key against a dict and a loop: random programs, clocks, cuts and resta
 The orders that the functions follow come with the events, and by the name of a timer, so that the
 engine and the naive model call the very same functions.
 
-Preconditions: `on_timer` sets no timer in the past that could set the first one in the past again,
-since such a chain has no end. And no key is over as soon as it is made, by a late event or by the
-age of a state that a timer sets: it ends when its bucket is looked at next.
+Precondition: `on_timer` sets no timer in the past that could set the first one in the past again,
+since such a chain has no end.
 """
 
 from collections.abc import Sequence
@@ -127,18 +126,15 @@ names = st.sampled_from(NAMES)
 bases = st.sampled_from(["clock", "noon"])
 
 
-def orders(*, at_once: str = NAMES, timers: bool = True, keeps: bool = True) -> Any:
+def orders(*, at_once: str = NAMES, timers: bool = True) -> Any:
     """
     Make a program of a few orders.
 
     Args:
         at_once: The names of the timers that may be set in the past.
         timers: Whether there are timers at all.
-        keeps: Whether a state may be set.
     """
-    parts = [st.sampled_from(["remove", "fail", "touch"])]
-    if keeps:
-        parts += [st.just("add"), st.just("add")]
+    parts = [st.sampled_from(["remove", "fail", "touch"]), st.just("add"), st.just("add")]
     if timers:
         parts.append(names.map(lambda name: f"delete {name}"))
         parts += [setting(names, st.just("clock"), ahead)]
@@ -169,10 +165,10 @@ def scripts(draw: st.DrawFn, *, timers: bool = True) -> list[Step]:
 
 
 @st.composite
-def on_timers(draw: st.DrawFn, *, keeps: bool = True) -> OnTimer:
+def on_timers(draw: st.DrawFn) -> OnTimer:
     """Draw what each timer does when it goes off; only those of later names it sets in the past."""
     later = {name: NAMES[place + 1 :] for place, name in enumerate(NAMES)}
-    return OnTimer({name: draw(orders(at_once=later[name], keeps=keeps)) for name in NAMES})
+    return OnTimer({name: draw(orders(at_once=later[name])) for name in NAMES})
 
 
 GAP, TTL = EventTimeGap("3 seconds"), TimeToLive("5 seconds", clock="event_time")
@@ -268,21 +264,12 @@ def without_ids(done: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(rows, numbers) for _, rows, numbers in done]
 
 
-def cannot_be_over_at_once(timeout: Any) -> bool:
-    """Tell whether a timer may set a state: its age in event time could be over by then."""
-    policies = getattr(timeout, "policies", [timeout])
-    return not any(isinstance(p, TimeToLive) and p.clock == "event_time" for p in policies)
-
-
 @st.composite
 def cases(draw: st.DrawFn, *, timers: bool = True) -> tuple[Any, OnTimer, str]:
     """Draw policy and functions, and what becomes of late events."""
     timeout = draw(st.sampled_from(POLICIES))
     late = draw(st.sampled_from(["reject", "process"]))
-    if late == "process":
-        # A late event may begin a key whose gap is over: it ends when its bucket is called again.
-        timeout = draw(st.sampled_from([NoTimeout(), TimeToLive("4 seconds")]))
-    programs = on_timers(keeps=cannot_be_over_at_once(timeout)) if timers else st.just(OnTimer({}))
+    programs = on_timers() if timers else st.just(OnTimer({}))
     return timeout, draw(programs), late
 
 
@@ -309,7 +296,7 @@ def test_every_batch_is_that_of_the_model(layout: str, data: st.DataObject) -> N
 def test_every_batch_is_that_of_the_model_under_a_clock_in_event_time(data: st.DataObject) -> None:
     """The same where Spark wakes groups by the watermark only, and drops rows behind it."""
     timeout = data.draw(st.sampled_from(EVENT_POLICIES))
-    on_timer = data.draw(on_timers(keeps=cannot_be_over_at_once(timeout)))
+    on_timer = data.draw(on_timers())
     layout = data.draw(st.sampled_from(["buckets", "per_key"]))
     buckets = data.draw(bucket_counts)
     spec = spec_of(timeout, on_timer, processing_timers=False, layout=layout, bucket_count=buckets)

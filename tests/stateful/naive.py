@@ -130,6 +130,8 @@ class NaiveKeys:
             held = self.keys[key]
             if held.value is None and not held.timers:
                 del self.keys[key]
+            elif self._ends(held, clocks):
+                self._end(done, key, clocks)
         return done
 
     def _ends(

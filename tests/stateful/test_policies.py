@@ -420,6 +420,17 @@ def test_a_late_event_may_be_processed() -> None:
     assert ["event_time_gap"] == to_watermark(driver, at("12:20"))
 
 
+@pytest.mark.parametrize("bucket_count", [1, 64])
+def test_a_key_that_a_late_event_makes_ends_at_once(bucket_count: int) -> None:
+    """Its end is reached already, so that it waits for no other batch."""
+    spec = ending(EventTimeGap("30m"), late="process", bucket_count=bucket_count)
+    driver = driver_of(spec)
+    driver.advance_watermark_to(NOON)
+
+    assert ["process", "event_time_gap"] == texts(adding(driver, "ann", at("11:00")))
+    assert [] == driver.stored_keys()
+
+
 def test_without_a_watermark_nothing_is_late() -> None:
     """A spec may have an event time only to put its events in order."""
     spec = summing(watermark_delay=None)

@@ -174,11 +174,10 @@ def test_the_earliest_of_all_is_armed() -> None:
 
 
 def test_a_timer_is_never_armed_behind_the_watermark() -> None:
-    """Spark refuses such a timer, so it is armed right at the watermark."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"), late="process")
-    state = called(spec, at("09:00"), watermark_ms=NOON_MS)
+    """Spark refuses such a timer, so one for the very next millisecond stands at the watermark."""
+    state = called(armed_at(NOON), at("13:00"), watermark_ms=NOON_MS - HOUR_MS)
 
-    assert NOON_MS == state.timeout_timestamp_ms
+    assert NOON_MS - HOUR_MS == state.timeout_timestamp_ms
 
 
 def test_a_processing_timer_at_the_time_of_its_batch_is_armed_for_the_next_one() -> None:
@@ -481,7 +480,7 @@ def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         whole(spec, NOON)
 
     assert (
-        "`on_timer` has set 20 timers in the past for Key(key='ann')\n\n"
+        "20 timers of Key(key='ann') have gone off in one micro-batch, and more are due\n\n"
         "Hint: set the next one behind `times.watermark` or `times.processing_time`, and none "
         "once the watermark is in the year 9999, where a batch ends"
     ) == str(refused.value)
