@@ -24,7 +24,7 @@ SHORT: Final = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-LONG: Final = settings(SHORT, max_examples=60, derandomize=False, print_blob=True)
+LONG: Final = settings(SHORT, max_examples=30, derandomize=False, print_blob=True)
 
 IN_EVENT_TIME: Final = [
     NoTimeout(),
