@@ -7,6 +7,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._event_table import instants, key_columns, key_schema, micros
 from sessionkit._events import in_total_order, key_codes
@@ -16,7 +17,16 @@ from sessionkit._key_view import BatchTimes
 from sessionkit._keyed_tables import keys_schema, timer_columns
 from sessionkit._objects import decode_keys
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.state import Field, OptionalType, codec_of
+from sessionkit.state import (
+    DatetimeType,
+    DateType,
+    EnumType,
+    Field,
+    FieldType,
+    OptionalType,
+    codec_of,
+    inner_type,
+)
 from sessionkit.stateful import BucketResult, StatefulSpec
 from sessionkit.timeouts import deadlines_of
 
@@ -117,7 +127,7 @@ def _fitted(spec: AnySpec, table: pa.Table | None, fields: Sequence[Field], part
     schema = _schema(fields)
     if table is None:
         return schema.empty_table()
-    what = f"`process_bucket` ({name_of(_function(spec))}): `{part}`"
+    what = f"`process_bucket` ({_name(spec)}): `{part}`"
     names = list(schema.names)
     if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(names):
         found = table.column_names if isinstance(table, pa.Table) else type(table).__name__
@@ -132,11 +142,31 @@ def _fitted(spec: AnySpec, table: pa.Table | None, fields: Sequence[Field], part
         if fitted[field.name].null_count and not isinstance(field.type, OptionalType):
             hint = "fill it, or declare the field Optional"
             raise UserFunctionError(with_hint(f"{what} has a null in `{field.name}`", hint))
+        if not _is_within(inner_type(field.type), fitted[field.name]):
+            hint = "an Enum takes the values of its members, a time the years 1 to 9999"
+            raise UserFunctionError(
+                with_hint(f"{what} has a value in `{field.name}` that cannot be read back", hint)
+            )
     return fitted
 
 
-def _function(spec: AnySpec) -> Any:
-    return spec.process_bucket
+def _is_within(kind: FieldType, column: pa.ChunkedArray) -> bool:
+    """Tell whether values of Arrow stand for values of Python."""
+    if isinstance(kind, EnumType):
+        members = pa.array([member.value for member in kind.cls], kind.arrow)
+        return bool(pc.all(pc.is_in(column.drop_null(), value_set=members)).as_py() is not False)
+    if isinstance(kind, DatetimeType | DateType):
+        try:
+            for edge in (pc.min(column), pc.max(column)):
+                edge.as_py()
+        except (ValueError, OverflowError):
+            return False
+    return True
+
+
+def _name(spec: AnySpec) -> str:
+    function: Any = spec.process_bucket
+    return name_of(function)
 
 
 def _stored(
@@ -171,7 +201,7 @@ def _stored(
 
 
 def _check_keys(spec: AnySpec, states: pa.Table, codes: Numbers, event_codes: Numbers) -> None:
-    what = f"`process_bucket` ({name_of(_function(spec))}): `states`"
+    what = f"`process_bucket` ({_name(spec)}): `states`"
     foreign = ~np.isin(codes, event_codes)
     if foreign.any():
         place = int(np.flatnonzero(foreign)[0])

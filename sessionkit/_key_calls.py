@@ -8,6 +8,7 @@ changes its object without `set` changes nothing that another call sees.
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -110,21 +111,38 @@ class Calls:
         Raises:
             UserFunctionError: Too many go off: `on_timer` sets them anew in the past.
         """
-        for _ in range(MOST_TIMERS):
-            armed = run.held.armed
-            pending = [(one.at_us, one.clock, name) for name, one in armed.items() if due(one)]
-            if not pending:
+        armed = run.held.armed
+        pending = [_place(name, one) for name, one in armed.items() if due(one)]
+        heapify(pending)
+        fired = 0
+        while pending:
+            at_us, clock, name = heappop(pending)
+            if run.held.armed.get(name) != Armed(clock, at_us):
+                continue  # deleted, or set anew, by a call before
+            if fired == MOST_TIMERS:
+                self._give_up(run, due)
                 return
-            name = min(pending)[2]
-            del armed[name]
+            fired += 1
+            del run.held.armed[name]
             self._on_timer(run, name, is_last=False)
+            for anew in run.held.newly:
+                one = run.held.armed.get(anew)
+                if one is not None and due(one):
+                    heappush(pending, _place(anew, one))
+            run.held.newly.clear()
+
+    def _give_up(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
         found = f"{found}, and more are due"
         hint = (
             "set the next one behind `times.watermark` or `times.processing_time`, and none once "
             "the watermark is in the year 9999, where a batch ends"
         )
-        raise UserFunctionError(with_hint(found, hint))
+        text = with_hint(found, hint)
+        if self.spec.on_error == "raise":
+            raise UserFunctionError(text)
+        run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
+        self.unfinished.append((run.held.key, text))
 
     def end(self, run: KeyRun, name: str) -> None:
         """Call `on_timer` for a key that a policy ends."""
@@ -185,6 +203,11 @@ class Calls:
         return rows
 
 
+def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
+    """Return what puts the timers of a key in order."""
+    return timer.at_us, timer.clock, name
+
+
 def is_due(watermark_us: int, processing_us: int) -> Callable[[Armed], bool]:
     """Return the test whether the clock of a timer has passed it."""
     clocks: dict[Clock, int] = {"event_time": watermark_us, "processing_time": processing_us}
@@ -220,7 +243,7 @@ def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
 
 def _values(column: "pd.Series[Any]", kind: FieldType) -> list[Any]:
     """Return the values of a column; a float may be NaN and mean it, any other is missing then."""
-    values: list[Any] = column.tolist()
+    values: list[Any] = [None if value is pd.NA else value for value in column.tolist()]
     if kind in (FloatType(), OptionalType(FloatType())):
         return values
     missing = column.isna().tolist()

@@ -57,6 +57,7 @@ class Held:
         was_removed: Whether a call of this micro-batch has removed one.
         is_set: Whether this call has set the state.
         is_last: Whether a policy has ended the key, so that nothing can be kept.
+        newly: The names of the timers that this call has set.
     """
 
     key: Any
@@ -66,6 +67,7 @@ class Held:
     was_removed: bool = False
     is_last: bool = False
     is_set: bool = False
+    newly: list[str] = attrs.field(factory=list)
 
 
 @attrs.define(eq=False)
@@ -279,7 +281,13 @@ class KeyTimes:
             found = f"a timer cannot have the name {name!r}"
             taken = ", ".join(sorted(self._rules.reserved))
             raise TimerError(with_hint(found, f"choose a text other than {taken}"))
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            found = f"a timer cannot have the name {name!r}: UTF-8 cannot encode it"
+            raise TimerError(with_hint(found, "choose a text without lone surrogates")) from None
         self._held.armed[name] = Armed(clock, _instant_us(name, at))
+        self._held.newly.append(name)
 
 
 def _instant_us(name: str, at: object) -> int:

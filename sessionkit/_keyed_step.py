@@ -100,8 +100,8 @@ def keyed_step(
         for run in active.runs:
             calls.fire(run, due)
         keys, rows = active.table(clocks), _rows(spec, active.runs)
-    over, keys = _parted(spec, keys, clocks)
-    ended_at_once = _end(calls, over)
+    over_at_once, keys = _parted(spec, keys, clocks)
+    ended_at_once = _end(calls, over_at_once)
     failed = _failed(events, failures)
     return KeyedOutcome(
         keys=keys,

@@ -154,6 +154,8 @@ def keyed_identity(spec: AnySpec) -> bytes:
         "horizon_ms": spec.horizon_ms,
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,
+        # It sets no timers, and would leave those that are stored for ever.
+        "process_bucket": spec.process_bucket is not None,
     }
     if spec.layout == "per_key":
         # Spark stores the fields of a row by their places, whatever they are called.

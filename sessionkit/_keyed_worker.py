@@ -34,7 +34,7 @@ from sessionkit._keyed_tables import (
     timer_columns,
 )
 from sessionkit._output import output_frame
-from sessionkit._wire import inner_type, is_nested, read_frames, wire_values
+from sessionkit._wire import is_nested, read_frames, wire_values
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.state import (
     FORMAT_VERSION,
@@ -42,6 +42,7 @@ from sessionkit.state import (
     codec_of,
     encode_column,
     identity_differences,
+    inner_type,
 )
 from sessionkit.stateful import StatefulSpec
 from sessionkit.timeouts import processing_timer_ms, timer_ms, watermark_in_force

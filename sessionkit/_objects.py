@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from sessionkit._event_table import event_columns, key_columns, prefixed_columns
 from sessionkit._spec_input import SpecInput, key_class
+from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.state import codec_of, decode_column
 
 __all__ = ["build_events", "decode_keys", "decode_states"]
@@ -28,7 +29,13 @@ def decode_states(cls: type[S], table: pa.Table) -> list[S]:
     codec = codec_of(cls)
     if not codec.type.fields:
         return [codec.type.build() for _ in range(table.num_rows)]
-    return codec.decode(prefixed_columns(table, "state."))
+    columns = prefixed_columns(table, "state.")
+    try:
+        return codec.decode(columns)
+    except Exception as error:
+        what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
+        hint = "let the class take what it has taken before, or raise `state_version`"
+        raise StateMismatchError(with_hint(what, hint)) from error
 
 
 def build_events(spec: SpecInput, table: pa.Table) -> tuple[list[Any], dict[int, str]]:

@@ -13,14 +13,8 @@ import pyarrow.compute as pc
 from sessionkit._counts import COUNTED, Counts
 from sessionkit._event_table import Rejected
 from sessionkit._spec_input import REJECTED_COLUMNS, SpecInput
-from sessionkit._wire import inner_type, wire_values
-from sessionkit.state import (
-    DatetimeType,
-    Field,
-    FieldType,
-    FloatType,
-    StrType,
-)
+from sessionkit._wire import wire_values
+from sessionkit.state import DatetimeType, Field, FieldType, FloatType, StrType, inner_type
 
 __all__ = ["KINDS", "has_floats", "output_fields", "output_frame"]
 

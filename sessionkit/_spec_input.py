@@ -22,6 +22,7 @@ __all__ = [
     "carried_fields",
     "check_bucket_count",
     "check_columns",
+    "check_kind",
     "check_whole_milliseconds",
     "choice",
     "column_name",
@@ -221,6 +222,13 @@ def _check_names(
         found = f"the result would have two columns named `{doubled[-1]}`"
         hint = f"rename the column, or the field of {result.__name__}"
         raise SpecError(with_hint(found, hint))
+
+
+def check_kind(spec: object, cls: type[Any], other: str) -> None:
+    """Check that what runs a spec is given one of its kind; `other` runs the other kind."""
+    if not isinstance(spec, cls):
+        found = f"`spec` must be a {cls.__name__}, found {type(spec).__name__}"
+        raise SpecError(with_hint(found, f"use {other} for the other kind of spec"))
 
 
 def check_whole_milliseconds(span: timedelta, name: str) -> None:

@@ -45,6 +45,7 @@ from sessionkit.state import (
     TimedeltaType,
     codec_of,
     decode_column,
+    inner_type,
 )
 
 __all__ = [
@@ -54,7 +55,6 @@ __all__ = [
     "TIME_COLUMN",
     "WireColumn",
     "flag_names",
-    "inner_type",
     "is_nested",
     "read_frames",
     "wire_columns",
@@ -117,11 +117,6 @@ class WireColumn:
         if isinstance(kind, EnumType):
             return SCALAR_WIRE[type(kind.base)]
         return SCALAR_WIRE.get(type(kind), pa.string())
-
-
-def inner_type(kind: FieldType) -> FieldType:
-    """Return the type without its being optional."""
-    return inner_type(kind.inner) if isinstance(kind, OptionalType) else kind
 
 
 def is_nested(kind: FieldType) -> bool:
@@ -246,7 +241,7 @@ def _time(times: pa.Array, flags: pa.Array, last_us: int, reasons: _Reasons) -> 
     reasons.add(missing, "its event time is null")
     reasons.add(times_us <= 0, "its event time is not after 1970-01-01")
     beyond = times_us > last_us
-    reasons.add(beyond, "its session would end after the year 9999")
+    reasons.add(beyond, "its event time, or an end counted from it, is after the year 9999")
     reasons.add(_marked([flags], FUTURE_BIT), "its event time is too far in the future")
     return pa.array(times_us, mask=missing | beyond | (times_us < FIRST_INSTANT_US)).cast(INSTANT)
 

@@ -110,21 +110,24 @@ class StatefulSpec(Generic[E, S, R]):
         processing_timers: Whether timers may be set in processing time. Spark then runs a
             micro-batch at every trigger, and with the `availableNow` trigger never ends.
         late: What becomes of an event at or behind the watermark. `"reject"`: it is counted as
-            late and left out. `"process"`: it is handed to `process` like any other.
+            late and left out. `"process"`: it is handed to `process` like any other, up to
+            `late_horizon` behind the watermark; what comes later than that Spark drops.
         nulls: `"quarantine"` counts rows with a null where there must be none, and leaves them
             out; `"refuse"` makes nullable columns an error on the driver.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
-            of that call as failed and leaves state and timers of the key as they were.
+            of that call as failed and leaves state and timers of the key as they were; a timer
+            whose `on_timer` raises is gone, and so is a key that its policy ends, both reported as
+            `unfinished`.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
         late_horizon: How far behind the watermark events still reach sessionkit, to be counted as
-            late rather than dropped by Spark; an hour by default. Of no effect with a clock in
-            processing time, under which Spark drops nothing.
+            late or processed rather than dropped by Spark; an hour by default. Of no effect with a
+            clock in processing time, under which Spark drops nothing.
         carry: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
         layout: `"buckets"` packs many keys into one Spark group: microseconds a key.
-            `"per_key"` gives each key a group and a row of state of its own, about a millisecond
-            a key, whose columns Spark's own state reader shows.
+            `"per_key"` gives each key a group and a row of state of its own, some milliseconds a
+            key, whose columns Spark's own state reader shows.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
         state_version: Raise it when stored state must not be read by this code any more.
 
@@ -283,6 +286,9 @@ def _check_functions(spec: StatefulSpec[Any, Any, Any]) -> None:
         wanted = ("events", "states", "times")
         _check_bucket_names(spec)
     check_function(getattr(spec, given[0]), given[0], **dict.fromkeys(wanted))
+    if spec.process_bucket is not None and spec.processing_timers:
+        found = "`processing_timers` is asked for, and `process_bucket` cannot set a timer"
+        raise SpecError(with_hint(found, "leave processing_timers out, or pass process=..."))
     if spec.on_timer is not None:
         check_function(spec.on_timer, "on_timer", key=None, name=None, state=None, times=None)
     elif spec.processing_timers:

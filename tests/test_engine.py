@@ -313,7 +313,7 @@ def odd_frame(**wire: Any) -> Any:
         ({"money": "much"}, "`event.money`: InvalidOperation"),
         ({"points": '[{"y": 1}]'}, "`event.points[0].x` must be an int, found NoneType"),
         ({"points": "nonsense"}, "`event.points`: JSONDecodeError"),
-        ({"_time": 2**61}, "its session would end after the year 9999"),
+        ({"_time": 2**61}, "its event time, or an end counted from it, is after the year 9999"),
     ],
 )
 def test_values_that_do_not_fit_are_quarantined_with_their_path(

@@ -15,6 +15,7 @@ from sessionkit._keyed_worker import (
     KeyedWorker,
     PerKeyWorker,
 )
+from sessionkit._spec_input import check_kind
 from sessionkit.spark._columns import quoted, wire_type
 from sessionkit.spark._input import check_input
 from sessionkit.spark._pickling import check_picklable
@@ -78,6 +79,7 @@ def apply_with_state(
         SchemaError: The columns do not fit the spec.
         NotPicklableError: A function uses what cannot be sent to the executors.
     """
+    check_kind(spec, StatefulSpec, "sessionize")
     check_input(events, spec)
     check_picklable(spec)
     if events.isStreaming:

@@ -126,7 +126,11 @@ def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, 
         head = F.substring(f"{STATE}.{PAYLOAD}", 1, HEAD_BYTES)
         return [peek_identity(bytes(row[0])) for row in _read(path, spark, head)]
     if IDENTITY in names:
-        return [json.loads(row[0]) for row in _read(path, spark, F.col(f"{STATE}.{IDENTITY}"))]
+        # One for each key, and nearly always the same.
+        with _explained(path):
+            stored = _session(spark).read.format("statestore").load(path)
+            rows = stored.select(f"{STATE}.{IDENTITY}").distinct().collect()
+            return [json.loads(row[0]) for row in rows]
     if names:
         raise _foreign(path)
     return []

@@ -5,7 +5,7 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from sessionkit._wire import inner_type, is_nested
+from sessionkit._wire import is_nested
 from sessionkit.state import (
     AttrsType,
     BoolType,
@@ -22,6 +22,7 @@ from sessionkit.state import (
     StrType,
     TimedeltaType,
     TupleType,
+    inner_type,
 )
 
 __all__ = ["from_wire", "public_type", "quoted", "to_wire", "wire_type"]

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Final
 
 from pyspark.sql import types as T
 
 from sessionkit._instants import Duration, duration
+from sessionkit._spec_input import MILLISECOND
 from sessionkit.errors import SchemaError, SpecError, with_hint
 
 __all__ = ["MILLISECOND", "check_event_time", "read_delay"]
-
-MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def check_event_time(schema: T.StructType, column: str) -> None:

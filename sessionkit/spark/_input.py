@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit._spec_input import SpecInput
-from sessionkit._wire import inner_type
 from sessionkit.errors import SchemaError, with_hint
 from sessionkit.state import (
     AttrsType,
@@ -28,6 +27,7 @@ from sessionkit.state import (
     TimedeltaType,
     TupleType,
     codec_of,
+    inner_type,
 )
 
 __all__ = ["check_input"]

@@ -143,7 +143,14 @@ def plan_of(frame: DataFrame) -> Plan:
         return Plan()  # Spark cannot explain it; whether it can run it is for Spark to say
     text = str(rows[0][0]).partition(ANALYZED)[2].partition(BEHIND_ANALYZED)[0]
     root = _tree(text)
-    return Plan() if root is None else _read(root)
+    return _read_by_line(text) if root is None else _read(root)
+
+
+def _read_by_line(text: str) -> Plan:
+    """Return what is certain of a plan that has no shape: a query that never ends is worth it."""
+    lines = filter(None, map(LINE.fullmatch, text.splitlines()))
+    nodes = [_Node(line["operator"], line["text"], ()) for line in lines]
+    return Plan(has_processing_time_timeout=any(map(_waits, nodes)))
 
 
 def _tree(text: str) -> _Node | None:

@@ -23,13 +23,12 @@ from sessionkit._wire import (
     TIME_COLUMN,
     WireColumn,
     flag_names,
-    inner_type,
     wire_columns,
 )
 from sessionkit.spark._columns import from_wire, public_type, quoted, to_wire, wire_type
 from sessionkit.spark._labels import bucket_label
 from sessionkit.spark._progress import OBSERVATION
-from sessionkit.state import DecimalType, Field, FieldType, FloatType
+from sessionkit.state import DecimalType, Field, FieldType, FloatType, inner_type
 
 __all__ = [
     "EVENT_TIME_COLUMN",
@@ -70,7 +69,7 @@ def bucket_column(spec: SpecInput, bucket_count: int) -> Column:
 def grouping_key(spec: SpecInput) -> list[Column]:
     """Return the key columns of what crosses, to group by, under the user's names."""
     return [
-        _groupable(F.col(column.name), column.field.type).alias(column.field.name)
+        _groupable(column.name, column.field.type).alias(column.field.name)
         for column in wire_columns(spec)
         if column.role == "key"
     ]
@@ -150,11 +149,15 @@ def _hashable(column: Column, kind: FieldType) -> Column:
     return column.cast("double") if isinstance(kind, DecimalType) else to_wire(column, kind)
 
 
-def _groupable(column: Column, kind: FieldType) -> Column:
-    """Return a key column to group by: equal decimals of any scale have one text."""
+def _groupable(name: str, kind: FieldType) -> Column:
+    """
+    Return a key column to group by: equal decimals of any scale have one text.
+
+    A decimal that is null or does not fit groups as null; Python quarantines its rows.
+    """
     if isinstance(kind, DecimalType):
-        return column.cast(public_type(kind)).cast("string")
-    return column
+        return F.expr(f"cast(try_cast({quoted(name)} as {public_type(kind)}) as string)")
+    return F.col(name)
 
 
 def _is_future(spec: SpecInput) -> Column:

@@ -7,6 +7,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._spec_input import check_kind
 from sessionkit._worker import STATE_SCHEMA, BucketWorker
 from sessionkit.session import SessionSpec
 from sessionkit.spark._input import check_input
@@ -59,6 +60,7 @@ def sessionize(
         SchemaError: The columns do not fit the spec.
         NotPicklableError: A function uses what cannot be sent to the executors.
     """
+    check_kind(spec, SessionSpec, "apply_with_state")
     check_input(events, spec)
     check_picklable(spec)
     worker = BucketWorker(spec, with_rejected=with_rejected)

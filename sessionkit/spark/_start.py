@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -14,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._checkpoint import FIRST_WITH_READER, AnySpec, check_checkpoint
+from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark._sinks import (
@@ -28,13 +28,13 @@ from sessionkit.spark._sinks import (
     check_sink,
     to_sink,
 )
+from sessionkit.stateful import StatefulSpec
 
 __all__ = ["Temporary", "Trigger", "start"]
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
 
-MILLISECOND: Final = timedelta(milliseconds=1)
 CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 OPTIONS_WITH_AN_ARGUMENT: Final = {
@@ -102,7 +102,9 @@ def start(
     _check_options(options or {})
     plan = plan_of(frame)
     check_output(plan.query, mode, SINKS[type(sink)])
-    _check_timeout(plan, timing)
+    by_spec = isinstance(spec, StatefulSpec) and spec.clock == "processing_time"
+    if plan.has_processing_time_timeout or by_spec:
+        _check_waiting(timing)
     _check_rows(plan, sink)
     name = _query_name(sink, name)
     location = _location(frame.sparkSession, sink, checkpoint, name)
@@ -156,9 +158,7 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
     return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
 
 
-def _check_timeout(plan: Plan, timing: dict[str, Any]) -> None:
-    if not plan.has_processing_time_timeout:
-        return
+def _check_waiting(timing: dict[str, Any]) -> None:
     always = "with a processing-time timeout Spark always has one more batch to run"
     hint = "use a trigger such as '1 minute' and stop the query, or a timeout of event time"
     if "availableNow" in timing:
@@ -225,7 +225,8 @@ def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: Out
         return
     if _lines(spark, f"{location}/offsets"):
         found = f"a memory sink cannot go on from {location} in mode {mode!r}: its table is gone"
-        raise SpecError(with_hint(found, "leave `checkpoint` out, or use another sink"))
+        hint = f"leave `checkpoint` out and {CHECKPOINTS_CONF} unset, or use another sink"
+        raise SpecError(with_hint(found, hint))
 
 
 def _check_not_active(spark: SparkSession, location: str, identity: str) -> None:

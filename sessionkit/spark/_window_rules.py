@@ -17,6 +17,7 @@ __all__ = [
     "WINDOW_COLUMNS",
     "check_aggregates",
     "check_columns",
+    "check_gap",
     "check_names",
     "own_watermark",
     "read_positive_delay",
@@ -71,12 +72,24 @@ def check_aggregates(aggregates: Iterable[tuple[str, object]]) -> None:
         hint = 'name at least one, such as .agg(n="count(*)")'
         raise SpecError(with_hint("`agg` has no aggregate", hint))
     for name, value in aggregates:
-        # Not isinstance: on Spark 3.5 the Column of Spark Connect is a class of its own.
-        is_column = callable(getattr(value, "alias", None))
-        if not is_column and not (isinstance(value, str) and value.strip()):
+        if not _is_expression(value):
             found = f"`agg`: `{name}` must be SQL text or a Column, found {value!r}"
             hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
             raise SpecError(with_hint(found, hint))
+
+
+def check_gap(value: object) -> None:
+    """Check that a gap of each row's own is SQL text or a Column."""
+    if not _is_expression(value):
+        found = f"`dynamic_gap` must be SQL text or a Column, found {value!r}"
+        hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
+        raise SpecError(with_hint(found, hint))
+
+
+def _is_expression(value: object) -> bool:
+    # Not isinstance: on Spark 3.5 the Column of Spark Connect is a class of its own.
+    is_column = callable(getattr(value, "alias", None))
+    return is_column or (isinstance(value, str) and bool(value.strip()))
 
 
 def check_columns(frame: DataFrame, on: str, keys: tuple[str, ...]) -> None:

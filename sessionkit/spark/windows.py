@@ -32,6 +32,7 @@ from sessionkit.spark._window_rules import (
     WINDOW_COLUMNS,
     check_aggregates,
     check_columns,
+    check_gap,
     check_names,
     own_watermark,
     read_positive_delay,
@@ -128,7 +129,7 @@ def session(
         found = "`session` takes either a gap or a dynamic_gap"
         raise SpecError(with_hint(found, 'write session("30 minutes", on=...) for a fixed gap'))
     if gap is None:
-        check_aggregates([("dynamic_gap", dynamic_gap)])
+        check_gap(dynamic_gap)
         return Windows(WindowShape("session", on, dynamic_gap=dynamic_gap))
     return Windows(WindowShape("session", on, duration(gap, "gap")))
 

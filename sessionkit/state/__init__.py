@@ -8,6 +8,7 @@ from sessionkit.state._collections import (
     ListType,
     OptionalType,
     TupleType,
+    inner_type,
     type_text,
 )
 from sessionkit.state._fields import field_type, fields_of
@@ -58,6 +59,7 @@ __all__ = [
     "field_type",
     "fields_of",
     "identity_differences",
+    "inner_type",
     "pack",
     "peek_identity",
     "type_text",

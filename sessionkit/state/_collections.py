@@ -9,7 +9,16 @@ import pyarrow as pa
 from sessionkit.state._scalars import DecimalType, EnumType
 from sessionkit.state._types import FieldType, refused
 
-__all__ = ["AttrsType", "DictType", "Field", "ListType", "OptionalType", "TupleType", "type_text"]
+__all__ = [
+    "AttrsType",
+    "DictType",
+    "Field",
+    "ListType",
+    "OptionalType",
+    "TupleType",
+    "inner_type",
+    "type_text",
+]
 
 
 def _load(kind: FieldType, part: Any) -> Any:
@@ -210,3 +219,8 @@ def type_text(kind: FieldType) -> str:
     if isinstance(kind, DecimalType):
         return f"decimal({kind.precision}, {kind.scale})"
     return type(kind).__name__.removesuffix("Type").lower()
+
+
+def inner_type(kind: FieldType) -> FieldType:
+    """Return the type without its being optional."""
+    return inner_type(kind.inner) if isinstance(kind, OptionalType) else kind

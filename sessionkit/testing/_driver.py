@@ -9,6 +9,7 @@ import pandas as pd
 
 from sessionkit._counts import Counts
 from sessionkit._inspection import OpenSession, open_sessions_of
+from sessionkit._spec_input import check_kind
 from sessionkit._worker import BucketWorker
 from sessionkit.session import SESSION_COLUMNS, SessionSpec
 from sessionkit.state import codec_of
@@ -96,6 +97,7 @@ class SessionDriver(Generic[E, S, R]):
     def __init__(
         self, spec: SessionSpec[E, S, R], *, processing_time: datetime | None = None
     ) -> None:
+        check_kind(spec, SessionSpec, "StatefulDriver")
         clocks = Clocks(processing=aware(processing_time, "processing_time"))
         self.spec = spec
         self.counts = Counts()

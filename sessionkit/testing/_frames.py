@@ -19,13 +19,12 @@ from sessionkit._wire import (
     TIME_COLUMN,
     WireColumn,
     flag_names,
-    inner_type,
     is_nested,
     wire_columns,
     wire_json,
 )
 from sessionkit.errors import ScriptError, StateValueError
-from sessionkit.state import DecimalType, Field, FieldType, FloatType, codec_of
+from sessionkit.state import DecimalType, Field, FieldType, FloatType, codec_of, inner_type
 
 __all__ = [
     "Rejection",

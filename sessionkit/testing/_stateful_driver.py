@@ -10,6 +10,7 @@ import pandas as pd
 from sessionkit._counts import Counts
 from sessionkit._keyed_inspection import StoredKey, stored_keys_of
 from sessionkit._keyed_worker import KeyedWorker, PerKeyWorker
+from sessionkit._spec_input import check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.stateful import StatefulSpec
@@ -90,6 +91,7 @@ class StatefulDriver(Generic[E, S, R]):
     def __init__(
         self, spec: StatefulSpec[E, S, R], *, processing_time: datetime | None = None
     ) -> None:
+        check_kind(spec, StatefulSpec, "SessionDriver")
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
             raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))

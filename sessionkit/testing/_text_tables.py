@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._instants import duration
-from sessionkit._wire import inner_type, wire_columns
+from sessionkit._wire import wire_columns
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import (
@@ -29,6 +29,7 @@ from sessionkit.state import (
     TimedeltaType,
     encode_column,
     field_type,
+    inner_type,
 )
 from sessionkit.testing._builders import at
 

@@ -169,6 +169,9 @@ SinglePolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap | TimeToL
 
 
 def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
+    if not isinstance(parts, Iterable):
+        found = f"`FirstOf` takes a tuple of policies, found {parts!r}"
+        raise SpecError(with_hint(found, "write policy | policy"))
     return tuple(
         policy
         for part in parts

@@ -222,7 +222,7 @@ class TestDefinition:
                 "takes either a gap or a dynamic_gap",
                 "fixed gap",
             ),
-            (lambda: session(on="ts", dynamic_gap=" "), "must be SQL text or a Column", "count"),
+            (lambda: session(on="ts", dynamic_gap=" "), "`dynamic_gap` must be SQL text", "CASE"),
             (lambda: TEN.by(ONE), "`by` takes names of columns, found 1 (int)", "withColumn"),
             (lambda: TEN.by("a", "A"), "two columns of the result would have the name `A`", "once"),
             (lambda: TEN.by("window"), "`window` is a name that the columns of", "rename"),
