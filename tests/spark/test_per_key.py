@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import attrs
@@ -261,3 +262,20 @@ def test_a_key_that_ends_leaves_no_row(plain: FileStream, spark: SparkSession) -
     """Spark counts one row of state; that of the key whose gap is over is gone."""
     assert ["", "gr\u00fc\u00dfe"] == sorted(row.time for row in plain.rows())
     assert 1 == spark.read.format("statestore").load(plain.checkpoint).count()
+
+
+def test_a_decimal_key_that_is_null_or_does_not_fit_is_quarantined(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It groups as null, and stops no query."""
+    money: Final = {"keys": {"key": KEYS["key"]}, "timeout": NoTimeout()}
+    stream = FileStream(spark, spec_of("per_key", **money), tmp_path, with_rejected=True)
+    keys = pa.array([None, Decimal(10**25), Decimal("1.5")], pa.decimal128(38, 10))
+    times = pa.array([NOON] * 3, pa.timestamp("us", tz="UTC"))
+    stream.put(pa.table({"key": keys, "at": times, "value": [1.0, 2.0, 3.0]}))
+    stream.run()
+
+    rows = stream.rows()
+
+    assert ["quarantined", "quarantined", "result"] == sorted(row.kind for row in rows)
+    assert [Decimal("1.500")] == [row.key for row in rows if row.kind == "result"]

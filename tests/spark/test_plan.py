@@ -113,6 +113,16 @@ def test_a_timeout_of_processing_time_is_seen(events: Events, timeout: str, *, w
     )
 
 
+def test_a_literal_over_several_lines_hides_no_query_that_never_ends(events: Events) -> None:
+    """What the tree does not show, the lines do."""
+    timeout = GroupStateTimeout.ProcessingTimeTimeout
+    waiting = with_state(events.watermarked(), "append", timeout)
+    plan = plan_of(waiting.withColumn("text", F.lit("two\nlines")))
+
+    assert plan.query is None
+    assert plan.has_processing_time_timeout
+
+
 def test_rows_straight_from_a_function_with_state_are_seen(events: Events) -> None:
     """The plan tells whether anything stands behind the function."""
     projected: Any = with_state(events.watermarked(), "append", GroupStateTimeout.NoTimeout)

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import DecimalType, EventTimeGap, SessionSpec
-from sessionkit.spark import sessionize
+from sessionkit import DecimalType, EventTimeGap, NoTimeout, SessionSpec, StatefulSpec
+from sessionkit.spark import apply_with_state, sessionize
 
 
 class Device(Enum):
@@ -267,3 +267,40 @@ def test_types_survive_a_stream(spark: SparkSession, tmp_path: Path, zone: str) 
         assert expected() == shown(rows)
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+@attrs.frozen
+class Spanned:
+    """An event and a result with a duration alone."""
+
+    span: timedelta
+
+
+def longest(key: object, events: list[Spanned], state: object, times: object) -> Spanned:
+    """Return the longest."""
+    return max(events, key=lambda event: event.span)
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ("interval '90' minute", timedelta(minutes=90)),
+        ("interval '3' day", timedelta(days=3)),
+        ("interval '1:30' minute to second", timedelta(seconds=90)),
+    ],
+)
+def test_an_interval_of_any_fields_crosses(
+    spark: SparkSession, interval: str, expected: timedelta
+) -> None:
+    """Spark has a type for each pair of fields, and cannot take out a day where there is none."""
+    spec = StatefulSpec(
+        keys={"key": str},
+        event=Spanned,
+        state=Spanned,
+        result=Spanned,
+        process=longest,
+        timeout=NoTimeout(),
+    )
+    frame = spark.sql(f"SELECT 'a' AS key, {interval} AS span")
+
+    assert [expected] == [row.span for row in apply_with_state(frame, spec).collect()]

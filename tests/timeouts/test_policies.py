@@ -280,3 +280,11 @@ def test_a_choice_of_nothing_is_refused() -> None:
 def test_a_policy_counts_from_an_instant_on_a_clock(expected: list[Any], policy: Any) -> None:
     """Each part has a name, a clock, what it is counted from and a span."""
     assert tuple(Deadline(*parts) for parts in expected) == deadlines_of(policy)
+
+
+def test_a_choice_is_written_with_a_bar() -> None:
+    """One policy alone is no tuple of them."""
+    single: Any = EventTimeGap("1 minute")
+
+    with pytest.raises(SpecError, match="takes a tuple of policies, found"):
+        FirstOf(single)
