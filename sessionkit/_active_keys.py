@@ -1,6 +1,6 @@
 """The keys of a bucket that a micro-batch touches: found, called, and put back into the table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -10,18 +10,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._event_table import instants, key_columns, key_schema, micros
+from sessionkit._event_table import INSTANT, instants, key_columns, key_schema, micros
 from sessionkit._events import in_total_order, key_codes
 from sessionkit._frames import event_frame
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, LAST_INSTANT_US, instant_of
 from sessionkit._key_calls import Calls, KeyRun
 from sessionkit._key_view import MISSING, BatchTimes, Held
-from sessionkit._keyed_tables import keys_schema, read_timers, timer_columns
-from sessionkit._objects import decode_keys, decode_states
-from sessionkit.errors import StateValueError
+from sessionkit._keyed_tables import age_clock, keys_schema, read_timers, timer_columns
+from sessionkit._objects import decode_keys, decode_states, encode_states
 from sessionkit.state import codec_of
 from sessionkit.stateful import StatefulSpec
-from sessionkit.timeouts import deadlines_of, has_passed
+from sessionkit.timeouts import has_passed
 
 __all__ = ["ActiveKeys", "BatchClocks", "runs_of_rows"]
 
@@ -207,8 +206,8 @@ class ActiveKeys:
 
     def _stamps(self, exists: Mask, seen: Numbers, now_us: int) -> tuple[Numbers, Numbers]:
         """Return when each state was made and last set, on the clock of the time to live."""
-        clocks = [d.clock for d in deadlines_of(self.spec.timeout) if d.name == "time_to_live"]
-        now = seen if "event_time" in clocks else np.full(len(seen), now_us, np.int64)
+        by_event_time = age_clock(self.spec) == "event_time"
+        now = seen if by_event_time else np.full(len(seen), now_us, np.int64)
         was_set = np.array([run.held.was_set for run in self.runs], np.bool_)
         was_made = was_set & ~self._existed()
         was_made |= np.array([run.held.was_removed for run in self.runs], np.bool_) & exists
@@ -226,7 +225,8 @@ class ActiveKeys:
         codec = codec_of(self.spec.state)
         names = [f"state.{field.name}" for field in codec.type.fields]
         new = [run.held for run in self.runs if run.held.was_set and run.held.value is not MISSING]
-        columns = _encoded(self.spec, new)
+        values = [held.value for held in new]
+        columns = encode_states(self.spec.state, values, lambda place: new[place].key)
         sources: list[int | None] = []
         number = self.touched.num_rows
         for place, run in zip(self.first.tolist(), self.runs, strict=True):
@@ -257,15 +257,4 @@ def _part_of_frame(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
 
 
 def _stamped(stamps: Numbers, exists: Mask) -> pa.Array:
-    return pa.array(stamps, mask=~exists).cast(pa.timestamp("us", tz="UTC"))
-
-
-def _encoded(spec: AnySpec, held: Sequence[Held]) -> list[pa.Array]:
-    codec = codec_of(spec.state)
-    states = [one.value for one in held]
-    try:
-        return codec.encode(states)
-    except StateValueError:
-        place, misfit = codec.first_misfit(states)
-        message = f"the state of {held[place].key!r} does not fit: {misfit}"
-        raise StateValueError(message) from misfit
+    return pa.array(stamps, mask=~exists).cast(INSTANT)

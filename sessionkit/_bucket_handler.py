@@ -14,7 +14,7 @@ from sessionkit._events import in_total_order, key_codes
 from sessionkit._functions import call_failed, name_of
 from sessionkit._instants import BEGINNING_US
 from sessionkit._key_view import BatchTimes
-from sessionkit._keyed_tables import keys_schema, timer_columns
+from sessionkit._keyed_tables import age_clock, keys_schema, timer_columns
 from sessionkit._objects import decode_keys
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.state import (
@@ -28,7 +28,6 @@ from sessionkit.state import (
     inner_type,
 )
 from sessionkit.stateful import BucketResult, StatefulSpec
-from sessionkit.timeouts import deadlines_of
 
 __all__ = ["Folded", "fold_bucket"]
 
@@ -180,8 +179,7 @@ def _stored(
     seen = np.full(number, BEGINNING_US, np.int64)
     seen[row_codes] = micros(touched["seen"])
     np.maximum.at(seen, event_codes, micros(events["time"]))
-    clocks = {d.clock for d in deadlines_of(spec.timeout) if d.name == "time_to_live"}
-    stamp = seen if "event_time" in clocks else np.full(number, now_us, np.int64)
+    stamp = seen if age_clock(spec) == "event_time" else np.full(number, now_us, np.int64)
     created = stamp.copy()
     existed = touched["exists"].to_numpy()
     created[row_codes[existed]] = micros(touched["created"].filter(touched["exists"]))

@@ -1,6 +1,5 @@
 """Events of a bucket into its open sessions: who belongs to whom, late and failed ones aside."""
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import attrs
@@ -10,13 +9,11 @@ import pyarrow as pa
 
 from sessionkit._event_table import Rejected, instants, key_columns, micros
 from sessionkit._events import in_total_order, key_codes
-from sessionkit._objects import decode_keys, decode_states
+from sessionkit._objects import decode_keys, decode_states, encode_states
 from sessionkit._tables import sessions_schema
 from sessionkit._transition import FoldError, Unions, fold, unite
 from sessionkit._windows import Events, read_events
-from sessionkit.errors import StateValueError
 from sessionkit.session import SessionSpec
-from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late
 
 __all__ = ["Folded", "fold_into"]
@@ -221,22 +218,12 @@ class _Plan:
                 instants(self.unions.start[active]),
                 instants(self.unions.end[active]),
                 pa.array((counts + self.unions.sums(before))[active]),
-                *_encoded(spec, states, lambda place: self._keys(spec, active)[place]),
+                *encode_states(spec.state, states, lambda place: self._keys(spec, active)[place]),
             ],
             schema=sessions_schema(spec),
         )
         passed = self.touched.take(pa.array(self.order[self.unions.first[~active]]))
         return pa.concat_tables([self.untouched, passed, folded])
-
-
-def _encoded(spec: AnySpec, states: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
-    codec = codec_of(spec.state)
-    try:
-        return codec.encode(states)
-    except StateValueError:
-        place, misfit = codec.first_misfit(states)
-        message = f"the state of {key_at(place)!r} does not fit: {misfit}"
-        raise StateValueError(message) from misfit
 
 
 @attrs.frozen

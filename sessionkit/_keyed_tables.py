@@ -32,6 +32,7 @@ from sessionkit.timeouts import Clock, Deadline, deadlines_of
 
 __all__ = [
     "TIMERS",
+    "age_clock",
     "due_us",
     "empty_keys",
     "keyed_identity",
@@ -85,6 +86,12 @@ def policy_ends(keys: pa.Table, deadline: Deadline) -> Instants:
     ends = pc.add(since, span_us(deadline.span)).fill_null(END_OF_TIME_US + 1)
     result: Instants = ends.to_numpy()
     return result
+
+
+def age_clock(spec: AnySpec) -> Clock | None:
+    """Return the clock on which the age of a state is counted; None where none is."""
+    ages = (d.clock for d in deadlines_of(spec.timeout) if d.since in ("created", "updated"))
+    return next(ages, None)
 
 
 def due_us(spec: AnySpec, keys: pa.Table, clock: Clock) -> int | None:
@@ -142,14 +149,14 @@ def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
 
 def keyed_identity(spec: AnySpec) -> bytes:
     """Return what must not change while a checkpoint lives, as JSON."""
-    stamps = {d.clock for d in deadlines_of(spec.timeout) if d.since in ("created", "updated")}
+    clock = age_clock(spec)
     entries: dict[str, Any] = {
         "kind": "stateful",
         "layout": spec.layout,
         "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
         "bucket_count": spec.bucket_count,
         "clock": spec.clock,
-        "time_to_live_clock": sorted(stamps),
+        "time_to_live_clock": [] if clock is None else [clock],
         "watermark_delay_ms": spec.delay_ms,
         "horizon_ms": spec.horizon_ms,
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},

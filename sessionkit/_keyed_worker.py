@@ -7,9 +7,7 @@ the engine meet.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -19,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._collector import collector_paused
 from sessionkit._counts import Counts
-from sessionkit._event_table import Rejected, events_schema, micros
+from sessionkit._event_table import INSTANT, Rejected, events_schema, micros
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
 from sessionkit._key_view import Armed
 from sessionkit._keyed_step import BatchClocks, KeyedOutcome, keyed_step
@@ -33,15 +31,15 @@ from sessionkit._keyed_tables import (
     store_keys,
     timer_columns,
 )
-from sessionkit._output import output_frame
-from sessionkit._wire import is_nested, read_frames, wire_values
-from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit._output import outcomes_frame, rejected_rows
+from sessionkit._wire import load_wire, read_frames, wire_values
 from sessionkit.state import (
     FORMAT_VERSION,
     OptionalType,
+    check_format,
+    check_identity,
     codec_of,
     encode_column,
-    identity_differences,
     inner_type,
 )
 from sessionkit.stateful import StatefulSpec
@@ -117,10 +115,9 @@ class KeyedWorker:
         if not keys.num_rows:
             state.remove()
             return frame
-        due = [due_us(spec, keys, clock) for clock in ("event_time", "processing_time")]
-        payload = store_keys(spec, keys)
+        due, payload = _due(spec, keys), store_keys(spec, keys)
         state.update((FORMAT_VERSION, spec.bucket_count, keys.num_rows, *due, payload))
-        _arm(spec, keys, state)
+        _arm(spec, *due, state)
         return frame
 
     @collector_paused()
@@ -138,7 +135,9 @@ class KeyedWorker:
         first = keyed_step(spec, empty_keys(spec), arrived, begin)
         last = keyed_step(spec, first.keys, nothing, end)
         counts = _counts(read, quarantined, first) + _counts(0, [], last)
-        return _frame(spec, [first, last], quarantined, counts, with_rejected=self.with_rejected)
+        return outcomes_frame(
+            spec, [first, last], quarantined, counts, with_rejected=self.with_rejected
+        )
 
 
 @attrs.frozen
@@ -163,7 +162,7 @@ class PerKeyWorker:
         outcome, frame = _run(spec, before, frames, state, with_rejected=self.with_rejected)
         if outcome.keys.num_rows:
             state.update(_row_of_key(spec, outcome.keys))
-            _arm(spec, outcome.keys, state)
+            _arm(spec, *_due(spec, outcome.keys), state)
         else:
             state.remove()
         yield frame
@@ -182,7 +181,9 @@ def _run(
     arrived, quarantined = read_frames(spec, chunks)
     outcome = keyed_step(spec, before, arrived, _clocks(spec, state))
     counts = _counts(sum(map(len, chunks)), quarantined, outcome)
-    return outcome, _frame(spec, [outcome], quarantined, counts, with_rejected=with_rejected)
+    return outcome, outcomes_frame(
+        spec, [outcome], quarantined, counts, with_rejected=with_rejected
+    )
 
 
 def _hard_ms(spec: AnySpec, state: GroupStateLike) -> int:
@@ -194,41 +195,31 @@ def _clocks(spec: AnySpec, state: GroupStateLike) -> BatchClocks:
     return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MICROSECONDS)
 
 
-def _arm(spec: AnySpec, keys: pa.Table, state: GroupStateLike) -> None:
+def _due(spec: AnySpec, keys: pa.Table) -> tuple[int | None, int | None]:
+    """Return what the two clocks, event time first, must pass for something to happen."""
+    return due_us(spec, keys, "event_time"), due_us(spec, keys, "processing_time")
+
+
+def _arm(
+    spec: AnySpec, event_due: int | None, processing_due: int | None, state: GroupStateLike
+) -> None:
     """Let Spark call again when something is due; behind `update`, which clears the timer."""
-    event_due = due_us(spec, keys, "event_time")
     if spec.clock == "event_time" and event_due is not None:
         hard_ms = _hard_ms(spec, state)
         state.setTimeoutTimestamp(timer_ms(event_due + 1, hard_ms, spec.horizon_ms))
     if spec.clock == "processing_time":
-        due = due_us(spec, keys, "processing_time")
         now_ms = state.getCurrentProcessingTimeMs()
         # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
         delays = [1] if event_due is not None else []
-        delays += [processing_timer_ms(due, now_ms)] if due is not None else []
+        delays += (
+            [processing_timer_ms(processing_due, now_ms)] if processing_due is not None else []
+        )
         if delays:
             state.setTimeoutDuration(min(delays))
 
 
-def _frame(
-    spec: AnySpec,
-    outcomes: Sequence[KeyedOutcome],
-    quarantined: Sequence[Rejected],
-    counts: Counts,
-    *,
-    with_rejected: bool,
-) -> pd.DataFrame:
-    rejected = list(quarantined)
-    for outcome in outcomes:
-        rejected += [*outcome.rejected, *outcome.unfinished]
-    rows = [outcome.rows for outcome in outcomes]
-    return output_frame(spec, rows, rejected, counts, with_rejected=with_rejected)
-
-
 def _counts(read: int, quarantined: Sequence[Rejected], outcome: KeyedOutcome) -> Counts:
-    rejected = Counter[str]()
-    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
-        rejected[part.kind] += part.rows.num_rows
+    rejected = rejected_rows(quarantined, outcome)
     return Counts(
         events=read,
         folded=outcome.folded,
@@ -244,12 +235,6 @@ def _counts(read: int, quarantined: Sequence[Rejected], outcome: KeyedOutcome) -
 # -- what is stored ----------------------------------------------------------------------------
 
 
-def _check_format(version: int) -> None:
-    if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
-        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
-
-
 def stored_bucket(spec: AnySpec, value: tuple[Any, ...]) -> pa.Table:
     """
     Return the table of keys from the stored row of a bucket.
@@ -258,7 +243,7 @@ def stored_bucket(spec: AnySpec, value: tuple[Any, ...]) -> pa.Table:
         StateError: It is damaged, or was written under other rules.
     """
     version, *_, payload = value
-    _check_format(version)
+    check_format(version)
     return load_keys(spec, bytes(payload))
 
 
@@ -270,13 +255,8 @@ def stored_key(spec: AnySpec, key: tuple[Any, ...], value: tuple[Any, ...]) -> p
         StateError: It was written under other rules.
     """
     version, identity, exists, seen, heard, created, updated, timers, *values = value
-    _check_format(version)
-    wanted = keyed_identity(spec).decode()
-    if identity != wanted:
-        lines = "\n  ".join(identity_differences(json.loads(identity), json.loads(wanted)))
-        found = f"the stored state was written under other rules:\n  {lines}"
-        hint = "take the change back, or start with a new checkpoint"
-        raise StateMismatchError(with_hint(found, hint))
+    check_format(version)
+    check_identity(identity.encode(), keyed_identity(spec))
     armed = {name: Armed(clock, at) for name, (clock, at) in json.loads(timers).items()}
     fields = codec_of(spec.state).type.fields
     return pa.Table.from_arrays(
@@ -289,7 +269,7 @@ def stored_key(spec: AnySpec, key: tuple[Any, ...], value: tuple[Any, ...]) -> p
             *(_instant(value) for value in (seen, heard, created, updated)),
             *timer_columns([armed]),
             *(
-                encode_column(OptionalType(field.type), [_loaded(field.type, value)], field.name)
+                encode_column(OptionalType(field.type), [load_wire(field.type, value)], field.name)
                 for field, value in zip(fields, values, strict=True)
             ),
         ],
@@ -319,11 +299,4 @@ def _plain(value: Any) -> Any:
 
 
 def _instant(value: int | None) -> pa.Array:
-    return pa.array([value], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-
-
-def _loaded(kind: Any, value: Any) -> Any:
-    inner = inner_type(kind)
-    if value is None:
-        return None
-    return inner.load(json.loads(value)) if is_nested(inner) else inner.load(value)
+    return pa.array([value], pa.int64()).cast(INSTANT)

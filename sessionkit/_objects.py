@@ -1,16 +1,16 @@
 """Rows of Arrow tables as the objects of the user's classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from sessionkit._event_table import event_columns, key_columns, prefixed_columns
 from sessionkit._spec_input import SpecInput, key_class
-from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.state import codec_of, decode_column
 
-__all__ = ["build_events", "decode_keys", "decode_states"]
+__all__ = ["build_events", "decode_keys", "decode_states", "encode_states"]
 
 S = TypeVar("S")
 
@@ -36,6 +36,29 @@ def decode_states(cls: type[S], table: pa.Table) -> list[S]:
         what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
         hint = "let the class take what it has taken before, or raise `state_version`"
         raise StateMismatchError(with_hint(what, hint)) from error
+
+
+def encode_states(
+    cls: type[Any], states: Sequence[Any], key_at: Callable[[int], Any]
+) -> list[pa.Array]:
+    """
+    Return states as columns, one a field.
+
+    Args:
+        cls: Their class.
+        states: The states.
+        key_at: Gives the key of the state at a place, for the message.
+
+    Raises:
+        StateValueError: A value does not fit its field; key and path are named.
+    """
+    codec = codec_of(cls)
+    try:
+        return codec.encode(states)
+    except StateValueError:
+        place, misfit = codec.first_misfit(states)
+        message = f"the state of {key_at(place)!r} does not fit: {misfit}"
+        raise StateValueError(message) from misfit
 
 
 def build_events(spec: SpecInput, table: pa.Table) -> tuple[list[Any], dict[int, str]]:

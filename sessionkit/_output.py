@@ -1,8 +1,9 @@
 """The frame that a bucket hands to Spark: result rows, rejected events, and one row of counts."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,15 @@ from sessionkit._spec_input import REJECTED_COLUMNS, SpecInput
 from sessionkit._wire import wire_values
 from sessionkit.state import DatetimeType, Field, FieldType, FloatType, StrType, inner_type
 
-__all__ = ["KINDS", "has_floats", "output_fields", "output_frame"]
+__all__ = [
+    "KINDS",
+    "Outcome",
+    "has_floats",
+    "outcomes_frame",
+    "output_fields",
+    "output_frame",
+    "rejected_rows",
+]
 
 KINDS: Final = ("session", "result", "late", "quarantined", "failed", "unfinished", "counts")
 """What a row can be; it crosses as its place here. `unfinished` is a session that is over and
@@ -44,6 +53,46 @@ def output_fields(spec: SpecInput, *, with_rejected: bool) -> list[Field]:
 def has_floats(fields: Sequence[Field]) -> bool:
     """Tell whether a column of the output can be NaN, and so needs the column `nans`."""
     return any(isinstance(inner_type(field.type), FloatType) for field in fields)
+
+
+class Outcome(Protocol):
+    """What the step of either engine hands out."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """The result rows."""
+
+    @property
+    def rejected(self) -> Sequence[Rejected]:
+        """The events that became part of no result."""
+
+    @property
+    def unfinished(self) -> Sequence[Rejected]:
+        """What was over and whose function failed."""
+
+
+def rejected_rows(quarantined: Sequence[Rejected], outcome: Outcome) -> Counter[str]:
+    """Return how many rows of each kind a micro-batch of a group has rejected."""
+    counted = Counter[str]()
+    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
+        counted[part.kind] += part.rows.num_rows
+    return counted
+
+
+def outcomes_frame(
+    spec: SpecInput,
+    outcomes: Sequence[Outcome],
+    quarantined: Sequence[Rejected],
+    counts: Counts,
+    *,
+    with_rejected: bool,
+) -> pd.DataFrame:
+    """Return what a group hands to Spark for these outcomes of its step."""
+    rejected = list(quarantined)
+    for outcome in outcomes:
+        rejected += [*outcome.rejected, *outcome.unfinished]
+    rows = [outcome.rows for outcome in outcomes]
+    return output_frame(spec, rows, rejected, counts, with_rejected=with_rejected)
 
 
 def output_frame(

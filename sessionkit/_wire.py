@@ -56,6 +56,7 @@ __all__ = [
     "WireColumn",
     "flag_names",
     "is_nested",
+    "load_wire",
     "read_frames",
     "wire_columns",
     "wire_json",
@@ -171,6 +172,14 @@ def wire_values(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
         return [None if value is None else wire_json(kind, value) for value in values]
     listed: list[Any] = column.to_pylist()
     return listed
+
+
+def load_wire(kind: FieldType, value: Any) -> Any:
+    """Return a value in its python form from the form in which it crosses."""
+    inner = inner_type(kind)
+    if value is None:
+        return None
+    return inner.load(json.loads(value)) if is_nested(inner) else inner.load(value)
 
 
 def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:

@@ -5,9 +5,7 @@ It reads the state of a bucket, runs the step, and writes back state, timer and 
 Spark's group state and the engine meet.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -18,12 +16,12 @@ from sessionkit._collector import collector_paused
 from sessionkit._counts import Counts
 from sessionkit._event_table import Rejected, events_schema
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
-from sessionkit._output import output_frame
+from sessionkit._output import outcomes_frame, rejected_rows
 from sessionkit._tables import BucketState, empty_state, load_state, store_state
 from sessionkit._wire import read_frames
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
-from sessionkit.state import FORMAT_VERSION
+from sessionkit.state import FORMAT_VERSION, check_format
 from sessionkit.timeouts import timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
 
@@ -76,7 +74,9 @@ class BucketWorker:
         outcome = step(spec, before, arrived, watermark_us)
         _store(spec, outcome.state, state, hard_ms)
         counts = _count(sum(map(len, chunks)), quarantined, outcome)
-        return self._frame([outcome], quarantined, counts)
+        return outcomes_frame(
+            spec, [outcome], quarantined, counts, with_rejected=self.with_rejected
+        )
 
     @collector_paused()
     def whole(self, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -89,27 +89,20 @@ class BucketWorker:
             waiting = BucketState(empty_state(spec).sessions, arrived)
             closed = step(spec, waiting, nothing, END_OF_TIME_US)
             counts = attrs.evolve(_count(read, quarantined, closed), held=0)
-            return self._frame([closed], quarantined, counts)
+            return outcomes_frame(
+                spec, [closed], quarantined, counts, with_rejected=self.with_rejected
+            )
         opened = step(spec, empty_state(spec), arrived, BEGINNING_US)
         closed = step(spec, opened.state, nothing, END_OF_TIME_US)
         counts = _count(read, quarantined, opened) + _count(0, [], closed)
-        return self._frame([opened, closed], quarantined, counts)
-
-    def _frame(
-        self, outcomes: Sequence[Outcome], quarantined: Sequence[Any], counts: Counts
-    ) -> pd.DataFrame:
-        rejected = list(quarantined)
-        for outcome in outcomes:
-            rejected += [*outcome.rejected, *outcome.unfinished]
-        rows = [outcome.rows for outcome in outcomes]
-        return output_frame(self.spec, rows, rejected, counts, with_rejected=self.with_rejected)
+        return outcomes_frame(
+            spec, [opened, closed], quarantined, counts, with_rejected=self.with_rejected
+        )
 
 
 def _count(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> Counts:
     """Return the counts of one micro-batch of one bucket."""
-    rejected = Counter[str]()
-    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
-        rejected[part.kind] += part.rows.num_rows
+    rejected = rejected_rows(quarantined, outcome)
     return Counts(
         events=read,
         folded=outcome.folded,
@@ -125,9 +118,7 @@ def _count(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> Coun
 
 def _stored(spec: AnySpec, state: GroupStateLike) -> BucketState:
     version, bucket_count, _, _, _, payload = state.get
-    if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
-        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
+    check_format(version)
     if bucket_count != spec.bucket_count:
         found = (
             f"`bucket_count` is {spec.bucket_count} in the spec, {bucket_count} in the checkpoint"

@@ -14,6 +14,8 @@ from sessionkit.state._collections import (
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._payload import (
     FORMAT_VERSION,
+    check_format,
+    check_identity,
     identity_differences,
     pack,
     peek_identity,
@@ -53,6 +55,8 @@ __all__ = [
     "StrType",
     "TimedeltaType",
     "TupleType",
+    "check_format",
+    "check_identity",
     "codec_of",
     "decode_column",
     "encode_column",

@@ -21,7 +21,15 @@ import pyarrow as pa
 
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
-__all__ = ["FORMAT_VERSION", "identity_differences", "pack", "peek_identity", "unpack"]
+__all__ = [
+    "FORMAT_VERSION",
+    "check_format",
+    "check_identity",
+    "identity_differences",
+    "pack",
+    "peek_identity",
+    "unpack",
+]
 
 MAGIC: Final = b"SKB1"
 FORMAT_VERSION: Final = 1
@@ -51,8 +59,7 @@ def unpack(payload: bytes, identity: bytes) -> list[pa.Table]:
     """
     body = _checked(payload)
     stored, position = _identity(body)
-    if stored != identity:
-        raise _mismatch(json.loads(stored), json.loads(identity))
+    check_identity(stored, identity)
     tables = []
     while position < len(body):
         (length,) = TABLE.unpack_from(body, position)
@@ -92,6 +99,29 @@ def identity_differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list
     ]
 
 
+def check_format(version: int) -> None:
+    """
+    Check the format in which a state was stored.
+
+    Raises:
+        StateMismatchError: It is that of another release.
+    """
+    if version != FORMAT_VERSION:
+        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
+        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
+
+
+def check_identity(stored: bytes, wanted: bytes) -> None:
+    """
+    Check the identity under which a state was stored.
+
+    Raises:
+        StateMismatchError: It is another one; each difference is named.
+    """
+    if stored != wanted:
+        raise _mismatch(json.loads(stored), json.loads(wanted))
+
+
 def _mismatch(stored: dict[str, Any], wanted: dict[str, Any]) -> StateMismatchError:
     lines = "\n  ".join(identity_differences(stored, wanted))
     return StateMismatchError(
@@ -110,9 +140,7 @@ def _check_origin(payload: bytes) -> int:
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it begins with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
-    if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
-        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
+    check_format(version)
     return int(checksum)
 
 

@@ -1,6 +1,5 @@
 """Rows as the worker gets them, and what it hands out as typed objects: Spark's part, by hand."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -20,11 +19,12 @@ from sessionkit._wire import (
     WireColumn,
     flag_names,
     is_nested,
+    load_wire,
     wire_columns,
     wire_json,
 )
 from sessionkit.errors import ScriptError, StateValueError
-from sessionkit.state import DecimalType, Field, FieldType, FloatType, codec_of, inner_type
+from sessionkit.state import DecimalType, Field, FloatType, codec_of, inner_type
 
 __all__ = [
     "Rejection",
@@ -162,7 +162,7 @@ def read_output(
 def _public(fields: Sequence[Field], row: Mapping[Any, Any]) -> dict[str, Any]:
     """Turn a row of the wire into Python values under the names that users see."""
     values = {
-        field.name: _loaded(field.type, row[f"out_{place}"]) for place, field in enumerate(fields)
+        field.name: load_wire(field.type, row[f"out_{place}"]) for place, field in enumerate(fields)
     }
     if has_floats(fields):
         floats = [field.name for field in fields if isinstance(inner_type(field.type), FloatType)]
@@ -170,13 +170,6 @@ def _public(fields: Sequence[Field], row: Mapping[Any, Any]) -> dict[str, Any]:
             if row["nans"] >> place & 1:
                 values[name] = float("nan")
     return values
-
-
-def _loaded(kind: FieldType, value: Any) -> Any:
-    inner = inner_type(kind)
-    if value is None:
-        return None
-    return inner.load(json.loads(value)) if is_nested(inner) else inner.load(value)
 
 
 def key_of(spec: SpecInput, row: Mapping[str, Any]) -> Any:
