@@ -9,7 +9,6 @@ The table has one row a page; two would make two views of one.
 
 import os
 import sys
-import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from examples.local_spark import start_spark
 from sessionkit import EventTimeGap, Session, SessionSpec
 from sessionkit.spark import sessionize
 
@@ -156,16 +156,7 @@ def run(spark: SparkSession, folder: Path) -> list[Row]:
 
 def main() -> int:
     """Run it on a small Spark; return the exit code."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # PySpark warns of every pandas 3, here and in its workers.
-    pandas_3 = "PySpark does not yet fully support pandas"
-    warnings.filterwarnings("ignore", pandas_3, FutureWarning)
-    os.environ["PYTHONWARNINGS"] = f"ignore:{pandas_3}:FutureWarning"
-    builder = SparkSession.builder.master("local[2]").appName("enriched visits")
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark = start_spark("enriched visits")
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with TemporaryDirectory(prefix="enriched-visits-") as scratch:

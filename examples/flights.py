@@ -6,10 +6,8 @@ sessions, and then checks them, row by row, against what `session_window` finds 
 as one batch. The spec is in `duty_periods.py`.
 """
 
-import os
 import shutil
 import sys
-import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +24,7 @@ from rich.table import Table
 
 from examples.duty_periods import DUTY_PERIODS, GAP
 from examples.flight_files import by_arrival, cut, read_flights, smallest_lead, write_files
+from examples.local_spark import start_spark
 from sessionkit import SessionSpec
 from sessionkit.spark import Counts, batch_counts, open_sessions, sessionize
 
@@ -35,38 +34,21 @@ OUT = Path("out")
 FILES = 24
 SHOWN = 8
 COMPARED = ("tailnum", "session_start", "session_end", "flights", "miles")
-PANDAS_WARNING = "PySpark does not yet fully support pandas"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 SETTINGS = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     "spark.sql.session.timeZone": "America/New_York",  # in which times are printed
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
 
 
 def main() -> int:
     """Run the demo on the whole year; return the exit code."""
     print("Starting Spark, and reading the flights that left New York in 2013 ...", flush=True)
-    spark = start_spark()
+    spark = start_spark("sessionkit demo", SETTINGS)
     try:
         return run(spark, read_flights(), OUT, file_count=FILES)
     finally:
         spark.stop()
-
-
-def start_spark() -> SparkSession:
-    """Start a small and quiet Spark."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # PySpark warns of every pandas 3, here and in its workers.
-    warnings.filterwarnings("ignore", PANDAS_WARNING, FutureWarning)
-    os.environ["PYTHONWARNINGS"] = f"ignore:{PANDAS_WARNING}:FutureWarning"
-    builder = SparkSession.builder.master("local[2]").appName("sessionkit demo")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def run(

@@ -9,7 +9,6 @@ log-out is lost, when half an hour has gone by without a sign of life.
 
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Row, SparkSession
 
+from examples.local_spark import start_spark
 from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec
 from sessionkit.spark import apply_with_state
 
@@ -165,16 +165,7 @@ def run(spark: SparkSession, folder: Path) -> list[Row]:
 
 def main() -> int:
     """Run it on a small Spark; return the exit code."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # PySpark warns of every pandas 3, here and in its workers.
-    pandas_3 = "PySpark does not yet fully support pandas"
-    warnings.filterwarnings("ignore", pandas_3, FutureWarning)
-    os.environ["PYTHONWARNINGS"] = f"ignore:{pandas_3}:FutureWarning"
-    builder = SparkSession.builder.master("local[2]").appName("log-ins")
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark = start_spark("log-ins")
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with TemporaryDirectory(prefix="logins-") as scratch:

@@ -7,10 +7,8 @@ none comes in time it goes off, once. A sensor that stays silent for a week is g
 state with it.
 """
 
-import os
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from examples.local_spark import start_spark
 from sessionkit import KeyState, KeyTimes, ProcessingTimeGap, StatefulSpec
 from sessionkit.spark import apply_with_state
 
@@ -154,16 +153,7 @@ def run(spark: SparkSession, folder: Path, *, silence: timedelta) -> list[Row]:
 
 def main() -> int:
     """Run it on a small Spark; return the exit code."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # PySpark warns of every pandas 3, here and in its workers.
-    pandas_3 = "PySpark does not yet fully support pandas"
-    warnings.filterwarnings("ignore", pandas_3, FutureWarning)
-    os.environ["PYTHONWARNINGS"] = f"ignore:{pandas_3}:FutureWarning"
-    builder = SparkSession.builder.master("local[2]").appName("silent sensors")
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark = start_spark("silent sensors")
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with TemporaryDirectory(prefix="silent-sensors-") as scratch:

@@ -8,7 +8,6 @@ least an hour. What the second way forgets is shown by an id that comes again af
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from examples.local_spark import start_spark
 from sessionkit.spark.dedup import Deduplication, unique_by_key, unique_within
 
 __all__ = ["FOR_EVER", "WITHIN_AN_HOUR", "deliveries", "main", "remembered", "run"]
@@ -102,11 +102,7 @@ def run(spark: SparkSession, folder: Path) -> None:
 
 def main() -> int:
     """Run it on a small Spark; return the exit code."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    builder = SparkSession.builder.master("local[2]").appName("unique ids")
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
-    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark = start_spark("unique ids")
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with TemporaryDirectory(prefix="unique-ids-") as scratch:

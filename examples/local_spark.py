@@ -1,0 +1,30 @@
+"""The small and quiet Spark on which the examples run."""
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+__all__ = ["start_spark"]
+
+PANDAS_WARNING = "PySpark does not yet fully support pandas"
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def start_spark(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start it under a name, with settings besides its own."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # PySpark warns of every pandas 3, here and in its workers.
+    warnings.filterwarnings("ignore", PANDAS_WARNING, FutureWarning)
+    os.environ["PYTHONWARNINGS"] = f"ignore:{PANDAS_WARNING}:FutureWarning"
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
