@@ -21,6 +21,7 @@ from sessionkit.spark._input import check_input
 from sessionkit.spark._pickling import check_picklable
 from sessionkit.spark._projection import (
     EVENT_TIME_COLUMN,
+    batch_buckets,
     bucket_column,
     crossing,
     grouping_key,
@@ -40,8 +41,6 @@ TIMEOUTS: Final = {
     "processing_time": GroupStateTimeout.ProcessingTimeTimeout,
     None: GroupStateTimeout.NoTimeout,
 }
-BUCKETS_OF_A_BATCH: Final = 4
-"""A batch hands over whole buckets as one frame, so it takes this many times as many of them."""
 
 
 def apply_with_state(
@@ -133,6 +132,5 @@ def _batch(events: DataFrame, spec: AnySpec, *, with_rejected: bool) -> DataFram
     def run(frame: pd.DataFrame) -> pd.DataFrame:
         return worker.whole([frame], now_us)
 
-    buckets = bucket_column(spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
     schema = output_schema(spec, with_rejected=with_rejected)
-    return crossing(events, spec, buckets).groupBy("bucket").applyInPandas(run, schema)
+    return batch_buckets(events, spec).applyInPandas(run, schema)

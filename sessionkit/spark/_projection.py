@@ -9,7 +9,7 @@ from functools import reduce
 from operator import add
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, GroupedData, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._counts import COUNTED
@@ -32,6 +32,7 @@ from sessionkit.state import DecimalType, Field, FieldType, FloatType, inner_typ
 
 __all__ = [
     "EVENT_TIME_COLUMN",
+    "batch_buckets",
     "bucket_column",
     "crossing",
     "grouping_key",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 EVENT_TIME_COLUMN: Final = "_watermark"
+BUCKETS_OF_A_BATCH: Final = 4
+"""A batch hands over whole buckets as one frame, so it takes this many times as many of them."""
 
 
 def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
@@ -52,6 +55,12 @@ def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
         *(to_wire(_column(c.field.name), c.field.type).alias(c.name) for c in columns),
         *more,
     )
+
+
+def batch_buckets(events: DataFrame, spec: SpecInput) -> GroupedData:
+    """Return what crosses of a batch, in its buckets."""
+    buckets = bucket_column(spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
+    return crossing(events, spec, buckets).groupBy("bucket")
 
 
 def bucket_column(spec: SpecInput, bucket_count: int) -> Column:

@@ -1,7 +1,7 @@
 """A spec and a DataFrame become a DataFrame of sessions, on a stream or on a batch."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 from pyspark.sql import DataFrame, Observation
@@ -14,6 +14,7 @@ from sessionkit.spark._input import check_input
 from sessionkit.spark._pickling import check_picklable
 from sessionkit.spark._projection import (
     EVENT_TIME_COLUMN,
+    batch_buckets,
     bucket_column,
     crossing,
     output_schema,
@@ -24,9 +25,6 @@ from sessionkit.spark._projection import (
 __all__ = ["sessionize"]
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
-
-BUCKETS_OF_A_BATCH: Final = 4
-"""A batch hands over whole buckets as one frame, so it takes this many times as many of them."""
 
 
 def sessionize(
@@ -94,6 +92,5 @@ def _batch(events: DataFrame, spec: AnySpec, worker: BucketWorker) -> DataFrame:
     def run(frame: pd.DataFrame) -> pd.DataFrame:
         return worker.whole([frame])
 
-    buckets = bucket_column(spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
     schema = output_schema(spec, with_rejected=worker.with_rejected)
-    return crossing(events, spec, buckets).groupBy("bucket").applyInPandas(run, schema)
+    return batch_buckets(events, spec).applyInPandas(run, schema)
