@@ -5,7 +5,7 @@ A user writes an attrs class for the event, one for the state and one for the re
 functions over them. The names here need no Spark; what runs on Spark is in `sessionkit.spark`.
 """
 
-from sessionkit._counts import Counts
+from sessionkit._engine.counts import Counts
 from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
 from sessionkit.errors import (
     ExpectationError,

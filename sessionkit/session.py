@@ -8,7 +8,7 @@ import attrs
 
 from sessionkit._functions import check_function
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
-from sessionkit._spec_input import (
+from sessionkit._spec import (
     MILLISECOND,
     at_least_one,
     carried_fields,

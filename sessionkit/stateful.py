@@ -11,7 +11,7 @@ import pyarrow as pa
 from sessionkit._functions import check_function
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, TimerRules
-from sessionkit._spec_input import (
+from sessionkit._spec import (
     MILLISECOND,
     at_least_one,
     carried_fields,

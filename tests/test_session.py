@@ -10,10 +10,10 @@ import pytest
 from pyspark import cloudpickle
 
 from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
-from sessionkit._spec_input import key_class
+from sessionkit._spec import key_class
 from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.session import SESSION_COLUMNS
-from tests.strategies import Plan
+from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
 KEY_TYPES = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"

@@ -1,11 +1,13 @@
 """Specs on Spark, and what stands around them: the only package that imports pyspark."""
 
-from sessionkit._counts import Counts
-from sessionkit._inspection import OpenSession
-from sessionkit._keyed_inspection import StoredKey
-from sessionkit.spark._apply_with_state import apply_with_state
-from sessionkit.spark._checkpoint import check_checkpoint, open_sessions, stored_keys
-from sessionkit.spark._output_rules import (
+from sessionkit._engine.counts import Counts
+from sessionkit._engine.keys.view import StoredKey
+from sessionkit._engine.sessions.view import OpenSession
+from sessionkit.spark.jobs.apply_with_state import apply_with_state
+from sessionkit.spark.jobs.checkpoint import check_checkpoint, open_sessions, stored_keys
+from sessionkit.spark.jobs.progress import batch_counts
+from sessionkit.spark.jobs.sessionize import sessionize
+from sessionkit.spark.query.rules import (
     OutputMode,
     OutputRule,
     QueryType,
@@ -13,10 +15,8 @@ from sessionkit.spark._output_rules import (
     check_output,
     output_rules,
 )
-from sessionkit.spark._progress import batch_counts
-from sessionkit.spark._sessionize import sessionize
-from sessionkit.spark._sinks import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark._start import Temporary, start
+from sessionkit.spark.query.sinks import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.spark.query.start import Temporary, start
 
 __all__ = [
     "Console",

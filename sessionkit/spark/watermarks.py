@@ -11,7 +11,6 @@ from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._event_time import MILLISECOND, check_event_time, read_delay
-from sessionkit.spark._input import WATERMARK_METADATA
 from sessionkit.spark._watermark_report import (
     POLICY_SETTING,
     Policy,
@@ -21,6 +20,7 @@ from sessionkit.spark._watermark_report import (
     watermark_lag,
     watermark_of,
 )
+from sessionkit.spark.jobs.schema import WATERMARK_METADATA
 
 __all__ = [
     "Policy",

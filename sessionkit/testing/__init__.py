@@ -1,14 +1,15 @@
 """Everything that a unit test of a streaming job needs, without Spark and without a JVM."""
 
-from sessionkit._inspection import OpenSession
-from sessionkit._keyed_inspection import StoredKey
-from sessionkit.testing._builders import at, hours, minutes, seconds
-from sessionkit.testing._driver import BatchResult, ClosedSession, SessionDriver
-from sessionkit.testing._frames import Rejection
-from sessionkit.testing._group_state import FakeGroupState, StoredGroup
-from sessionkit.testing._query import Snapshot
-from sessionkit.testing._run_group import run_group
-from sessionkit.testing._script import (
+from sessionkit._engine.keys.view import StoredKey
+from sessionkit._engine.sessions.view import OpenSession
+from sessionkit.testing.drivers.frames import Rejection
+from sessionkit.testing.drivers.query import Snapshot
+from sessionkit.testing.drivers.session import BatchResult, ClosedSession, SessionDriver
+from sessionkit.testing.drivers.stateful import KeyResult, StatefulBatchResult, StatefulDriver
+from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+from sessionkit.testing.fakes.run_group import run_group
+from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
+from sessionkit.testing.scripts.steps import (
     Step,
     add,
     add_row,
@@ -26,8 +27,7 @@ from sessionkit.testing._script import (
     run_script,
     run_until_idle,
 )
-from sessionkit.testing._stateful_driver import KeyResult, StatefulBatchResult, StatefulDriver
-from sessionkit.testing._text_tables import events_table, frame_from
+from sessionkit.testing.scripts.text_tables import events_table, frame_from
 
 __all__ = [
     "BatchResult",

@@ -4,8 +4,8 @@ What hypothesis makes for tests of sessions, and the law that it checks.
 Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit loads it.
 """
 
-from sessionkit.testing._arrivals import Arrival, cuts, timelines
-from sessionkit.testing._generated import attrs_classes, objects_of
-from sessionkit.testing._merge_law import check_merge_law
+from sessionkit.testing.generators.arrivals import Arrival, cuts, timelines
+from sessionkit.testing.generators.merge_law import check_merge_law
+from sessionkit.testing.generators.objects import attrs_classes, objects_of
 
 __all__ = ["Arrival", "attrs_classes", "check_merge_law", "cuts", "objects_of", "timelines"]

@@ -10,10 +10,10 @@ from hypothesis.strategies import DataObject
 from pyspark.sql import SparkSession
 
 from sessionkit.testing.strategies import cuts
-from tests.conformance.cases import CASES, Batch, NotRun, Run, Watermark, planned
-from tests.conformance.dedup import DEDUP_CASES
-from tests.conformance.keyed import KEYED_RUNS, KeyedRun
-from tests.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
+from tests.support.conformance.cases import CASES, Batch, NotRun, Run, Watermark, planned
+from tests.support.conformance.dedup import DEDUP_CASES
+from tests.support.conformance.keyed import KEYED_RUNS, KeyedRun
+from tests.support.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
 
 PLANNED: Final = list(planned())
 RUNS: Final = [run for run in PLANNED if isinstance(run, Run)]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conformance.cases import Case
-from tests.conformance.dedup import DEDUP_CASES, dedup_case
+from tests.support.conformance.cases import Case
+from tests.support.conformance.dedup import DEDUP_CASES, dedup_case
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in DEDUP_CASES])

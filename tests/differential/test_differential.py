@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from sessionkit import Counts
 from sessionkit._instants import micros_of
 from sessionkit.testing import BatchResult, OpenSession, SessionDriver
-from tests.differential.scripts import SCHEMA, Script, Stretch, scripts
-from tests.differential.streams import Batches
+from tests.support.random_scripts import SCHEMA, Script, Stretch, scripts
+from tests.support.random_streams import Batches
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 

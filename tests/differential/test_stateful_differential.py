@@ -13,8 +13,17 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from pyspark.sql import SparkSession
 
 from sessionkit import EventTimeGap, NoTimeout, ProcessingTimeGap, TimeToLive
-from tests.clocked import Trigger
-from tests.scenarios import AnySpec, Life, command, commanded, instant, on_driver, on_spark, tick
+from tests.support.clocked import Trigger
+from tests.support.scenarios import (
+    AnySpec,
+    Life,
+    command,
+    commanded,
+    instant,
+    on_driver,
+    on_spark,
+    tick,
+)
 
 SHORT: Final = settings(
     max_examples=2,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, NoTimeout, ProcessingTimeGap, StatefulSpec, TimeToLive
 from sessionkit.testing import StatefulDriver
-from tests.stateful.naive import Arrival, NaiveBatch, NaiveKeys
+from tests.support.naive_keys import Arrival, NaiveBatch, NaiveKeys
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND, MILLI, MICRO = timedelta(seconds=1), timedelta(milliseconds=1), timedelta(microseconds=1)

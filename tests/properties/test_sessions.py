@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, SessionSpec
 from sessionkit.testing import SessionDriver
-from tests.naive import Event, Found, naive_sessions
-from tests.specs import Reading, collecting, in_order
+from tests.support.naive_sessions import Event, Found, naive_sessions
+from tests.support.session_specs import Reading, collecting, in_order
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)

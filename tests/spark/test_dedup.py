@@ -18,7 +18,7 @@ from sessionkit.spark.dedup import (
     unique_within,
 )
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
-from tests.steps import Source, TimedRow, running
+from tests.support.steps import Source, TimedRow, running
 
 Options: TypeAlias = dict[str, Any]
 

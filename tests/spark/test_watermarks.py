@@ -23,7 +23,7 @@ from sessionkit.spark.watermarks import (
     watermark_lag,
     watermark_of,
 )
-from tests.steps import Source, instant, running
+from tests.support.steps import Source, instant, running
 
 Options: TypeAlias = dict[str, Any]
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sessionkit.errors import StateValueError
 from sessionkit.state import DecimalType, codec_of, decode_column, encode_column, field_type
-from tests.strategies import Colour, Level, Plan, classes_with_objects, instants
+from tests.support.strategies import Colour, Level, Plan, classes_with_objects, instants
 
 TO_INT = "convert it with int(...) where it is set"
 TO_FLOAT = "convert it with float(...) where it is set"

@@ -36,7 +36,7 @@ from sessionkit.state import (
     field_type,
     fields_of,
 )
-from tests.strategies import Colour, Level, Plan, Typed, annotated
+from tests.support.strategies import Colour, Level, Plan, Typed, annotated
 
 KNOWN = (
     "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "

@@ -20,7 +20,7 @@ from sessionkit.state import (
     peek_identity,
     unpack,
 )
-from tests.strategies import classes_with_objects
+from tests.support.strategies import classes_with_objects
 
 IDENTITY = b'{"bucket_count": 64, "keys": {"user": "string"}}'
 TABLE = pa.table({"user": ["ann", "bob", None], "pages": [1, 2, 3]})

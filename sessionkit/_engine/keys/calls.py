@@ -1,0 +1,250 @@
+"""
+The calls of `process` and `on_timer` for one key, each of which counts as a whole or not at all.
+
+A call works on a copy of what is held, and gives the state as an object of its own: what it does
+to them counts only once it has returned. A function that raises leaves no trace, and one that
+changes its object without `set` changes nothing that another call sees.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pandas as pd
+
+from sessionkit._engine.rows.results import check_fit, check_rows, collected
+from sessionkit._functions import call_failed, name_of
+from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
+from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
+from sessionkit.stateful import Handler, StatefulSpec
+from sessionkit.timeouts import Clock, has_passed
+
+__all__ = ["Calls", "KeyRun", "is_due"]
+
+AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
+
+MOST_TIMERS: Final = 100_000
+"""How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
+
+
+@attrs.define(eq=False)
+class KeyRun:
+    """
+    One key during one micro-batch.
+
+    Attributes:
+        held: What is held of it, as of the last call that returned.
+        stored: Reads the stored state again.
+        rows: The result rows of its calls.
+        processed: How many of them `process` returned; those of `on_timer` come behind.
+        called: Whether a call has had the object of `held` in its hands.
+    """
+
+    held: Held
+    stored: Callable[[], Any]
+    rows: list[Any] = attrs.field(factory=list)
+    processed: int = 0
+    called: bool = False
+
+    def copy(self, *, is_last: bool) -> Held:
+        """Return what the next call works on."""
+        held = self.held
+        value = held.value
+        if self.called and value is not MISSING:
+            value = deepcopy(value) if held.was_set else self.stored()
+        self.called = True
+        return Held(held.key, value, dict(held.armed), held.was_set, held.was_removed, is_last)
+
+
+@attrs.define(eq=False)
+class Calls:
+    """
+    The calls of a micro-batch.
+
+    Attributes:
+        spec: Whose functions are called.
+        now: The clocks that they see.
+        fired: How many timers went off, and policies ended a key.
+        unfinished: The keys whose `on_timer` failed, with the reason.
+    """
+
+    spec: AnySpec
+    now: BatchTimes
+    fired: int = attrs.field(default=0, init=False)
+    unfinished: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
+    _kind: AttrsType = attrs.field(init=False)
+    _rules: TimerRules = attrs.field(init=False)
+    _handler: Handler = attrs.field(init=False)
+    _function: Callable[..., Any] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Look up once what every call needs."""
+        self._kind = codec_of(self.spec.state).type
+        self._rules = self.spec.timer_rules
+        self._handler = self.spec.handler
+        self._function = getattr(self.spec, self._handler)
+
+    def process(self, run: KeyRun, events: Any) -> str | None:
+        """
+        Hand the events of a key to `process` or `process_frame`.
+
+        Returns:
+            The reason, where the function failed and the spec says `on_error="reject"`.
+
+        Raises:
+            UserFunctionError: The function failed, and the spec says `on_error="raise"`.
+        """
+        reason = self._attempt(run, self._handler, self._function, events, is_last=False)
+        run.processed = len(run.rows)
+        return reason
+
+    def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
+        """
+        Call `on_timer` for the timers that are due, in the order of their instants.
+
+        One that it sets to an instant already past is due too: were it to wait for the next
+        micro-batch in which its bucket is looked at, the bucket would show.
+
+        Raises:
+            UserFunctionError: Too many go off: `on_timer` sets them anew in the past.
+        """
+        armed = run.held.armed
+        pending = [_place(name, one) for name, one in armed.items() if due(one)]
+        heapify(pending)
+        fired = 0
+        while pending:
+            at_us, clock, name = heappop(pending)
+            if run.held.armed.get(name) != Armed(clock, at_us):
+                continue  # deleted, or set anew, by a call before
+            if fired == MOST_TIMERS:
+                self._give_up(run, due)
+                return
+            fired += 1
+            del run.held.armed[name]
+            self._on_timer(run, name, is_last=False)
+            for anew in run.held.newly:
+                one = run.held.armed.get(anew)
+                if one is not None and due(one):
+                    heappush(pending, _place(anew, one))
+            run.held.newly.clear()
+
+    def _give_up(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
+        found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
+        found = f"{found}, and more are due"
+        hint = (
+            "set the next one behind `times.watermark` or `times.processing_time`, and none once "
+            "the watermark is in the year 9999, where a batch ends"
+        )
+        text = with_hint(found, hint)
+        if self.spec.on_error == "raise":
+            raise UserFunctionError(text)
+        run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
+        self.unfinished.append((run.held.key, text))
+
+    def end(self, run: KeyRun, name: str) -> None:
+        """Call `on_timer` for a key that a policy ends."""
+        self._on_timer(run, name, is_last=True)
+
+    def _on_timer(self, run: KeyRun, name: str, *, is_last: bool) -> None:
+        self.fired += 1
+        if self.spec.on_timer is None:
+            return
+        reason = self._attempt(run, "on_timer", self.spec.on_timer, name, is_last=is_last)
+        if reason is not None:
+            self.unfinished.append((run.held.key, f"timer {name!r}: {reason}"))
+
+    def _attempt(
+        self, run: KeyRun, role: str, function: Callable[..., Any], given: Any, *, is_last: bool
+    ) -> str | None:
+        held = run.copy(is_last=is_last)
+        state: KeyState[Any] = KeyState(held, self._kind)
+        times = KeyTimes(held, self.now, self._rules)
+        try:
+            rows = self._rows(role, function, (held.key, given, state, times))
+            if self.spec.on_error == "reject":
+                self._check_state(held, role, function)
+        except UserFunctionError as error:
+            if self.spec.on_error == "raise":
+                raise
+            return str(error)
+        if held.value is not MISSING and not held.is_set:
+            # What the call did to the object that it was given counts for nothing.
+            held.value = run.held.value
+        run.held = held
+        run.rows += rows
+        return None
+
+    def _check_state(self, held: Held, role: str, function: Callable[..., Any]) -> None:
+        """Check that a state can be stored before the call counts; otherwise all keys see to it."""
+        if not held.was_set:
+            return
+        try:
+            codec_of(self.spec.state).encode([held.value])
+        except StateValueError as error:
+            what = f"`{role}` ({name_of(function)}), for {held.key!r}, left a state"
+            message = f"{what} that does not fit: {error}"
+            raise UserFunctionError(message) from error
+
+    def _rows(self, role: str, function: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
+        key, cls = given[0], self.spec.result
+        try:
+            found = function(*given)
+            if role == "process_frame":
+                found = _rows_of_frames(found, cls)
+            rows = collected(found, cls)
+        except Exception as error:
+            raise UserFunctionError(call_failed(role, function, repr(key), error)) from error
+        check_rows(rows, cls, role, function, key)
+        if self.spec.on_error == "reject":
+            check_fit(rows, cls, role, function, key)
+        return rows
+
+
+def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
+    """Return what puts the timers of a key in order."""
+    return timer.at_us, timer.clock, name
+
+
+def is_due(watermark_us: int, processing_us: int) -> Callable[[Armed], bool]:
+    """Return the test whether the clock of a timer has passed it."""
+    clocks: dict[Clock, int] = {"event_time": watermark_us, "processing_time": processing_us}
+    return lambda timer: has_passed(timer.at_us, clocks[timer.clock])
+
+
+def _rows_of_frames(found: Any, cls: type[Any]) -> Any:
+    """Return result rows in place of the frames in what `process_frame` returned."""
+    if isinstance(found, pd.DataFrame):
+        return _rows_of_frame(found, cls)
+    if found.__class__ is cls or not isinstance(found, Iterable):
+        return found
+    return _unpacked(found, cls)
+
+
+def _unpacked(found: Iterable[Any], cls: type[Any]) -> Iterator[Any]:
+    for part in found:
+        if isinstance(part, pd.DataFrame):
+            yield from _rows_of_frame(part, cls)
+        else:
+            yield part
+
+
+def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
+    kind = codec_of(cls).type
+    names = [field.name for field in kind.fields]
+    if sorted(map(str, frame.columns)) != sorted(names):
+        found = f"`process_frame` returned the columns {list(frame.columns)}"
+        raise UserFunctionError(with_hint(f"{found}; {cls.__name__} has {names}", "name them so"))
+    columns = [_values(frame[field.name], field.type) for field in kind.fields]
+    return list(map(kind.build, *columns)) if names else [kind.build() for _ in range(len(frame))]
+
+
+def _values(column: "pd.Series[Any]", kind: FieldType) -> list[Any]:
+    """Return the values of a column; a float may be NaN and mean it, any other is missing then."""
+    values: list[Any] = [None if value is pd.NA else value for value in column.tolist()]
+    if kind in (FloatType(), OptionalType(FloatType())):
+        return values
+    missing = column.isna().tolist()
+    return [None if gone else value for value, gone in zip(values, missing, strict=True)]

@@ -1,0 +1,66 @@
+"""The keys of a `StatefulSpec`, read back from stored groups as typed objects."""
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.keys.stored_row import stored_bucket, stored_key
+from sessionkit._engine.keys.table import read_timers
+from sessionkit._engine.rows.objects import decode_keys, decode_states
+from sessionkit._instants import instant_of
+from sessionkit._key_view import Timer
+from sessionkit.stateful import StatefulSpec
+
+__all__ = ["StoredKey", "stored_keys_of"]
+
+S = TypeVar("S")
+
+
+@attrs.frozen
+class StoredKey(Generic[S]):
+    """
+    A key of which something is stored.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `StatefulSpec.keys`.
+        state: Its state, an object of its own; None where it has only timers.
+        timers: Its timers by name.
+    """
+
+    key: Any
+    state: S | None
+    timers: Mapping[str, Timer]
+
+
+def stored_keys_of(
+    spec: StatefulSpec[Any, S, Any], group: tuple[Any, ...], value: tuple[Any, ...]
+) -> list[StoredKey[S]]:
+    """
+    Return the keys of a stored group.
+
+    Args:
+        spec: The spec under which it was stored.
+        group: What Spark grouped by: the label of the bucket, or the key as it crosses.
+        value: The stored state of the group.
+
+    Raises:
+        StateError: The bytes are damaged, or were written under other rules.
+    """
+    if spec.layout == "per_key":
+        return _keys(spec, stored_key(spec, group, value))
+    return _keys(spec, stored_bucket(spec, value))
+
+
+def _keys(spec: StatefulSpec[Any, S, Any], rows: pa.Table) -> list[StoredKey[S]]:
+    exists = rows["exists"].to_pylist()
+    states = iter(decode_states(spec.state, rows.filter(rows["exists"])))
+    timers = [
+        {name: Timer(one.clock, instant_of(one.at_us)) for name, one in armed.items()}
+        for armed in read_timers(rows["timers"])
+    ]
+    return [
+        StoredKey(key, next(states) if there else None, named)
+        for key, there, named in zip(decode_keys(spec, rows), exists, timers, strict=True)
+    ]

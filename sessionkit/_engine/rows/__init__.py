@@ -1,0 +1,1 @@
+"""Rows as Arrow tables: their columns, their order, and the objects of the users' classes."""

@@ -1,0 +1,95 @@
+"""Rows of Arrow tables as the objects of the user's classes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from sessionkit._engine.rows.table import event_columns, key_columns, prefixed_columns
+from sessionkit._spec import SpecInput, key_class
+from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit.state import codec_of, decode_column
+
+__all__ = ["build_events", "decode_keys", "decode_states", "encode_states"]
+
+S = TypeVar("S")
+
+
+def decode_keys(spec: SpecInput, table: pa.Table) -> list[Any]:
+    """Return the key of every row, as the functions of the user see it."""
+    columns = [
+        decode_column(field.type, column)
+        for field, column in zip(spec.key_fields, key_columns(table), strict=True)
+    ]
+    return list(map(key_class(tuple(spec.keys)), *columns))
+
+
+def decode_states(cls: type[S], table: pa.Table) -> list[S]:
+    """Return the state of every row, new objects at every call."""
+    codec = codec_of(cls)
+    if not codec.type.fields:
+        return [codec.type.build() for _ in range(table.num_rows)]
+    columns = prefixed_columns(table, "state.")
+    try:
+        return codec.decode(columns)
+    except Exception as error:
+        what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
+        hint = "let the class take what it has taken before, or raise `state_version`"
+        raise StateMismatchError(with_hint(what, hint)) from error
+
+
+def encode_states(
+    cls: type[Any], states: Sequence[Any], key_at: Callable[[int], Any]
+) -> list[pa.Array]:
+    """
+    Return states as columns, one a field.
+
+    Args:
+        cls: Their class.
+        states: The states.
+        key_at: Gives the key of the state at a place, for the message.
+
+    Raises:
+        StateValueError: A value does not fit its field; key and path are named.
+    """
+    codec = codec_of(cls)
+    try:
+        return codec.encode(states)
+    except StateValueError:
+        place, misfit = codec.first_misfit(states)
+        message = f"the state of {key_at(place)!r} does not fit: {misfit}"
+        raise StateValueError(message) from misfit
+
+
+def build_events(spec: SpecInput, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+    """
+    Return the events of a table as objects of the user's class.
+
+    One that its own class refuses (a validator, a converter) is None, with the reason by place.
+    """
+    codec = codec_of(spec.event)
+    columns = event_columns(table)
+    if not columns:
+        return [codec.type.build() for _ in range(table.num_rows)], {}
+    values = [
+        decode_column(field.type, column)
+        for field, column in zip(codec.type.fields, columns, strict=True)
+    ]
+    try:
+        return list(map(codec.type.build, *values)), {}
+    except Exception:  # noqa: BLE001 (the user's own validators and converters)
+        return _objects_one_by_one(codec.type.build, values, spec.event.__name__)
+
+
+def _objects_one_by_one(
+    build: Callable[..., Any], values: list[list[Any]], name: str
+) -> tuple[list[Any], dict[int, str]]:
+    objects: list[Any] = []
+    refused: dict[int, str] = {}
+    for place, row in enumerate(zip(*values, strict=True)):
+        try:
+            objects.append(build(*row))
+        except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
+            objects.append(None)
+            refused[place] = f"{name} refused it: {type(error).__name__}: {error}"
+    return objects, refused

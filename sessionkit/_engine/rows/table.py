@@ -1,0 +1,101 @@
+"""
+The table of events, which every engine reads, and the rows that no engine takes.
+
+    events     key.*, time, event.*, carry.*           a row an event
+
+Instants are timestamps of microseconds in UTC. The names of the user's columns carry a prefix, so
+that no two can collide. A spec without an event time has 1970-01-01 for all of them.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sessionkit._spec import SpecInput
+from sessionkit.state import codec_of
+
+__all__ = [
+    "INSTANT",
+    "Rejected",
+    "event_columns",
+    "events_schema",
+    "instants",
+    "key_columns",
+    "key_schema",
+    "micros",
+    "prefixed_columns",
+]
+
+Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@attrs.frozen
+class Rejected:
+    """
+    Rows that became no part of a result, with the reason.
+
+    Attributes:
+        kind: `late`, `quarantined` or `failed` for events, `unfinished` for sessions.
+        reasons: Why, one for each row.
+        rows: The events or sessions. Keys, times and carried columns of events may be null here.
+    """
+
+    kind: str
+    reasons: Sequence[str]
+    rows: pa.Table
+
+    @classmethod
+    def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[Rejected]":
+        """Return the rows that a mask chooses, all for one reason; nothing where there is none."""
+        if not mask.any():
+            return []
+        found = rows.filter(pa.array(mask))
+        return [cls(kind, [reason] * found.num_rows, found)]
+
+
+def events_schema(spec: SpecInput) -> pa.Schema:
+    """Return the schema of the table of events."""
+    event = [field.with_name(f"event.{field.name}") for field in codec_of(spec.event).schema]
+    carry = [pa.field(f"carry.{field.name}", field.type.arrow) for field in spec.carry_fields]
+    return pa.schema([*key_schema(spec), pa.field("time", INSTANT), *event, *carry])
+
+
+def key_schema(spec: SpecInput) -> list[pa.Field]:
+    """Return the fields of the key columns."""
+    return [pa.field(f"key.{field.name}", field.type.arrow) for field in spec.key_fields]
+
+
+def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
+    """Return the columns of the key."""
+    return prefixed_columns(table, "key.")
+
+
+def event_columns(table: pa.Table) -> list[pa.ChunkedArray]:
+    """Return the columns of the user's event."""
+    return prefixed_columns(table, "event.")
+
+
+def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
+    """Return the columns whose names begin so."""
+    return [table[name] for name in table.column_names if name.startswith(prefix)]
+
+
+def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
+    """Return a column of instants as microseconds since the epoch."""
+    numbers = column.cast(pa.int64())
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = numbers.combine_chunks()
+    result: Instants = numbers.to_numpy(zero_copy_only=False)
+    return result
+
+
+def instants(instants_us: Instants) -> pa.Array:
+    """Return microseconds since the epoch as a column of instants."""
+    return pa.array(instants_us, type=pa.int64()).cast(INSTANT)

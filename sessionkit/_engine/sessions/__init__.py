@@ -1,0 +1,1 @@
+"""The fold of sessions: which events belong together, and what their functions make of them."""

@@ -1,0 +1,56 @@
+"""The sessions that are not over, read back from a stored bucket as typed objects."""
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.sessions.close import sessions_of
+from sessionkit._engine.sessions.fold import fold_into
+from sessionkit._engine.sessions.table import load_state
+from sessionkit.session import SessionSpec
+
+__all__ = ["OpenSession", "open_sessions_of"]
+
+S = TypeVar("S")
+
+
+@attrs.frozen
+class OpenSession(Generic[S]):
+    """
+    A session that is not over. All times are event time, in UTC.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `SessionSpec.keys`.
+        id: The id that it will have if its start stays.
+        start: The time of its first event so far.
+        end: The time of its last event so far plus the gap, exclusive.
+        events: How many events were folded.
+        state: Its state, an object of its own.
+    """
+
+    key: Any
+    id: str
+    start: datetime
+    end: datetime
+    events: int
+    state: S
+
+
+def open_sessions_of(spec: SessionSpec[Any, S, Any], payload: bytes) -> list[OpenSession[S]]:
+    """
+    Return the open sessions of a stored bucket.
+
+    Under `order="event_time"` the events that wait for their turn are folded in for this view.
+
+    Raises:
+        StateError: The bytes are damaged, or were written under other rules.
+    """
+    state = load_state(spec, payload)
+    table = fold_into(spec, state.sessions, state.held, None).sessions
+    states = decode_states(spec.state, table)
+    return [
+        OpenSession(session.key, session.id, session.start, session.end, session.events, state)
+        for session, state in zip(sessions_of(spec, table), states, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""What crosses between Spark and Python."""

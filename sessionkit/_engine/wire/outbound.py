@@ -1,0 +1,162 @@
+"""The frame that a bucket hands to Spark: result rows, rejected events, and one row of counts."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.wire.inbound import wire_values
+from sessionkit._spec import REJECTED_COLUMNS, SpecInput
+from sessionkit.state import DatetimeType, Field, FieldType, FloatType, StrType, inner_type
+
+__all__ = [
+    "KINDS",
+    "Outcome",
+    "has_floats",
+    "outcomes_frame",
+    "output_fields",
+    "output_frame",
+    "rejected_rows",
+]
+
+KINDS: Final = ("session", "result", "late", "quarantined", "failed", "unfinished", "counts")
+"""What a row can be; it crosses as its place here. `unfinished` is a session that is over and
+whose `finish` failed, or a timer whose function failed, under `on_error="reject"`."""
+
+
+SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
+
+
+def output_fields(spec: SpecInput, *, with_rejected: bool) -> list[Field]:
+    """
+    Return the columns of the output, under the names that users see.
+
+    On the wire they are `out_0`, `out_1` and so on, besides `kind`, `counts` and `nans`.
+    """
+    fields = [*spec.result_fields]
+    if with_rejected:
+        types: tuple[FieldType, ...] = (StrType(), DatetimeType())
+        own = zip(REJECTED_COLUMNS, types, strict=True)
+        fields += [Field(name, kind, name) for name, kind in own]
+        fields += spec.carry_fields
+    return fields
+
+
+def has_floats(fields: Sequence[Field]) -> bool:
+    """Tell whether a column of the output can be NaN, and so needs the column `nans`."""
+    return any(isinstance(inner_type(field.type), FloatType) for field in fields)
+
+
+class Outcome(Protocol):
+    """What the step of either engine hands out."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """The result rows."""
+
+    @property
+    def rejected(self) -> Sequence[Rejected]:
+        """The events that became part of no result."""
+
+    @property
+    def unfinished(self) -> Sequence[Rejected]:
+        """What was over and whose function failed."""
+
+
+def rejected_rows(quarantined: Sequence[Rejected], outcome: Outcome) -> Counter[str]:
+    """Return how many rows of each kind a micro-batch of a group has rejected."""
+    counted = Counter[str]()
+    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
+        counted[part.kind] += part.rows.num_rows
+    return counted
+
+
+def outcomes_frame(
+    spec: SpecInput,
+    outcomes: Sequence[Outcome],
+    quarantined: Sequence[Rejected],
+    counts: Counts,
+    *,
+    with_rejected: bool,
+) -> pd.DataFrame:
+    """Return what a group hands to Spark for these outcomes of its step."""
+    rejected = list(quarantined)
+    for outcome in outcomes:
+        rejected += [*outcome.rejected, *outcome.unfinished]
+    rows = [outcome.rows for outcome in outcomes]
+    return output_frame(spec, rows, rejected, counts, with_rejected=with_rejected)
+
+
+def output_frame(
+    spec: SpecInput,
+    results: Sequence[pa.Table],
+    rejected: Sequence[Rejected],
+    counts: Counts,
+    *,
+    with_rejected: bool,
+) -> pd.DataFrame:
+    """Return one frame, the row of counts last; rejected rows only where they are asked for."""
+    fields = output_fields(spec, with_rejected=with_rejected)
+    parts = [(KINDS.index(spec.row_kind), _fitted(fields, rows)) for rows in results]
+    if with_rejected:
+        parts += [(KINDS.index(part.kind), _fitted(fields, _shown(part))) for part in rejected]
+    rows = pa.concat_tables([table for _, table in parts])
+    kinds = chain.from_iterable([kind] * table.num_rows for kind, table in parts)
+    columns: dict[str, list[Any]] = {
+        "kind": [*kinds, KINDS.index("counts")],
+        "counts": [None] * rows.num_rows + [[getattr(counts, name) for name in COUNTED]],
+    }
+    if has_floats(fields):
+        columns["nans"] = [*_nans(fields, rows), 0]
+    for place, field in enumerate(fields):
+        columns[f"out_{place}"] = [*wire_values(inner_type(field.type), rows[field.name]), None]
+    # Without the dtype pandas 3 would make columns of text its own, and their nulls NaN.
+    return pd.DataFrame({name: _objects(values) for name, values in columns.items()}, dtype=object)
+
+
+def _shown(part: Rejected) -> pa.Table:
+    """Return rejected rows under the names that users see, without what is the engine's own."""
+    shown = {
+        SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("carry.")): part.rows[name]
+        for name in part.rows.column_names
+        if name in SHOWN_AS or name.startswith(("key.", "carry."))
+    }
+    return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
+
+
+def _fitted(fields: Sequence[Field], rows: pa.Table) -> pa.Table:
+    """Return a table with exactly these columns, nulls where the rows have none."""
+    here = set(rows.column_names)
+    columns = [
+        rows[field.name] if field.name in here else pa.nulls(rows.num_rows, field.type.arrow)
+        for field in fields
+    ]
+    schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _nans(fields: Sequence[Field], rows: pa.Table) -> list[int]:
+    """Return for each row the places of the columns that are NaN, as bits."""
+    bits = np.zeros(rows.num_rows, np.int64)
+    floats = [field for field in fields if isinstance(inner_type(field.type), FloatType)]
+    for place, field in enumerate(floats):
+        is_nan = pc.is_nan(rows[field.name].fill_null(0.0)).to_numpy()
+        bits |= is_nan.astype(np.int64) << place
+    listed: list[int] = bits.tolist()
+    return listed
+
+
+def _objects(values: list[Any]) -> npt.NDArray[np.object_]:
+    """Return a column of objects: pandas must not turn integers beside a null into floats."""
+    column = np.empty(len(values), np.object_)
+    for place, value in enumerate(values):
+        column[place] = value
+    return column

@@ -1,0 +1,208 @@
+"""The user's columns against the spec, before anything starts."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from sessionkit._spec import SpecInput
+from sessionkit.errors import SchemaError, with_hint
+from sessionkit.state import (
+    AttrsType,
+    BoolType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    DecimalType,
+    DictType,
+    EnumType,
+    Field,
+    FieldType,
+    FloatType,
+    IntType,
+    ListType,
+    OptionalType,
+    StrType,
+    TimedeltaType,
+    TupleType,
+    codec_of,
+    inner_type,
+)
+
+__all__ = ["check_input"]
+
+WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
+INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
+    IntType: INTEGERS,
+    FloatType: (T.FloatType, T.DoubleType, T.ByteType, T.ShortType, T.IntegerType),
+    BoolType: (T.BooleanType,),
+    StrType: (T.StringType, T.VarcharType, T.CharType),
+    BytesType: (T.BinaryType,),
+    DatetimeType: (T.TimestampType,),
+    DateType: (T.DateType,),
+    TimedeltaType: (T.DayTimeIntervalType,),
+    DecimalType: (T.DecimalType, *INTEGERS),
+}
+
+
+def check_input(frame: DataFrame, spec: SpecInput) -> None:
+    """
+    Check that the columns of a frame fit the spec; all that do not are named at once.
+
+    Raises:
+        SchemaError: A column is missing, has another type, may be null under `nulls="refuse"`, or
+            a watermark has been declared before.
+    """
+    problems = [*_watermarks(frame), *_problems(frame.schema, spec)]
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise SchemaError(with_hint(*problems[0]))
+    lines = [f"{found} ({hint})" for found, hint in problems]
+    title = f"{len(problems)} columns do not fit the spec:"
+    hint = "mend each as it says in brackets"
+    raise SchemaError(with_hint("\n  ".join([title, *lines]), hint))
+
+
+def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
+    for field in frame.schema.fields:
+        if frame.isStreaming and field.metadata and WATERMARK_METADATA in field.metadata:
+            found = f"a watermark is declared already, on `{field.name}`"
+            yield (
+                found,
+                "leave withWatermark out: the watermark_delay of the spec declares it",
+            )
+
+
+def _problems(schema: T.StructType, spec: SpecInput) -> Iterator[tuple[str, str]]:
+    if spec.event_time is not None:
+        yield from _time(schema, spec, spec.event_time)
+    groups: list[tuple[str, tuple[Field, ...]]] = [
+        ("key", spec.key_fields),
+        (spec.event.__name__, codec_of(spec.event).type.fields),
+        ("carry", spec.carry_fields),
+    ]
+    for group, fields in groups:
+        for field in fields:
+            path = f"{group}.{field.name}"
+            column = _find(schema, field.name)
+            if column is None:
+                yield _missing(schema, field.name, path)
+                continue
+            yield from _mismatches(column.dataType, field.type, path)
+            if _refuses_null(spec, column, field.type):
+                yield _nullable(field.name, path)
+
+
+def _time(schema: T.StructType, spec: SpecInput, name: str) -> Iterator[tuple[str, str]]:
+    column = _find(schema, name)
+    if column is None:
+        yield _missing(schema, name, "event_time")
+    elif isinstance(column.dataType, T.TimestampNTZType):
+        found = f"the event time `{name}` is a timestamp_ntz, which has no zone"
+        yield (
+            found,
+            f'cast it in the zone it was written in: col("{name}").cast("timestamp")',
+        )
+    elif not isinstance(column.dataType, T.TimestampType):
+        found = f"the event time `{name}` must be a timestamp"
+        hint = "convert it, such as timestamp_millis(col) or to_timestamp(col)"
+        yield f"{found}, found {column.dataType.simpleString()}", hint
+    elif spec.nulls == "refuse" and column.nullable:
+        yield _nullable(name, "event_time")
+
+
+def _refuses_null(spec: SpecInput, column: T.StructField, kind: FieldType) -> bool:
+    return spec.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
+
+
+def _nullable(name: str, path: str) -> tuple[str, str]:
+    found = f"`{name}` ({path}) may be null, and the spec says nulls='refuse'"
+    return found, "declare the field Optional, or leave `nulls` at 'quarantine'"
+
+
+def _find(schema: T.StructType, name: str) -> T.StructField | None:
+    return next((field for field in schema.fields if field.name == name), None)
+
+
+def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:
+    found = f"the column `{name}` ({path}) is missing; there are {', '.join(schema.names)}"
+    near = [other for other in schema.names if other.lower() == name.lower()]
+    return found, f"write it `{near[0]}`" if near else "rename a column, or select it"
+
+
+def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
+    kind = inner_type(kind)
+    inside = INSIDE.get(type(kind))
+    if inside is not None:
+        yield from inside(found, kind, path)
+        return
+    scalar = kind.base if isinstance(kind, EnumType) else kind
+    if isinstance(scalar, StrType) and isinstance(found, T.StringType):
+        yield from _collated(found, path)
+    elif not isinstance(found, ACCEPTED[type(scalar)]):
+        yield _mismatch(found, scalar, path)
+
+
+def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
+    if path.startswith("key.") and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY":
+        text = f"`{path}` has the collation {found.collation}: equal keys may differ in bytes"
+        yield text, 'cast it: col(..).cast("string collate UTF8_BINARY")'
+
+
+def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
+    wanted = type(kind).__name__.removesuffix("Type").lower()
+    text = f"`{path}` is declared {wanted}, but the column is {found.simpleString()}"
+    if isinstance(found, T.TimestampNTZType):
+        return text, 'cast it in the zone it was written in: .cast("timestamp")'
+    if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):
+        return text, "a float is no key, equal values may differ: cast it to decimal or string"
+    return text, "change the declaration, or cast the column"
+
+
+def _inside_list(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(found, T.ArrayType):
+        yield from _mismatches(found.elementType, kind.item, f"{path}[]")
+    else:
+        yield _mismatch(found, kind, path)
+
+
+def _inside_dict(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(found, T.MapType):
+        yield from _mismatches(found.keyType, kind.key, f"{path} key")
+        yield from _mismatches(found.valueType, kind.value, f"{path}[]")
+    else:
+        yield _mismatch(found, kind, path)
+
+
+def _inside_attrs(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(found, T.StructType):
+        yield _mismatch(found, kind, path)
+        return
+    for field in kind.fields:
+        column = _find(found, field.name)
+        if column is None:
+            yield _missing(found, field.name, f"{path}.{field.name}")
+        else:
+            yield from _mismatches(column.dataType, field.type, f"{path}.{field.name}")
+
+
+def _inside_tuple(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(found, T.StructType) or found.names != [
+        f"_{place}" for place in range(len(kind.items))
+    ]:
+        text, _ = _mismatch(found, kind, path)
+        yield text, "use a struct with the fields _0, _1 and so on, or an attrs class"
+        return
+    for column, item in zip(found.fields, kind.items, strict=True):
+        yield from _mismatches(column.dataType, item, f"{path}.{column.name}")
+
+
+INSIDE: Final[dict[type[Any], Callable[..., Iterator[tuple[str, str]]]]] = {
+    ListType: _inside_list,
+    DictType: _inside_dict,
+    AttrsType: _inside_attrs,
+    TupleType: _inside_tuple,
+}

@@ -1,0 +1,1 @@
+"""Starting a query: the plan, the sinks, and the rules that join them."""

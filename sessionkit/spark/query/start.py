@@ -1,0 +1,269 @@
+"""One place that knows trigger, sink, output mode and checkpoint together, and starts a query."""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sessionkit._instants import Duration, duration
+from sessionkit.errors import SpecError, StateMismatchError, with_hint
+from sessionkit.spark._event_time import MILLISECOND
+from sessionkit.spark.jobs.checkpoint import FIRST_WITH_READER, AnySpec, check_checkpoint
+from sessionkit.spark.query.plan import Plan, plan_of
+from sessionkit.spark.query.rules import OutputMode, check_output
+from sessionkit.spark.query.sinks import (
+    SINKS,
+    Console,
+    Files,
+    Foreach,
+    ForeachBatch,
+    Kafka,
+    Memory,
+    StreamSink,
+    check_sink,
+    to_sink,
+)
+from sessionkit.stateful import StatefulSpec
+
+__all__ = ["Temporary", "Trigger", "start"]
+
+Trigger: TypeAlias = Duration | Literal["availableNow"]
+Option: TypeAlias = str | int | float | bool
+
+CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
+NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
+OPTIONS_WITH_AN_ARGUMENT: Final = {
+    "checkpointlocation": "checkpoint=",
+    "kafka.bootstrap.servers": "Kafka(servers=...)",
+    "numrows": "Console(rows=...)",
+    "path": "Files(path=...)",
+    "queryname": "name=",
+    "topic": "Kafka(topic=...)",
+    "truncate": "Console(truncate=...)",
+}
+
+
+@attrs.frozen
+class Temporary:
+    """A checkpoint that Spark makes for one run: the next start begins with the first row."""
+
+
+def start(
+    frame: DataFrame,
+    *,
+    sink: StreamSink,
+    trigger: Trigger,
+    mode: OutputMode = "append",
+    checkpoint: str | os.PathLike[str] | Temporary | None = None,
+    name: str | None = None,
+    spec: AnySpec | None = None,
+    options: Mapping[str, Option] | None = None,
+) -> StreamingQuery:
+    """
+    Start a query on a stream, after every check that can be made before it runs.
+
+    Nothing is started where something does not fit. A query that is started with `writeStream`
+    goes without these checks: Spark finds some of the same faults when the query starts, some when
+    a micro-batch fails, and some never.
+
+    Args:
+        frame: A streaming DataFrame.
+        sink: Where the rows go.
+        trigger: `"availableNow"` takes what there is, and ends. A duration is the processing time
+            from the begin of one micro-batch to the begin of the next; zero starts each one when
+            the one before is done.
+        mode: The output mode.
+        checkpoint: The checkpoint location, which `Files`, `Kafka`, `ForeachBatch` and `Foreach`
+            need to go on after a restart. It may be left out where the conf
+            `spark.sql.streaming.checkpointLocation` is set: the location is then the folder
+            `name` in it. `Temporary()` says that every start of a `ForeachBatch` or a `Foreach`
+            is to begin anew, as it does for `Console` and `Memory` without a checkpoint.
+        name: The name of the query, unique among those that run.
+        spec: The spec that the frame was made with; a checkpoint is then checked against it too.
+        options: Further options of the sink, under Spark's names.
+
+    Returns:
+        The query, which runs.
+
+    Raises:
+        SpecError: Sink, trigger, mode, checkpoint and frame do not go together.
+        StateMismatchError: The checkpoint was written by another kind of query, or with a spec
+            whose rules were others. Needs Spark 4.0 or later; Spark 3.5 finds it when it runs.
+        StateCorruptedError: The stored state is damaged.
+    """
+    timing = _timing(trigger)
+    _check_stream(frame)
+    check_sink(frame, sink)
+    _check_options(options or {})
+    plan = plan_of(frame)
+    check_output(plan.query, mode, SINKS[type(sink)])
+    by_spec = isinstance(spec, StatefulSpec) and spec.clock == "processing_time"
+    if plan.has_processing_time_timeout or by_spec:
+        _check_waiting(timing)
+    _check_rows(plan, sink)
+    name = _query_name(sink, name)
+    location = _location(frame.sparkSession, sink, checkpoint, name)
+    if location is not None:
+        _check_location(frame.sparkSession, location, plan, spec)
+        _check_table(frame.sparkSession, location, sink, mode)
+    writer = frame.writeStream.outputMode(mode).trigger(**timing).options(**(options or {}))
+    if name is not None:
+        writer = writer.queryName(name)
+    if location is not None:
+        writer = writer.option("checkpointLocation", location)
+    return to_sink(writer, sink).start()
+
+
+def _check_stream(frame: DataFrame) -> None:
+    if not frame.isStreaming:
+        found = "the frame is a batch, and only a stream can be started"
+        raise SpecError(with_hint(found, "write it with frame.write, or read with readStream"))
+
+
+def _check_options(options: Mapping[str, Option]) -> None:
+    for option in options:
+        argument = OPTIONS_WITH_AN_ARGUMENT.get(option.lower())
+        if argument is not None:
+            found = f"the option `{option}` has an argument of its own, which is checked"
+            raise SpecError(with_hint(found, f"pass it as {argument}"))
+
+
+def _check_rows(plan: Plan, sink: StreamSink) -> None:
+    """Spark gives foreach such rows in a form that it cannot read: a ColumnarBatchRow."""
+    if plan.ends_in_python_state and isinstance(sink, Foreach):
+        found = "foreach cannot read the rows of applyInPandasWithState as they are: Spark fails"
+        hint = "let the function return one more column and drop it, or use ForeachBatch"
+        raise SpecError(with_hint(found, hint))
+
+
+# ----------------------------------------------------------------------------------------- trigger
+
+
+def _timing(trigger: Trigger) -> dict[str, Any]:
+    """Return the arguments of `DataStreamWriter.trigger`."""
+    if trigger == "availableNow":
+        return {"availableNow": True}
+    if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
+        found = f"`trigger` is no duration and not 'availableNow': {trigger!r}"
+        raise SpecError(with_hint(found, "write trigger='availableNow'"))
+    pause = duration(trigger, "trigger", zero_allowed=True)
+    if pause % MILLISECOND:
+        found = f"`trigger` must be whole milliseconds, found {trigger!r}"
+        raise SpecError(with_hint(found, "Spark leaves the rest out: round it"))
+    return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
+
+
+def _check_waiting(timing: dict[str, Any]) -> None:
+    always = "with a processing-time timeout Spark always has one more batch to run"
+    hint = "use a trigger such as '1 minute' and stop the query, or a timeout of event time"
+    if "availableNow" in timing:
+        found = f"the query would never end: {always}, and availableNow ends when there is none"
+        raise SpecError(with_hint(found, hint))
+    if timing["processingTime"] == "0 milliseconds":
+        found = f"the query would never rest: {always}, and each reads all state again"
+        raise SpecError(with_hint(found, hint))
+
+
+# -------------------------------------------------------------------------------------- checkpoint
+
+
+def _query_name(sink: StreamSink, name: str | None) -> str | None:
+    if not isinstance(sink, Memory):
+        return name
+    if name not in {None, sink.table}:
+        found = f"a memory sink's table has the name of its query: {sink.table!r}, not {name!r}"
+        raise SpecError(with_hint(found, "leave `name` out"))
+    return sink.table
+
+
+def _location(
+    spark: SparkSession,
+    sink: StreamSink,
+    checkpoint: str | os.PathLike[str] | Temporary | None,
+    name: str | None,
+) -> str | None:
+    """Return the checkpoint location; None where Spark is to make one for this run."""
+    if isinstance(checkpoint, Temporary):
+        if isinstance(sink, Files | Kafka):
+            found = (
+                f"{SINKS[type(sink)]} takes no temporary checkpoint: Spark demands one that stays"
+            )
+            raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
+        return None
+    if checkpoint is not None:
+        return os.fspath(checkpoint)
+    root = spark.conf.get(CHECKPOINTS_CONF, None)
+    if root and name:
+        return f"{root}/{name}"
+    if isinstance(sink, Console | Memory):
+        return None
+    found = f"{SINKS[type(sink)]} needs a checkpoint: without one a restart writes every row again"
+    hint = "pass checkpoint='/a/folder/of/its/own'"
+    if isinstance(sink, ForeachBatch | Foreach):
+        hint += ", or checkpoint=Temporary() where every start is to begin anew"
+    raise SpecError(with_hint(found, hint))
+
+
+def _check_location(spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None) -> None:
+    identity = _lines(spark, f"{location}/metadata")
+    if not identity:
+        return  # nothing has run over it
+    _check_not_active(spark, location, json.loads(identity[0][0])["id"])
+    if _reads_state(spark) and _lines(spark, f"{location}/commits"):
+        _check_operators(spark, location, plan)
+        if spec is not None:
+            check_checkpoint(location, spec, spark=spark)
+
+
+def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: OutputMode) -> None:
+    if not isinstance(sink, Memory) or mode == "complete":
+        return
+    if _lines(spark, f"{location}/offsets"):
+        found = f"a memory sink cannot go on from {location} in mode {mode!r}: its table is gone"
+        hint = f"leave `checkpoint` out and {CHECKPOINTS_CONF} unset, or use another sink"
+        raise SpecError(with_hint(found, hint))
+
+
+def _check_not_active(spark: SparkSession, location: str, identity: str) -> None:
+    """Spark would stop the query that runs, and say nothing."""
+    for query in spark.streams.active:
+        if query.id == identity:
+            found = f"the query {query.name or query.id} runs over the checkpoint {location}"
+            raise SpecError(with_hint(found, "stop that one first, or pass another checkpoint"))
+
+
+def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
+    if plan.stateful_operators is None:
+        return
+    stored = spark.read.format("state-metadata").load(location)
+    rows = stored.select("operatorId", "operatorName").distinct().collect()
+    written = tuple(sorted(row["operatorName"] for row in rows))
+    if written != plan.stateful_operators:
+        by, has = _listed(written), _listed(plan.stateful_operators)
+        found = f"the checkpoint {location} holds the state of {by}, and the frame has {has}"
+        hint = "give each query a checkpoint of its own"
+        raise StateMismatchError(with_hint(found, hint))
+
+
+def _listed(operators: tuple[str, ...]) -> str:
+    return ", ".join(operators) or "no stateful operator"
+
+
+def _lines(spark: SparkSession, path: str) -> list[Row]:
+    """Return the first line of a file or folder of a checkpoint, wherever that is stored."""
+    try:
+        # Of two paths Spark asks no log of a file sink; of one that is missing it would log so.
+        return spark.read.text([path, path]).limit(1).collect()
+    except PySparkException as error:
+        if NO_SUCH_PATH in str(error):
+            return []
+        raise
+
+
+def _reads_state(spark: SparkSession) -> bool:
+    return int(spark.version.partition(".")[0]) >= FIRST_WITH_READER

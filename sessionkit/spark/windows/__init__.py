@@ -1,0 +1,19 @@
+"""Windowed aggregation over Spark's own operators, its rules checked before Spark runs."""
+
+from sessionkit.spark.windows.builder import (
+    UnboundedStateWarning,
+    WindowedAggregation,
+    Windows,
+    session,
+    sliding,
+    tumbling,
+)
+
+__all__ = [
+    "UnboundedStateWarning",
+    "WindowedAggregation",
+    "Windows",
+    "session",
+    "sliding",
+    "tumbling",
+]

@@ -1,0 +1,1 @@
+"""A streaming query without Spark, moved by hand."""

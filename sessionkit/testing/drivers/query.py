@@ -1,0 +1,315 @@
+"""A streaming query without Spark: a source of rows, two clocks, groups of state, micro-batches."""
+
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+import pandas as pd
+
+from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._instants import micros_of
+from sessionkit._spec import SpecInput
+from sessionkit.errors import ScriptError, with_hint
+from sessionkit.state import codec_of
+from sessionkit.testing.drivers.clocks import Clocks, aware
+from sessionkit.testing.drivers.frames import check_row, input_frame, key_on_wire
+from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+from sessionkit.testing.fakes.spark_values import TimeoutConf
+from sessionkit.timeouts import Clock
+
+__all__ = ["Query", "QuerySpec", "Ran", "Row", "Snapshot"]
+
+Row: TypeAlias = dict[str, Any]
+Group: TypeAlias = Hashable
+Worker: TypeAlias = Callable[
+    [tuple[Any, ...], Sequence[pd.DataFrame], FakeGroupState], Iterator[pd.DataFrame]
+]
+
+TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
+    "event_time": "EventTimeTimeout",
+    "processing_time": "ProcessingTimeTimeout",
+    None: "NoTimeout",
+}
+
+
+class QuerySpec(SpecInput, Protocol):
+    """What a query goes by."""
+
+    @property
+    def layout(self) -> str:
+        """Whether a group is a bucket of keys, or one key."""
+
+    @property
+    def clock(self) -> Clock | None:
+        """By which clock Spark wakes the groups."""
+
+    @property
+    def delay_ms(self) -> int | None:
+        """The watermark delay; None where there is no watermark."""
+
+    @property
+    def horizon_ms(self) -> int:
+        """How far Spark's watermark is declared behind the one in force."""
+
+
+@attrs.frozen
+class Snapshot:
+    """
+    What a stopped query leaves behind: the stored groups, the clocks, the rows not yet read.
+
+    It holds bytes and numbers only, so a test can keep it and start several drivers from it.
+    """
+
+    groups: Mapping[Any, StoredGroup]
+    clocks: Clocks
+    batch_id: int
+    waiting: tuple[Row, ...]
+    planned: tuple[Row, ...] | None
+
+    @property
+    def next_rows(self) -> tuple[Row, ...]:
+        """The rows that the next batch reads: those of a batch that runs again, or all."""
+        return self.waiting if self.planned is None else self.planned
+
+    @property
+    def unread(self) -> tuple[Row, ...]:
+        """The rows that no finished batch has read."""
+        return (*(self.planned or ()), *self.waiting)
+
+
+@attrs.frozen
+class Ran:
+    """
+    A micro-batch that ran.
+
+    Attributes:
+        batch_id: Its number, from 0; None where Spark would have had no reason to run one.
+        watermark: The watermark in force, in UTC; None before there is one.
+        frames: What the worker handed out.
+        dropped: How many rows Spark's own filter dropped.
+    """
+
+    batch_id: int | None
+    watermark: datetime | None
+    frames: list[pd.DataFrame]
+    dropped: int
+
+
+@attrs.define
+class Query:
+    """
+    Runs a worker as Spark's operator does, micro-batch by micro-batch.
+
+    Attributes:
+        spec: What the worker goes by.
+        worker: The callable that Spark would call for every group.
+        clocks: The clocks of the next batch.
+    """
+
+    spec: QuerySpec
+    worker: Worker
+    clocks: Clocks
+    _groups: dict[Group, StoredGroup] = attrs.field(factory=dict, init=False)
+    _batch_id: int = attrs.field(default=0, init=False)
+    _waiting: list[Row] = attrs.field(factory=list, init=False)
+    _planned: tuple[Row, ...] | None = attrs.field(default=None, init=False)
+    _can_run_without_data: bool = attrs.field(default=False, init=False)
+
+    @classmethod
+    def restore(cls, spec: QuerySpec, worker: Worker, snapshot: Snapshot) -> "Query":
+        """Start again from what a stopped query left behind."""
+        query = cls(spec, worker, snapshot.clocks)
+        query._groups = dict(snapshot.groups)
+        query._batch_id = snapshot.batch_id
+        query._waiting = list(snapshot.waiting)
+        query._planned = snapshot.planned
+        return query
+
+    def snapshot(self) -> Snapshot:
+        """Return what the query would leave behind if it stopped now."""
+        waiting = tuple(self._waiting)
+        return Snapshot(dict(self._groups), self.clocks, self._batch_id, waiting, self._planned)
+
+    def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Return the stored groups and their values."""
+        found = self._groups.items()
+        return [
+            (_as_key(group), stored.value) for group, stored in found if stored.value is not None
+        ]
+
+    def add(self, key: Any, event_time: datetime | None, event: Any, carry: Row) -> None:
+        """Put an event before the source, see `SessionDriver.add`."""
+        if not isinstance(event, self.spec.event):
+            found = f"the event must be a {self.spec.event.__name__}, found {type(event).__name__}"
+            raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
+        values = key if isinstance(key, tuple) else (key,)
+        if len(values) != len(self.spec.keys):
+            found = f"the key has no value for each of {list(self.spec.keys)}: {key!r}"
+            raise ScriptError(
+                with_hint(
+                    found, "pass the value, or a tuple of values where there are several columns"
+                )
+            )
+        fields = codec_of(self.spec.event).type.fields
+        row = {
+            **carry,
+            **{field.name: getattr(event, field.name) for field in fields},
+            **dict(zip(self.spec.keys, values, strict=True)),
+        }
+        if self.spec.event_time is not None:
+            row[self.spec.event_time] = event_time
+        self.add_row(row)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Put a row before the source, see `SessionDriver.add_row`."""
+        name = self.spec.event_time
+        known = {column.field.name for column in wire_columns(self.spec)}
+        known |= set() if name is None else {name}
+        unknown = sorted(row.keys() - known)
+        if unknown:
+            found = f"the spec reads no column `{unknown[0]}`"
+            raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(known))}"))
+        if name is not None:
+            aware(row.get(name), name)
+        check_row(self.spec, row)
+        self._waiting.append(dict(row))
+
+    def advance_watermark_to(self, instant: datetime) -> None:
+        """Move the watermark of the next batch, see `SessionDriver.advance_watermark_to`."""
+        self._check_no_replay("the watermark")
+        self.clocks = self.clocks.with_watermark(self.spec, instant)
+        self._can_run_without_data = True
+
+    def advance_processing_time(self, span: timedelta) -> None:
+        """Move the processing time, see `SessionDriver.advance_processing_time`."""
+        self._check_no_replay("the processing time")
+        self.clocks = self.clocks.after(span)
+
+    def run_batch(self, *, sink_fails: bool) -> Ran:
+        """Run one micro-batch, see `SessionDriver.run_batch`."""
+        planned = self._planned
+        watermark = self.clocks.watermark(self.spec)
+        if planned is None and not self._waiting and not self._runs_without_data():
+            return Ran(None, watermark, [], 0)
+        read = tuple(self._waiting) if planned is None else planned
+        rows, is_future = self._late_filter(read)
+        groups, frames = self._call_worker(rows, is_future)
+        ran = Ran(self._batch_id, watermark, frames, len(read) - len(rows))
+        if planned is None:
+            self._waiting = []
+        self._planned = read if sink_fails else None
+        if not sink_fails:
+            self._commit(groups, read)
+        return ran
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no row waits and the watermark has not moved since the last batch."""
+        return self._planned is None and not self._waiting and not self._is_due()
+
+    def _check_no_replay(self, clock: str) -> None:
+        if self._planned is not None:
+            found = f"{clock} cannot move: a batch whose sink failed waits to run again as it was"
+            raise ScriptError(with_hint(found, "call run_batch() first"))
+
+    def _runs_without_data(self) -> bool:
+        """Tell whether Spark would run one: none before one with data has run since the start."""
+        by_trigger = self.spec.clock == "processing_time"
+        return self._can_run_without_data if by_trigger else self._is_due()
+
+    def _is_due(self) -> bool:
+        return self._can_run_without_data and self.clocks.hard_ms > self.clocks.before_ms
+
+    def _late_filter(self, read: Sequence[Row]) -> tuple[list[Row], list[bool]]:
+        """Drop what Spark drops: rows at or behind its watermark of the batch before."""
+        is_future = [self._is_future(row) for row in read]
+        filters = self.spec.clock == "event_time"
+        kept = [
+            (row, future)
+            for row, future in zip(read, is_future, strict=True)
+            if future or not (filters and self.clocks.is_dropped(self._time_us(row)))
+        ]
+        return [row for row, _ in kept], [future for _, future in kept]
+
+    def _call_worker(
+        self, rows: list[Row], is_future: list[bool]
+    ) -> tuple[dict[Group, StoredGroup], list[pd.DataFrame]]:
+        """Call the worker for every group with rows, then for those whose timer went off."""
+        groups, frames = dict(self._groups), list[pd.DataFrame]()
+        places: dict[Group, list[int]] = {}
+        for place, row in enumerate(rows):
+            places.setdefault(_group_of(self.spec, row), []).append(place)
+        for group in sorted(places, key=repr):
+            chosen = places[group]
+            frame = input_frame(
+                self.spec, [rows[p] for p in chosen], [is_future[p] for p in chosen]
+            )
+            frames += self._call(groups, group, frame)
+        for group, stored in list(groups.items()):
+            if group not in places and self._is_woken(stored.timeout_timestamp_ms):
+                frames += self._call(groups, group, None)
+        return groups, frames
+
+    def _is_woken(self, timer_ms: int | None) -> bool:
+        """
+        Tell whether Spark calls a group because of its timer.
+
+        No two batches of Spark fall into neighbouring milliseconds, so a timer armed for the next
+        one goes off in the batch behind, even where the test lets its clock stand still.
+        """
+        if timer_ms is None:
+            return False
+        if self.spec.clock == "processing_time":
+            return timer_ms <= self.clocks.processing_ms + 1
+        return timer_ms < self.clocks.hard_ms
+
+    def _call(
+        self, groups: dict[Group, StoredGroup], group: Group, frame: pd.DataFrame | None
+    ) -> list[pd.DataFrame]:
+        stored = groups.get(group) or StoredGroup(None, None)
+        state = FakeGroupState(
+            value=stored.value,
+            timeout=TIMEOUTS[self.spec.clock],
+            watermark_ms=None if self.spec.delay_ms is None else self.clocks.hard_ms,
+            processing_time_ms=self.clocks.processing_ms,
+            has_timed_out=frame is None,
+            stored_timeout_ms=None if frame is None else stored.timeout_timestamp_ms,
+        )
+        frames = list(self.worker(_as_key(group), [] if frame is None else [frame], state))
+        after = state.stored_after()
+        if after is None:
+            groups.pop(group, None)
+        else:
+            groups[group] = after
+        return frames
+
+    def _commit(self, groups: dict[Group, StoredGroup], read: Sequence[Row]) -> None:
+        sane = [self._time_us(row) for row in read if not self._is_future(row)]
+        self.clocks = self.clocks.after_events(self.spec, max(sane, default=0))
+        self._groups = groups
+        self._can_run_without_data = True
+        self._batch_id += 1
+
+    def _time_us(self, row: Row) -> int:
+        """Return the event time in microseconds, 0 where Spark's watermark would not see one."""
+        name = self.spec.event_time
+        instant = None if name is None else row.get(name)
+        event_us = 0 if instant is None else micros_of(instant)
+        return event_us if event_us <= self.spec.latest_event_us else 0
+
+    def _is_future(self, row: Row) -> bool:
+        return self.clocks.is_future(self.spec, self._time_us(row))
+
+
+def _group_of(spec: QuerySpec, row: Row) -> Group:
+    """Choose the group of a row; no result depends on the bucket, so it need not be Spark's."""
+    if spec.layout == "per_key":
+        return key_on_wire(spec, row)
+    return zlib.crc32(repr([row.get(name) for name in spec.keys]).encode()) % spec.bucket_count
+
+
+def _as_key(group: Group) -> tuple[Any, ...]:
+    """Return what Spark would hand over as the key of a group."""
+    return group if isinstance(group, tuple) else (group,)

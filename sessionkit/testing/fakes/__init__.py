@@ -1,0 +1,1 @@
+"""Spark's group state without Spark."""

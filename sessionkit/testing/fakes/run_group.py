@@ -1,0 +1,196 @@
+"""One call of a hand-written `applyInPandasWithState` function, as Spark's worker makes it."""
+
+import datetime as dt
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from sessionkit.testing.fakes.group_state import FakeGroupState
+from sessionkit.testing.fakes.spark_values import type_name
+
+__all__ = ["run_group"]
+
+# Spark takes the key from row 0 of pandas columns, which hold these as NumPy or pandas scalars.
+_COLUMN_SCALARS = (bool, int, float, dt.datetime)
+
+
+def run_group(
+    func: Callable[..., Iterable[pd.DataFrame]],
+    key: tuple[Any, ...],
+    frames: Iterable[pd.DataFrame],
+    state: FakeGroupState,
+    *,
+    columns: Sequence[str] | None = None,
+    output_columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """
+    Call `func(key, frames, state)` as Spark's worker does around one group, and check it.
+
+    * The key's numbers and times reach `func` as NumPy and pandas scalars.
+    * The frames reach it as an iterator that can be read once and only as far as `func` reads:
+      Spark may cut a group of two rows into two frames.
+    * On a timeout (`state.hasTimedOut`) it gets a list of one frame without rows, whose columns
+      are all of dtype object: `.dt` and arithmetic on them fail, there as here.
+    * What it returns is read to the end. Only then is the call over and `state.stored_after()`
+      what Spark would store; the code of a generator before its first `yield` runs no sooner.
+    * Frames without rows are dropped.
+
+    Args:
+        func: the function as it is handed to `applyInPandasWithState`.
+        key: the grouping key, one element a grouping column.
+        frames: the group's rows, in one frame or several; none on a timeout.
+        state: the group's state; it serves this call only, `state.next_call()` gives the next.
+        columns: names of the input columns; needed on a timeout, where no frame tells them (a
+            frame without rows in `frames` does as well).
+        output_columns: names of the output schema. Without them the frames are only compared
+            with each other.
+
+    Returns:
+        The rows of all frames in one frame, with a fresh index and the columns in the order of
+        `output_columns`. Without rows: a frame without rows.
+
+    Raises:
+        TypeError: the key is no tuple, or `func` returned a frame, something that cannot be
+            iterated, or frames that are none.
+        RuntimeError: a returned frame has not as many columns as the output schema.
+        ValueError: a returned frame has other column names, which Spark turns into NULL columns
+            without a word; or Spark never makes such a call (no rows without a timeout, rows on
+            a timeout, a state that another call has used).
+    """
+    if not isinstance(key, tuple):
+        msg = (
+            f"`key`: Spark passes the key as a tuple, found {type_name(key)}.\n\n"
+            f"Hint: pass `({key!r},)` for one grouping column."
+        )
+        raise TypeError(msg)
+    _check_unused(state)
+    timed_out = state.hasTimedOut
+    chunks = _timeout_chunks(frames, columns) if timed_out else _data_chunks(frames, columns)
+    result = func(tuple(_as_column_scalar(part) for part in key), chunks, state)
+    name = getattr(func, "__qualname__", repr(func))
+    found = _checked_frames(name, result, output_columns)
+    return _joined(found, output_columns)
+
+
+def _as_column_scalar(part: object) -> object:
+    return pd.Series([part])[0] if isinstance(part, _COLUMN_SCALARS) else part
+
+
+def _check_unused(state: FakeGroupState) -> None:
+    if state.is_updated or state.is_removed or state.timeout_timestamp_ms is not None:
+        msg = (
+            f"`state`: already changed by another call, found {state!r}; Spark makes a new one "
+            "for each call.\n\n"
+            "Hint: pass `state.next_call(...)`, which carries over what Spark stores."
+        )
+        raise ValueError(msg)
+
+
+def _data_chunks(
+    frames: Iterable[pd.DataFrame], columns: Sequence[str] | None
+) -> Iterator[pd.DataFrame]:
+    """Peek at the first frame, as the worker does for the key; the others stay unread."""
+    source = iter(frames)
+    first = next(source, None)
+    if first is None:
+        msg = (
+            "`frames`: no frame, and the state has not timed out; Spark calls only for rows or "
+            "for a timeout.\n\n"
+            "Hint: pass a frame, or a state with `has_timed_out=True`."
+        )
+        raise ValueError(msg)
+    expected = list(first.columns) if columns is None else list(columns)
+    return (_checked_chunk(frame, expected) for frame in itertools.chain([first], source))
+
+
+def _checked_chunk(frame: pd.DataFrame, expected: list[Any]) -> pd.DataFrame:
+    if len(frame) == 0:
+        msg = (
+            "`frames`: a frame without rows; Spark passes one only on a timeout.\n\n"
+            "Hint: leave it out, or pass a state with `has_timed_out=True`."
+        )
+        raise ValueError(msg)
+    if list(frame.columns) != expected:
+        msg = (
+            f"`frames`: columns {expected} are expected in this order, found "
+            f"{list(frame.columns)}; all frames of a query have the same.\n\n"
+            "Hint: select the columns of the query's input in each frame."
+        )
+        raise ValueError(msg)
+    return frame
+
+
+def _timeout_chunks(
+    frames: Iterable[pd.DataFrame], columns: Sequence[str] | None
+) -> list[pd.DataFrame]:
+    given = list(frames)
+    if any(len(frame) for frame in given):
+        msg = (
+            "`frames`: rows, and the state has timed out; Spark passes none on a timeout.\n\n"
+            "Hint: pass `[]` and name the input's `columns=`, or a state without "
+            "`has_timed_out=True`."
+        )
+        raise ValueError(msg)
+    if columns is None and not given:
+        msg = (
+            "`columns`: missing; on a timeout Spark passes one frame without rows, with the "
+            "columns of the input.\n\n"
+            'Hint: pass `columns=["ts", "url"]`, the names of the input columns.'
+        )
+        raise ValueError(msg)
+    return [pd.DataFrame(columns=list(given[0].columns if columns is None else columns))]
+
+
+def _checked_frames(
+    name: str, result: object, output_columns: Sequence[str] | None
+) -> list[pd.DataFrame]:
+    if isinstance(result, pd.DataFrame) or not isinstance(result, Iterable):
+        msg = (
+            f"`{name}` must return an iterable of pandas DataFrames, found {type_name(result)}.\n\n"
+            "Hint: `yield` each frame, or return a list of frames, `[]` for no output."
+        )
+        raise TypeError(msg)
+    expected = None if output_columns is None else list(output_columns)
+    kept: list[pd.DataFrame] = []
+    for frame in result:
+        _check_frame(name, frame, expected)
+        if len(frame):
+            expected = list(frame.columns) if expected is None else expected
+            kept.append(frame)
+    return kept
+
+
+def _check_frame(name: str, frame: object, expected: list[str] | None) -> None:
+    """Refuse what Spark refuses, and the names for which it stores NULL."""
+    if not isinstance(frame, pd.DataFrame):
+        msg = (
+            f"`{name}` must return pandas DataFrames, found {type_name(frame)} among them.\n\n"
+            "Hint: wrap the row, as in `pd.DataFrame([row])`."
+        )
+        raise TypeError(msg)
+    found = list(frame.columns)
+    if expected is None or not (found or len(frame)):
+        return
+    if len(found) != len(expected):
+        msg = (
+            f"`{name}` returned a frame with {len(found)} columns, {found}; the output has "
+            f"{len(expected)}, {expected}.\n\n"
+            "Hint: yield all columns of the output schema and no other."
+        )
+        raise RuntimeError(msg)
+    if len(frame) and set(found) != set(expected):
+        msg = (
+            f"`{name}` returned a frame with the columns {found}; the output has {expected}. "
+            "Spark goes by name, and fills a column it does not find with NULL.\n\n"
+            "Hint: name the columns of the frame as in the output schema."
+        )
+        raise ValueError(msg)
+
+
+def _joined(frames: list[pd.DataFrame], output_columns: Sequence[str] | None) -> pd.DataFrame:
+    if not frames:
+        return pd.DataFrame(columns=list(output_columns or ()))
+    names = list(frames[0].columns if output_columns is None else output_columns)
+    return pd.concat([frame[names] for frame in frames], ignore_index=True)

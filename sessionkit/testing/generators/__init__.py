@@ -1,0 +1,1 @@
+"""Events, batches and classes made by hypothesis."""

@@ -1,0 +1,120 @@
+"""Events in the order in which they arrive, and their cuts into batches."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from sessionkit.session import SessionSpec
+from sessionkit.state import codec_of
+from sessionkit.testing.generators.objects import keys_of, objects_of
+
+__all__ = ["Arrival", "arrival", "cuts", "instants", "timelines"]
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+T = TypeVar("T")
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+NUDGES: Final = tuple(timedelta(microseconds=us) for us in (0, 1, -1, 1_000, -1_000))
+SOME_KEYS: Final = 3
+
+
+class Arrival(NamedTuple):
+    """
+    An event as it reaches the source: `driver.add(*arrival)`.
+
+    Attributes:
+        key: The values of the key columns, a tuple.
+        event_time: When it happened, in UTC.
+        event: The event.
+    """
+
+    key: tuple[Any, ...]
+    event_time: datetime
+    event: Any
+
+
+@st.composite
+def timelines(
+    draw: DrawFn,
+    spec: AnySpec,
+    events: SearchStrategy[Any] | None = None,
+    *,
+    keys: SearchStrategy[tuple[Any, ...]] | None = None,
+    min_size: int = 1,
+    max_size: int = 12,
+) -> list[Arrival]:
+    """
+    Make events of several keys in the order in which they arrive.
+
+    Times gather where the rules have their borders: at one instant, exactly one gap apart, and a
+    microsecond or a millisecond to either side of that. Events come in disorder within the
+    watermark delay, and now and then far behind it.
+
+    Args:
+        draw: Passed by hypothesis.
+        spec: Whose keys, event class, gap and watermark delay are meant.
+        events: The events; by default objects of the event class with modest values. Fields that
+            are columns of the key, or the event time, are set to what the arrival says.
+        keys: Tuples of the values of the key columns; by default up to three keys by their types.
+        min_size: How many events there are at least.
+        max_size: How many at most.
+
+    Raises:
+        FieldTypeError: A field of the event class cannot be generated.
+    """
+    chosen = draw(st.lists(keys_of(spec) if keys is None else keys, min_size=1, max_size=SOME_KEYS))
+    made = objects_of(spec.event, modest=True) if events is None else events
+    parts = st.tuples(_lags(spec), st.sampled_from(chosen), instants(spec, gaps=6), made)
+    drawn = draw(st.lists(parts, min_size=min_size, max_size=max_size))
+    drawn.sort(key=lambda part: part[0] + part[2])
+    return [arrival(spec, key, time, event) for _, key, time, event in drawn]
+
+
+@st.composite
+def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list[T]]:
+    """
+    Cut a sequence into batches, in its order; none is empty, unless there is nothing.
+
+    Args:
+        draw: Passed by hypothesis.
+        items: What is cut.
+        max_batches: Into how many batches at most.
+    """
+    places = st.integers(1, max(1, len(items) - 1))
+    borders = draw(st.sets(places, max_size=min(max_batches, len(items)) - 1 if items else 0))
+    return [list(items[low:high]) for low, high in pairwise([0, *sorted(borders), len(items)])]
+
+
+def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
+    """Make event times within a few gaps that gather where the rules of a spec have borders."""
+    half_gap = spec.timeout.longest / 2
+    return st.builds(
+        lambda half_gaps, delays, nudge: (
+            START + half_gaps * half_gap + delays * spec.watermark_delay + nudge
+        ),
+        st.integers(0, 2 * gaps),
+        st.integers(0, 1),
+        st.sampled_from(NUDGES),
+    )
+
+
+def _lags(spec: AnySpec) -> SearchStrategy[timedelta]:
+    """Make what an event takes on its way: nothing mostly, at times more than the delay covers."""
+    gap, delay = spec.timeout.longest, spec.watermark_delay
+    return st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
+
+
+def arrival(spec: AnySpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
+    """Return the arrival of an event, whose fields say the same as the columns that they name."""
+    columns = dict(zip(spec.keys, key, strict=True)) | {spec.event_time: time}
+    shared = {
+        field.alias: columns[field.name]
+        for field in codec_of(spec.event).type.fields
+        if field.name in columns
+    }
+    return Arrival(key, time, attrs.evolve(event, **shared) if shared else event)

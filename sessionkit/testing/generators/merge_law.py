@@ -1,0 +1,211 @@
+"""Whether the functions of a spec give the same session for every order and cut of its events."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.fold import fold_into
+from sessionkit._engine.sessions.table import empty_state
+from sessionkit.errors import ExpectationError, with_hint
+from sessionkit.session import SessionSpec
+from sessionkit.state import DatetimeType, codec_of, encode_column
+from sessionkit.testing.generators.arrivals import Arrival, arrival, instants
+from sessionkit.testing.generators.objects import keys_of, objects_of
+
+__all__ = ["check_merge_law"]
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+
+ROUNDING: Final = 1e-9
+MOST_EVENTS: Final = 5
+
+
+@attrs.frozen
+class _Ways:
+    """
+    Events of one key, and the batches in which they come the second time.
+
+    Attributes:
+        arrivals: The events in time order; the first time they come in one batch.
+        batches: The number of the batch of each.
+    """
+
+    arrivals: list[Arrival]
+    batches: list[int]
+
+    @property
+    def in_parts(self) -> list[list[int]]:
+        """The second way: the places of the events of each batch."""
+        return [
+            [place for place, other in enumerate(self.batches) if other == batch]
+            for batch in sorted(set(self.batches))
+        ]
+
+    def without(self, place: int) -> "_Ways":
+        """Leave out one event."""
+        arrivals, batches = list(self.arrivals), list(self.batches)
+        del arrivals[place], batches[place]
+        return _Ways(arrivals, batches)
+
+
+def check_merge_law(
+    spec: AnySpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 200
+) -> None:
+    """
+    Check that `create`, `update` and `merge` give one session however its events come.
+
+    Events of one key are folded twice, all in one batch and in another order over several: an
+    event comes after a later one, or between two open sessions that are then merged. The states
+    are compared by `==`, floats in them within rounding. Under `order="event_time"` events are
+    folded in time order and never merged, so there is nothing to check.
+
+    The same program tries the same examples in every run. Takes a few seconds; no Spark is
+    started.
+
+    Args:
+        spec: Whose functions are checked. Neither its watermark nor `finish` plays a part.
+        events: The events to choose from; by default objects of the event class, whose fields
+            have modest values, so that sums of floats do not depend on their order. A field that
+            is the event time column, or one of the key, has the value of that column.
+        max_examples: How many timelines are tried.
+
+    Raises:
+        ExpectationError: The functions give two different states; the text shows the fewest
+            events and batches that were found for it.
+        UserFunctionError: A function failed for one of the events.
+        FieldTypeError: A field of the event class cannot be generated; pass `events`.
+    """
+    if spec.order == "event_time":
+        return
+    try:
+        found = find(
+            _ways(spec, events), lambda ways: _differ(spec, ways), settings=_search(max_examples)
+        )
+    except NoSuchExample:
+        return
+    raise ExpectationError(_text(spec, _smallest(spec, found)))
+
+
+def _differ(spec: AnySpec, ways: _Ways) -> bool:
+    one, another = _both(spec, ways)
+    return not _alike(_states(spec, one), _states(spec, another))
+
+
+def _search(max_examples: int) -> settings:
+    return settings(
+        max_examples=max_examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def _smallest(spec: AnySpec, ways: _Ways) -> _Ways:
+    """Leave out every event that can be spared: hypothesis cannot, where they have many fields."""
+    for place in range(len(ways.arrivals)):
+        fewer = ways.without(place)
+        if fewer.arrivals and _differ(spec, fewer):
+            return _smallest(spec, fewer)
+    return ways
+
+
+@st.composite
+def _ways(draw: DrawFn, spec: AnySpec, events: SearchStrategy[Any] | None) -> _Ways:
+    # One key says it all: no function ever sees the states of two.
+    key = draw(keys_of(spec))
+    made = objects_of(spec.event, modest=True) if events is None else events
+    parts = st.tuples(instants(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
+    drawn = draw(st.lists(parts, min_size=2, max_size=MOST_EVENTS))
+    drawn.sort(key=itemgetter(0))
+    arrivals = [arrival(spec, key, time, event) for time, event, _ in drawn]
+    return _Ways(arrivals, [batch for _, _, batch in drawn])
+
+
+def _both(spec: AnySpec, ways: _Ways) -> tuple[pa.Table, pa.Table]:
+    """Return the open sessions in one batch, and in several."""
+    table = _events(spec, ways.arrivals)
+    return _folded(spec, [table]), _folded(spec, map(table.take, ways.in_parts))
+
+
+def _events(spec: AnySpec, arrivals: Sequence[Arrival]) -> pa.Table:
+    columns = [
+        encode_column(field.type, [arrival.key[place] for arrival in arrivals], field.name)
+        for place, field in enumerate(spec.key_fields)
+    ]
+    times = [arrival.event_time for arrival in arrivals]
+    columns.append(encode_column(DatetimeType(), times, spec.event_time))
+    columns += codec_of(spec.event).encode([arrival.event for arrival in arrivals])
+    columns += [pa.nulls(len(arrivals), field.type.arrow) for field in spec.carry_fields]
+    return pa.Table.from_arrays(columns, schema=events_schema(spec))
+
+
+def _folded(spec: AnySpec, batches: Iterable[pa.Table]) -> pa.Table:
+    sessions = empty_state(spec).sessions
+    for batch in batches:
+        sessions = fold_into(spec, sessions, batch, None).sessions
+    return sessions.sort_by("start")
+
+
+def _states(spec: AnySpec, sessions: pa.Table) -> list[tuple[int, Any]]:
+    """Return of each session how many events it has, and its state."""
+    return list(
+        zip(sessions["events"].to_pylist(), decode_states(spec.state, sessions), strict=True)
+    )
+
+
+def _alike(left: Any, right: Any) -> bool:
+    """Compare by `==`; where that says no, look for floats that differ by rounding only."""
+    if left.__class__ is not right.__class__:
+        return False
+    if left == right:
+        return True
+    match left:
+        case float():
+            both_nan = math.isnan(left) and math.isnan(right)
+            return both_nan or math.isclose(left, right, rel_tol=ROUNDING, abs_tol=ROUNDING)
+        case list() | tuple():
+            return len(left) == len(right) and all(map(_alike, left, right))
+        case Mapping():
+            return left.keys() == right.keys() and all(_alike(left[k], right[k]) for k in left)
+    return attrs.has(left.__class__) and all(
+        _alike(getattr(left, field.name), getattr(right, field.name))
+        for field in attrs.fields(left.__class__)
+        if field.eq
+    )
+
+
+def _text(spec: AnySpec, ways: _Ways) -> str:
+    at_once, in_parts = _both(spec, ways)
+    pairs = zip(_states(spec, at_once), _states(spec, in_parts), strict=True)
+    one, another = next(pair for pair in pairs if not _alike(*pair))
+    batches = [" ".join(str(place + 1) for place in batch) for batch in ways.in_parts]
+    together = " ".join(str(place + 1) for place in range(len(ways.arrivals)))
+    lines = [
+        f"the same events give two different {spec.state.__name__}, by the way in which they come:",
+        *(_line(place + 1, arrival) for place, arrival in enumerate(ways.arrivals)),
+        f"one batch, {together}:",
+        f"  {one[1]!r}",
+        f"{len(batches)} batches, {', then '.join(batches)}:",
+        f"  {another[1]!r}",
+    ]
+    hint = (
+        "let create, update and merge give the same for every order, such as by keeping the time "
+        'of what they keep; or fold in time order, with order="event_time"'
+    )
+    return with_hint("\n".join(lines), hint)
+
+
+def _line(number: int, arrival: Arrival) -> str:
+    return f"  {number}  {arrival.event_time:%Y-%m-%d %H:%M:%S.%f}  {arrival.event!r}"

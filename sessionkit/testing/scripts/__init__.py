@@ -1,0 +1,1 @@
+"""Tests as lists of steps, and the picture of a run that fails."""

@@ -1,0 +1,166 @@
+"""Rows of a test from a table in text: one line a row, typed by the spec or by annotations."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._instants import duration
+from sessionkit.errors import ScriptError, SessionkitError, with_hint
+from sessionkit.session import SessionSpec
+from sessionkit.state import (
+    BoolType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    DecimalType,
+    EnumType,
+    FieldType,
+    FloatType,
+    IntType,
+    OptionalType,
+    StrType,
+    TimedeltaType,
+    encode_column,
+    field_type,
+    inner_type,
+)
+from sessionkit.testing.scripts.literals import at
+
+__all__ = ["events_table", "frame_from"]
+
+Row: TypeAlias = dict[str, Any]
+
+NULL: Final = "null"
+RULE: Final = re.compile(r"[-+:]{3,}")
+CELL: Final = re.compile(r'\s*(?P<cell>"(?:[^"\\]|\\.)*"|[^|]*?)\s*\|')
+BOOLS: Final = {"true": True, "false": False}
+READERS: Final[Mapping[type[Any], Callable[[str], Any]]] = {
+    StrType: str,
+    IntType: int,
+    FloatType: float,
+    BoolType: BOOLS.__getitem__,
+    BytesType: str.encode,
+    DatetimeType: at,
+    DateType: date.fromisoformat,
+    TimedeltaType: lambda text: duration(text, "duration", zero_allowed=True),
+    DecimalType: Decimal,
+}
+
+
+def events_table(spec: SessionSpec[Any, Any, Any], text: str) -> list[Row]:
+    """
+    Return the rows of a table in text, one by one for `SessionDriver.add_row`.
+
+        user_id | ts    | url     | seconds
+        ann     | 10:00 | /       | 5.0
+        ann     | 10:03 | /prices | null
+
+    The first line names columns of the spec; one that is left out is null. Instants are written as
+    for `at`, dates as `2026-01-01`, booleans `true` and `false`, durations `3 minutes`, bytes as
+    text, members of an enumeration by their value. A null is `null`. A text that is empty, says
+    `null` or holds a `|` stands in double quotes, with the escapes of JSON. Empty lines and a rule
+    of dashes below the names mean nothing.
+
+    Raises:
+        ScriptError: There is no such column, or a cell cannot be read; the message says the line.
+    """
+    types = {column.field.name: column.field.type for column in wire_columns(spec)}
+    return _read(text, {spec.event_time: DatetimeType(), **types})
+
+
+def frame_from(text: str, types: Mapping[str, Any]) -> pd.DataFrame:
+    """
+    Return a table in text, written as for `events_table`, as a frame.
+
+    Its dtypes are those that Arrow gives to pandas: instants are `datetime64[us, UTC]`, whole
+    numbers next to a null become floats.
+
+    Args:
+        text: The table.
+        types: The columns and their types, as in `SessionSpec.keys`.
+
+    Raises:
+        ScriptError: There is no such column, or a cell cannot be read; the message says the line.
+        FieldTypeError: A type is none that sessionkit stores.
+    """
+    kinds = {name: inner_type(field_type(kind, name)) for name, kind in types.items()}
+    rows = _read(text, kinds)
+    columns = {
+        name: encode_column(OptionalType(kind), [row.get(name) for row in rows], name)
+        for name, kind in kinds.items()
+    }
+    frame: pd.DataFrame = pa.table(columns).to_pandas()
+    return frame
+
+
+def _read(text: str, types: Mapping[str, FieldType]) -> list[Row]:
+    numbered = enumerate(text.splitlines(), start=1)
+    lines = [(number, _cells(line)) for number, line in numbered if line.strip()]
+    if not lines:
+        raise ScriptError(with_hint("the table is empty", "name its columns in the first line"))
+    (first, names), *rows = lines
+    _check_names(first, names, types)
+    if rows and all(map(RULE.fullmatch, rows[0][1])):
+        rows = rows[1:]
+    return [_row(number, names, cells, types) for number, cells in rows]
+
+
+def _cells(line: str) -> list[str]:
+    inside = line.strip()
+    if inside.startswith("|"):
+        inside = inside.removeprefix("|").removesuffix("|")
+    return [found["cell"] for found in CELL.finditer(f"{inside}|")]
+
+
+def _check_names(number: int, names: list[str], types: Mapping[str, FieldType]) -> None:
+    for name in names:
+        if name not in types:
+            raise _refused(
+                number, f"there is no column `{name}`", f"it is one of {', '.join(types)}"
+            )
+        if names.count(name) > 1:
+            raise _refused(number, f"the column `{name}` comes twice", "leave one of them out")
+
+
+def _row(number: int, names: list[str], cells: list[str], types: Mapping[str, FieldType]) -> Row:
+    if len(cells) != len(names):
+        found = f"found {len(cells)} cells for {len(names)} columns"
+        raise _refused(number, found, "write null where there is no value")
+    return {
+        name: _value(number, name, cell, inner_type(types[name]))
+        for name, cell in zip(names, cells, strict=True)
+    }
+
+
+def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
+    if cell == NULL:
+        return None
+    base = kind.base if isinstance(kind, EnumType) else kind
+    reader = READERS.get(type(base))
+    if reader is None:
+        hint = "pass the row to SessionDriver.add_row instead"
+        raise _refused(number, f"`{name}` has a type that no cell can hold", hint)
+    try:
+        if not cell:
+            found = "the cell is empty"
+            raise ScriptError(with_hint(found, 'write null, or "" for an empty text'))
+        value = reader(json.loads(cell) if cell.startswith('"') else cell)
+        return kind.coerce(kind.load(value) if isinstance(kind, EnumType) else value, name)
+    except SessionkitError as error:
+        msg = f"line {number}, column `{name}`: {error}"
+        raise ScriptError(msg) from error
+    except (ArithmeticError, LookupError, ValueError) as error:
+        wanted = type(base).__name__.removesuffix("Type").lower()
+        found = f"`{name}`: {cell!r} is no {wanted}"
+        raise _refused(number, found, "write it as a test would, or null") from error
+
+
+def _refused(number: int, found: str, hint: str) -> ScriptError:
+    return ScriptError(with_hint(f"line {number}: {found}", hint))

@@ -1,0 +1,331 @@
+"""Functions that fail: what stops the query, what is counted, and what is left as it was."""
+
+from typing import Any
+
+import pytest
+
+from sessionkit import EventTimeGap, KeyState, KeyTimes, Timer, TimeToLive, UserFunctionError
+from sessionkit.testing import at, hours, minutes
+from tests.support.stateful_specs import (
+    Added,
+    Amount,
+    Sum,
+    add,
+    adding,
+    driver_of,
+    failure,
+    report,
+    summing,
+    texts,
+)
+
+LAYOUTS = ["buckets", "per_key"]
+UNLUCKY = "unlucky"
+
+
+def strict(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
+    """Add the numbers and set a timer, but fail over 13 when all is done."""
+    yield add(key, events, state, times)
+    times.set_event_timer("due", at("10:00") + minutes(events[0].number))
+    if any(event.number == 13 for event in events):
+        times.delete_timer("due")
+        state.get().total = 99
+        raise ValueError(UNLUCKY)
+
+
+def strict_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
+    """Report the timer, but fail for bob when all is done."""
+    yield report(key, name, state, times)
+    if key.key == "bob":
+        times.set_event_timer("again", at("15:00"))
+        state.set(Sum(77))
+        raise ValueError(UNLUCKY)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_failed_call_leaves_no_trace(layout: str) -> None:
+    """State and timers are as they were, its rows are gone, and its events are failed."""
+    driver = driver_of(summing(strict, report, on_error="reject", layout=layout))
+    adding(driver, "ann", at("09:00"), 1)
+    before = driver.stored_keys()
+
+    assert [] == adding(driver, "ann", at("09:01"), 2, 13)
+
+    assert before == driver.stored_keys()
+    rejected = driver.take_rejections("failed")
+    assert [at("09:01"), at("09:01")] == [found.event_time for found in rejected]
+    assert (3, 1, 2) == (driver.counts.events, driver.counts.folded, driver.counts.failed)
+    assert driver.counts.add_up
+
+
+def test_a_failure_is_told_with_function_key_and_traceback() -> None:
+    """The reason is enough to mend the function."""
+    driver = driver_of(summing(strict, report, on_error="reject"))
+    adding(driver, "ann", at("09:01"), 13)
+
+    (rejected,) = driver.take_rejections("failed")
+    assert rejected.reason.startswith(
+        "`process` (tests.engine.keys.test_failures.strict) raised ValueError: unlucky, "
+        "for Key(key='ann')\n\nTraceback"
+    )
+    assert "raise ValueError(UNLUCKY)" in rejected.reason
+    assert rejected.reason.endswith(
+        "\n\nHint: mend the function, or count such events as failed with on_error='reject'"
+    )
+
+
+def test_a_new_key_that_fails_is_not_there() -> None:
+    """A key whose first call fails is not stored, nor is its group."""
+    driver = driver_of(summing(strict, report, on_error="reject"))
+    adding(driver, "ann", at("09:01"), 13)
+
+    assert ([], {}) == (driver.stored_keys(), dict(driver.snapshot().groups))
+
+
+@pytest.mark.parametrize("bucket_count", [1, 64])
+def test_other_keys_go_on(bucket_count: int) -> None:
+    """One key that fails takes down no other, of its bucket or of another."""
+    driver = driver_of(summing(strict, report, on_error="reject", bucket_count=bucket_count))
+    for key, number in (("ann", 1), ("bob", 13), ("cid", 3)):
+        driver.add(key, at("09:00"), Amount(number))
+    driver.run_batch()
+
+    assert ["ann", "cid"] == [key.key.key for key in driver.stored_keys()]
+    assert ["bob"] == [found.key.key for found in driver.take_rejections("failed")]
+    assert [1, 3] == [row.total for row in driver.take_results()]
+    assert driver.counts.add_up
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_events_that_failed_move_no_end(layout: str) -> None:
+    """A gap is counted from the last event that counted: the failed one has left no trace."""
+    spec = summing(strict, report, timeout=EventTimeGap("30m"), on_error="reject", layout=layout)
+    driver = driver_of(spec)
+    adding(driver, "ann", at("09:00"), 1)
+    adding(driver, "ann", at("09:20"), 13)
+    driver.advance_watermark_to(at("09:30"))
+    driver.run_batch()
+
+    assert ["event_time_gap"] == texts(driver.take_results())
+    assert [] == driver.stored_keys()
+
+
+def test_a_timer_that_is_due_goes_off_behind_a_failure() -> None:
+    """`process` has left the timer of before, which is due and sees the state of before."""
+    driver = driver_of(summing(strict, report, on_error="reject"))
+    adding(driver, "ann", at("09:00"), 1)
+    driver.advance_watermark_to(at("11:00"))
+
+    assert [Added("due", 1)] == adding(driver, "ann", at("11:30"), 13)
+    assert [(Sum(1), {})] == [(key.state, dict(key.timers)) for key in driver.stored_keys()]
+
+
+@pytest.mark.parametrize("bucket_count", [1, 64])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_timer_that_fails_is_unfinished_and_gone(layout: str, bucket_count: int) -> None:
+    """State and other timers are as they were; its key and its name are in the reason."""
+    spec = summing(
+        strict, strict_timer, on_error="reject", layout=layout, bucket_count=bucket_count
+    )
+    driver = driver_of(spec)
+    for key in ("ann", "bob"):
+        driver.add(key, at("09:00"), Amount(5))
+    driver.run_batch()
+    driver.take_rows()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+
+    (rejected,) = driver.take_rejections()
+    assert ("unfinished", ("bob",), None) == (rejected.kind, rejected.key, rejected.event_time)
+    assert rejected.reason.startswith(
+        "timer 'due': `on_timer` (tests.engine.keys.test_failures.strict_timer) raised ValueError"
+    )
+    assert ["ann"] == [row.key.key for row in driver.take_rows()]
+    assert [("ann", Sum(5), {}), ("bob", Sum(5), {})] == [
+        (key.key.key, key.state, dict(key.timers)) for key in driver.stored_keys()
+    ]
+    assert (2, 1, 0) == (driver.counts.timers, driver.counts.unfinished, driver.counts.failed)
+    assert driver.counts.add_up
+
+
+def test_a_timer_behind_one_that_failed_goes_off() -> None:
+    """Each timer is a call of its own: what one of them did to the objects is not seen."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(1))
+        times.set_event_timer("bad", at("08:00"))
+        times.set_event_timer("good", at("08:10"))
+        times.set_event_timer("later", at("13:00"))
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        held = state.get()
+        if name == "bad":
+            held.total = 99
+            times.delete_timer("good")
+            times.delete_timer("later")
+            raise ValueError(UNLUCKY)
+        return Added(name, held.total)
+
+    driver = driver_of(summing(process, on_timer, on_error="reject"))
+    driver.advance_watermark_to(at("08:30"))
+
+    assert [Added("good", 1)] == adding(driver, "ann", at("09:00"))
+    (key,) = driver.stored_keys()
+    assert {"later": Timer("event_time", at("13:00"))} == dict(key.timers)
+    assert ["unfinished"] == [found.kind for found in driver.take_rejections()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_key_whose_last_call_fails_is_gone_all_the_same(layout: str) -> None:
+    """The policy has ended it: it is counted as unfinished, not kept for ever."""
+    spec = summing(add, strict_timer, timeout=EventTimeGap("30m"), on_error="reject", layout=layout)
+    driver = driver_of(spec)
+    adding(driver, "bob", at("09:00"))
+    driver.advance_watermark_to(at("09:30"))
+    driver.run_batch()
+
+    (rejected,) = driver.take_rejections()
+    assert rejected.reason.startswith(
+        "timer 'event_time_gap': timer 'again': the timeout policy has ended Key(key='bob')"
+    )
+    assert ([], []) == (driver.take_results(), driver.stored_keys())
+
+
+@pytest.mark.parametrize("value", ["1", 2**63, None])
+@pytest.mark.parametrize("bucket_count", [1, 64])
+def test_a_state_that_does_not_fit_fails_its_own_call_only(value: Any, bucket_count: int) -> None:
+    """Whatever cannot be stored, even if it was spoilt behind `set`, is a failed call."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        held = Sum(1)
+        state.set(held)
+        if key.key == "bob":
+            held.total = value
+
+    driver = driver_of(summing(process, on_error="reject", bucket_count=bucket_count))
+    for key in ("ann", "bob", "cid"):
+        driver.add(key, at("09:00"), Amount())
+    driver.run_batch()
+
+    (rejected,) = driver.take_rejections("failed")
+    assert rejected.reason.startswith(
+        "`process` (tests.engine.keys.test_failures."
+        "test_a_state_that_does_not_fit_fails_its_own_call_only.<locals>.process), "
+        "for Key(key='bob'), left a state that does not fit: "
+        "`Sum.total` must be an int"
+    )
+    assert ["ann", "cid"] == [key.key.key for key in driver.stored_keys()]
+
+
+@pytest.mark.parametrize("wrong", ["row", Added("a", "1")])  # type: ignore[arg-type]
+@pytest.mark.parametrize("role", ["process", "on_timer"])
+def test_a_wrong_row_is_a_failed_call(role: str, wrong: Any) -> None:
+    """What a function must not return leaves no trace either, under `on_error="reject"`."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
+        state.set(Sum(1))
+        times.set_event_timer("due", at("08:00"))
+        return wrong if role == "process" else None
+
+    driver = driver_of(summing(process, lambda key, name, state, times: wrong, on_error="reject"))
+    driver.advance_watermark_to(at("08:30"))
+    adding(driver, "ann", at("09:00"))
+
+    (rejected,) = driver.take_rejections()
+    assert ("failed" if role == "process" else "unfinished") == rejected.kind
+    assert f"`{role}` (" in rejected.reason
+    assert (0 if role == "process" else 1) == len(driver.stored_keys())
+
+
+# -- on_error="raise" --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_failure_stops_the_query_and_changes_nothing(layout: str) -> None:
+    """As in Spark the batch has not been: its rows wait, and states are as they were."""
+    driver = driver_of(summing(strict, report, layout=layout))
+    adding(driver, "ann", at("09:00"), 1)
+    before = driver.snapshot()
+    driver.add("ann", at("09:01"), Amount(13))
+    driver.add("bob", at("09:01"), Amount(1))
+
+    text = failure(driver)
+
+    assert text.startswith("`process` (tests.engine.keys.test_failures.strict) raised ValueError")
+    after = driver.snapshot()
+    assert (before.groups, before.clocks) == (after.groups, after.clocks)
+    assert 2 == len(after.unread)
+
+
+def test_a_timer_that_fails_stops_the_query() -> None:
+    """The role and the key are in the text."""
+    driver = driver_of(summing(strict, strict_timer))
+    adding(driver, "bob", at("09:00"), 5)
+    driver.advance_watermark_to(at("11:00"))
+
+    assert failure(driver).startswith(
+        "`on_timer` (tests.engine.keys.test_failures.strict_timer) raised ValueError: unlucky, "
+        "for Key(key='bob')"
+    )
+
+
+def test_a_failure_of_a_function_is_chained_to_its_cause() -> None:
+    """The error that the function raised is the cause of the one that stops the query."""
+    driver = driver_of(summing(strict, report))
+    driver.add("ann", at("09:01"), Amount(13))
+
+    with pytest.raises(UserFunctionError) as failed:
+        driver.run_batch()
+
+    assert isinstance(failed.value.__cause__, ValueError)
+
+
+def test_a_function_that_stops_the_interpreter_is_not_held_up() -> None:
+    """Only errors are counted as failed; a request to stop passes through."""
+
+    def stop(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        raise KeyboardInterrupt
+
+    driver = driver_of(summing(stop, on_error="reject"))
+    driver.add("ann", at("09:01"), Amount())
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.run_batch()
+
+
+# -- counts ------------------------------------------------------------------------------------
+
+
+def test_every_event_is_counted_once() -> None:
+    """Folded, late, quarantined and failed events add up to those that came."""
+    driver = driver_of(
+        summing(strict, strict_timer, on_error="reject", timeout=TimeToLive("2h")), at("12:00")
+    )
+    for key in ("ann", "bob"):
+        driver.add(key, at("09:30"), Amount(5))
+    driver.run_batch()
+    driver.advance_watermark_to(at("09:50"))
+    driver.add("ann", at("09:50"), Amount(1))
+    driver.add("ann", at("09:55"), Amount(13))
+    driver.add("cid", at("09:55"), Amount(2))
+    driver.add_row({"key": None, "at": at("09:55"), "number": 1})
+    driver.add_row({"key": "cid", "at": at("2027-01-01 00:00"), "number": 1})
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.advance_processing_time(hours(3))
+    driver.run_batch()
+
+    counts = driver.counts
+    assert (7, 3, 1, 2, 1) == (
+        counts.events,
+        counts.folded,
+        counts.late,
+        counts.quarantined,
+        counts.failed,
+    )
+    # Three named timers and three ends; those of bob fail.
+    assert (6, 2) == (counts.timers, counts.unfinished)
+    assert len(driver.take_rows()) == counts.rows
+    assert counts.add_up
+    kinds = sorted(found.kind for found in driver.take_rejections())
+    assert ["failed", "late", "quarantined", "quarantined", "unfinished", "unfinished"] == kinds

@@ -1,0 +1,795 @@
+"""The three ways to take events, what they may return, and both layouts."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from sessionkit import (
+    BatchTimes,
+    BucketResult,
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    StatefulSpec,
+    TimeToLive,
+    UserFunctionError,
+)
+from sessionkit.testing import StatefulDriver, at, minutes
+from tests.support.stateful_specs import (
+    Added,
+    Amount,
+    Driver,
+    Sum,
+    add,
+    adding,
+    driver_of,
+    failure,
+    report,
+    summing,
+    texts,
+)
+
+LAYOUTS = ["buckets", "per_key"]
+
+
+# -- what a function returns -------------------------------------------------------------------
+
+
+def generated(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
+    """Yield a row for each event."""
+    for event in events:
+        yield Added("one", event.number)
+
+
+@pytest.mark.parametrize(
+    ("expected", "returned"),
+    [
+        ([], None),
+        ([], []),
+        ([], iter(())),
+        ([Added("a", 1)], Added("a", 1)),
+        ([Added("a", 1), Added("b", 2)], [Added("a", 1), Added("b", 2)]),
+        ([Added("a", 1), Added("b", 2)], (Added("a", 1), Added("b", 2))),
+    ],
+)
+def test_a_function_returns_a_row_several_or_none(expected: list[Added], returned: Any) -> None:
+    """Rows come out in the order in which they were returned."""
+    driver = driver_of(summing(lambda key, events, state, times: returned))
+
+    assert expected == adding(driver, "ann", at("09:00"))
+    assert (len(expected), 1) == (driver.counts.rows, driver.counts.folded)
+
+
+def test_a_function_may_be_a_generator() -> None:
+    """A generator runs to its end within the call."""
+    driver = driver_of(summing(generated))
+
+    assert [Added("one", 1), Added("one", 2)] == adding(driver, "ann", at("09:00"), 2, 1)
+
+
+@pytest.mark.parametrize("role", ["process", "on_timer"])
+@pytest.mark.parametrize("wrong", [5, "row", Sum(1), {"what": "a"}, [Added("a", 1), None]])
+def test_what_is_no_row_is_refused(role: str, wrong: Any) -> None:
+    """The function, the key and what was found are named, whichever function returned it."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
+        times.set_event_timer("due", at("08:00"))
+        return wrong if role == "process" else None
+
+    driver = driver_of(summing(process, lambda key, name, state, times: wrong))
+    driver.advance_watermark_to(at("08:30"))
+    driver.add("ann", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert text.startswith(f"`{role}` (")
+    assert "must return Added, found " in text
+    assert "for Key(key='ann')\n\nHint: return a result row, a list of them, or None" in text
+
+
+@pytest.mark.parametrize("role", ["process", "on_timer"])
+def test_a_row_that_does_not_fit_names_the_function_that_returned_it(role: str) -> None:
+    """A value of another type than its field is refused with path, key and function."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+        times.set_event_timer("due", at("08:00"))
+        return Added("a", "1" if role == "process" else 1)  # type: ignore[arg-type]
+
+    driver = driver_of(
+        summing(process, lambda key, name, state, times: Added("b", "2"))  # type: ignore[arg-type]
+    )
+    driver.advance_watermark_to(at("08:30"))
+    driver.add("ann", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert text.startswith(f"`{role}` (")
+    assert "for Key(key='ann'), returned a row that does not fit: `Added.total` must be" in text
+    assert "\n\nHint: " in text
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_events_come_in_the_order_of_event_time_then_content(layout: str) -> None:
+    """The order in which rows arrive does not show, neither of times nor of what ties."""
+    seen: list[list[int]] = []
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        seen.append([event.number for event in events])
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        rows = [(at("09:01"), 3), (at("09:00"), 9), (at("09:01"), 2), (at("08:59"), 5)]
+        driver = driver_of(summing(process, layout=layout))
+        for place in order:
+            driver.add("ann", rows[place][0], Amount(rows[place][1]))
+        driver.run_batch()
+
+    assert [[5, 9, 2, 3]] * 3 == seen
+
+
+def test_without_event_time_events_come_in_the_order_of_their_content() -> None:
+    """A spec that knows no event time has one order all the same."""
+    driver = driver_of(summing(generated, event_time=None, watermark_delay=None))
+
+    rows = adding(driver, "ann", None, 3, 1, 2)
+
+    assert [1, 2, 3] == [row.total for row in rows]
+
+
+@attrs.define
+class Checked:
+    """An event whose class looks at it."""
+
+    number: int = attrs.field(validator=attrs.validators.ge(0))
+
+
+def test_an_event_that_its_class_refuses_is_quarantined() -> None:
+    """A validator of the event's class is a rule: rows that break it are set aside."""
+    driver = driver_of(summing(event=Checked))
+    driver.add_row({"key": "ann", "at": at("09:00"), "number": -1})
+    driver.add_row({"key": "ann", "at": at("09:00"), "number": 2})
+    driver.run_batch()
+
+    (rejected,) = driver.take_rejections("quarantined")
+    assert rejected.reason.startswith("Checked refused it: ValueError: ")
+    assert [Added("process", 2)] == driver.take_results()
+    assert driver.counts.add_up
+
+
+def test_a_batch_of_which_every_event_is_refused_calls_nothing() -> None:
+    """Quarantined rows alone are no reason to call a function."""
+    driver = driver_of(summing(event=Checked))
+    driver.add_row({"key": "ann", "at": at("09:00"), "number": -1})
+    driver.run_batch()
+
+    assert ([], []) == (driver.take_results(), driver.stored_keys())
+    assert (1, 0, 1) == (driver.counts.events, driver.counts.folded, driver.counts.quarantined)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"key": None, "at": at("09:00"), "number": 1}, "`key` is null"),
+        ({"key": "ann", "at": None, "number": 1}, "its event time is null"),
+        ({"key": "ann", "at": at("09:00"), "number": None}, "`event.number` is null"),
+    ],
+)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_null_where_there_must_be_none_is_quarantined(
+    layout: str, row: dict[str, Any], reason: str
+) -> None:
+    """Such a row reaches no function, and leaves nothing behind."""
+    driver = driver_of(summing(layout=layout))
+    driver.add_row(row)
+    driver.run_batch()
+
+    assert [reason] == [found.reason for found in driver.take_rejections("quarantined")]
+    assert ([], []) == (driver.take_results(), driver.stored_keys())
+
+
+def test_an_event_without_fields_counts() -> None:
+    """What matters may be only that something happened."""
+    tick = attrs.make_class("Tick", {})
+    driver = driver_of(
+        summing(lambda key, events, state, times: Added("ticks", len(events)), event=tick)
+    )
+    driver.add("ann", at("09:00"), tick())
+    driver.add("ann", at("09:00"), tick())
+    driver.run_batch()
+
+    assert [Added("ticks", 2)] == driver.take_results()
+
+
+@pytest.mark.parametrize("bucket_count", [1, 2, 64])
+def test_keys_of_one_bucket_do_not_get_in_each_others_way(bucket_count: int) -> None:
+    """A new key is called with its own events while others of its bucket rest."""
+    driver = driver_of(summing(bucket_count=bucket_count))
+    for place, key in enumerate("abcdefgh"):
+        assert [Added("process", place)] == adding(driver, key, at("09:00"), place)
+
+    assert [Sum(place) for place in range(8)] == [key.state for key in driver.stored_keys()]
+    assert (8, 8) == (driver.counts.events, driver.counts.folded)
+
+
+# -- process_frame -----------------------------------------------------------------------------
+
+
+def add_frame(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Add the numbers of a frame."""
+    total = Sum(state.get(Sum()).total + int(events["number"].sum()))
+    state.set(total)
+    return Added("process", total.total)
+
+
+@attrs.frozen
+class Many:
+    """An event with a column of every kind."""
+
+    whole: int
+    maybe: int | None
+    flag: bool
+    sure: bool | None
+    real: float
+    hope: float | None
+    text: str | None
+    when: datetime | None
+    day: date
+    span: timedelta
+    amount: Decimal
+    tags: list[str]
+
+
+MANY = Many(
+    whole=1,
+    maybe=None,
+    flag=True,
+    sure=None,
+    real=float("nan"),
+    hope=None,
+    text=None,
+    when=None,
+    day=date(2026, 1, 2),
+    span=minutes(1),
+    amount=Decimal("1.5"),
+    tags=["a"],
+)
+
+
+def test_a_frame_has_a_column_for_the_event_time_and_each_field() -> None:
+    """Whole numbers stay whole beside a null, instants are aware, and the index counts from 0."""
+    frames: list[pd.DataFrame] = []
+
+    def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
+        frames.append(events)
+
+    driver = driver_of(summing(None, process_frame=look, event=Many))
+    driver.add("ann", at("09:01"), MANY)
+    driver.add("ann", at("09:00"), attrs.evolve(MANY, whole=2, maybe=3, sure=False, text="b"))
+    driver.add("bob", at("09:02"), MANY)
+    driver.run_batch()
+
+    frame = next(frame for frame in frames if len(frame) == 2)
+    assert ["at", *(field.name for field in attrs.fields(Many))] == list(frame.columns)
+    assert [0, 1] == list(frame.index)
+    assert [at("09:00"), at("09:01")] == frame["at"].tolist()
+    assert [2, 1] == frame["whole"].tolist()
+    assert ["Int64", "boolean"] == [str(frame[name].dtype) for name in ("maybe", "sure")]
+    assert [3, pd.NA] == frame["maybe"].tolist()
+    assert UTC is frame["at"].dt.tz or "UTC" == str(frame["at"].dt.tz)
+    assert [[0]] == [list(other.index) for other in frames if other is not frame]
+
+
+def test_a_frame_without_event_time_has_the_fields_only() -> None:
+    """A spec that knows no event time has no column for it."""
+    names: list[list[str]] = []
+
+    def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
+        names.append(list(events.columns))
+
+    spec = summing(None, process_frame=look, event_time=None, watermark_delay=None)
+    adding(driver_of(spec), "ann", None)
+
+    assert [["number"]] == names
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_frames_fold_as_objects_do(layout: str) -> None:
+    """`process_frame` has the same state, timers and results as `process`."""
+    plain, framed = (
+        driver_of(summing(process, process_frame=process_frame, layout=layout))
+        for process, process_frame in ((add, None), (None, add_frame))
+    )
+    for driver in (plain, framed):
+        adding(driver, "ann", at("09:00"), 1, 2)
+        driver.add("bob", at("09:00"), Amount(7))
+        driver.add("ann", at("09:01"), Amount(4))
+        driver.run_batch()
+
+    assert plain.take_rows() == framed.take_rows()
+    assert plain.stored_keys() == framed.stored_keys()
+    assert plain.counts == framed.counts
+
+
+def test_a_frame_that_is_changed_changes_no_other_key() -> None:
+    """Each key is given a frame of its own."""
+
+    def spoil(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
+        total = int(events["number"].sum())
+        events["number"] = 99
+        events.loc[:, "at"] = None
+        return Added(key.key, total)
+
+    driver = driver_of(summing(None, process_frame=spoil))
+    for key in "abc":
+        driver.add(key, at("09:00"), Amount(1))
+    driver.run_batch()
+
+    assert [Added("a", 1), Added("b", 1), Added("c", 1)] == driver.take_results()
+
+
+def parts(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Iterator[Any]:
+    """Yield frames and rows in turn."""
+    yield pd.DataFrame({"total": [1, 2], "what": ["a", "b"]})
+    yield Added("c", 3)
+    yield pd.DataFrame({"what": [], "total": []})
+
+
+@pytest.mark.parametrize(
+    ("expected", "function"),
+    [
+        (["a", "b"], lambda *given: pd.DataFrame({"what": ["a", "b"], "total": [1, 2]})),
+        (["a", "b"], lambda *given: [pd.DataFrame({"what": ["a", "b"], "total": [1, 2]})]),
+        (["a"], lambda *given: Added("a", 1)),
+        ([], lambda *given: None),
+        (["a", "b", "c"], parts),
+    ],
+)
+def test_a_frame_of_results_is_as_good_as_rows(expected: list[str], function: Any) -> None:
+    """Frames of results, rows, and both in turn come out in their order."""
+    driver = driver_of(summing(None, process_frame=function))
+
+    assert expected == texts(adding(driver, "ann", at("09:00")))
+
+
+class Mood(Enum):
+    """An enumeration of texts."""
+
+    GOOD = "good"
+
+
+@attrs.frozen
+class Loose:
+    """A result whose fields may be missing."""
+
+    whole: int | None
+    real: float
+    hope: float | None
+    when: datetime | None
+    mood: Mood | None
+
+
+def test_what_is_missing_in_a_frame_of_results_is_none() -> None:
+    """NaN means NaN in a float, and None in any other column."""
+
+    def loose(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Any:
+        return pd.DataFrame(
+            {
+                "whole": pd.array([1, None], dtype="Int64"),
+                "real": [np.nan, 1.5],
+                "hope": [np.nan, 2.5],
+                "when": [pd.NaT, pd.Timestamp(at("09:00"))],
+                "mood": [None, Mood.GOOD],
+            }
+        )
+
+    driver = driver_of(summing(None, process_frame=loose, result=Loose))
+    driver.add("ann", at("09:00"), Amount())
+    driver.run_batch()
+
+    nan = float("nan")
+    expected = [Loose(1, nan, nan, None, None), Loose(None, 1.5, 2.5, at("09:00"), Mood.GOOD)]
+    assert list(map(repr, expected)) == list(map(repr, driver.take_results()))
+
+
+def test_a_frame_of_results_has_exactly_the_fields() -> None:
+    """Other columns are named beside those that are wanted."""
+    wrong = pd.DataFrame({"what": ["a"], "sum": [1]})
+    driver = driver_of(summing(None, process_frame=lambda *given: wrong))
+    driver.add("ann", at("09:00"), Amount())
+
+    assert failure(driver).startswith(
+        "`process_frame` returned the columns ['what', 'sum']; Added has ['what', 'total']\n\n"
+        "Hint: name them so"
+    )
+
+
+def test_a_result_without_fields_is_counted_by_the_rows_of_its_frame() -> None:
+    """A frame may have rows and no columns."""
+    nothing = attrs.make_class("Nothing", {})
+    frame = pd.DataFrame(index=range(3))
+    driver = driver_of(summing(None, process_frame=lambda *given: frame, result=nothing))
+    driver.add("ann", at("09:00"), Amount())
+    driver.run_batch()
+
+    assert [nothing()] * 3 == driver.take_results()
+
+
+# -- process_bucket ----------------------------------------------------------------------------
+
+
+def add_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+    """Add the numbers of every key at once."""
+    both = pa.concat_tables(
+        [
+            events.select(["key", "number"]).rename_columns(["key", "total"]),
+            states.select(["key", "total"]),
+        ]
+    )
+    sums = both.group_by("key").aggregate([("total", "sum")]).rename_columns(["key", "total"])
+    what = pa.array(["process"] * sums.num_rows)
+    return BucketResult(sums, sums.append_column("what", what))
+
+
+def bucketed(process_bucket: Any = add_bucket, **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec that folds buckets."""
+    return summing(None, process_bucket=process_bucket, **changes)
+
+
+@pytest.mark.parametrize("bucket_count", [1, 2, 64])
+@pytest.mark.parametrize("timeout", [NoTimeout(), EventTimeGap("30m"), TimeToLive("1h")])
+def test_buckets_fold_as_keys_do(bucket_count: int, timeout: Any) -> None:
+    """`process_bucket` has the same states, ends and results as `process`, key by key."""
+    plain, folded = (
+        driver_of(
+            summing(
+                process,
+                report,
+                process_bucket=process_bucket,
+                timeout=timeout,
+                bucket_count=bucket_count,
+            ),
+            at("12:00"),
+        )
+        for process, process_bucket in ((add, None), (None, add_bucket))
+    )
+    for driver in (plain, folded):
+        for key, minute, number in (("a", 0, 1), ("b", 5, 2), ("a", 9, 3), ("c", 1, 9)):
+            driver.add(key, at("09:00") + minutes(minute), Amount(number))
+        driver.run_batch()
+        driver.advance_processing_time(minutes(40))
+        driver.add("b", at("09:20"), Amount(5))
+        driver.run_batch()
+        driver.advance_watermark_to(at("09:45"))
+        driver.advance_processing_time(minutes(30))
+        driver.run_batch()
+
+    assert plain.take_rows() == folded.take_rows()
+    assert plain.stored_keys() == folded.stored_keys()
+    assert plain.counts == folded.counts
+
+
+def test_a_bucket_is_given_its_events_in_order_and_the_states_of_their_keys() -> None:
+    """Key columns come first; the state of a key without events in this batch is not there."""
+    seen: list[tuple[pa.Table, pa.Table, BatchTimes]] = []
+
+    def look(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        seen.append((events, states, times))
+        return add_bucket(events, states, times)
+
+    driver = driver_of(bucketed(look, bucket_count=1), at("12:00"))
+    driver.add("a", at("09:00"), Amount(1))
+    driver.add("b", at("09:00"), Amount(2))
+    driver.run_batch()
+    driver.add("b", at("09:02"), Amount(5))
+    driver.add("c", at("09:01"), Amount(4))
+    driver.add("b", at("09:01"), Amount(3))
+    driver.run_batch()
+
+    events, states, times = seen[1]
+    assert ["key", "at", "number"] == events.column_names
+    assert [("b", at("09:01"), 3), ("b", at("09:02"), 5), ("c", at("09:01"), 4)] == sorted(
+        zip(*(events[name].to_pylist() for name in events.column_names), strict=True)
+    )
+    by_key = [events["number"].to_pylist()[place] for place in range(3)]
+    assert by_key in ([3, 5, 4], [4, 3, 5])
+    assert [{"key": "b", "total": 2}] == states.to_pylist()
+    assert BatchTimes(at("08:50"), at("12:00")) == times
+
+
+def test_an_older_event_in_a_fold_brings_no_end_nearer() -> None:
+    """A gap is counted from the latest event of the key, in whichever batch that came."""
+    driver = driver_of(bucketed(on_timer=report, timeout=EventTimeGap("30m")))
+    adding(driver, "a", at("09:30"))
+    adding(driver, "a", at("09:25"))
+    driver.advance_watermark_to(at("09:59"))
+    driver.run_batch()
+    early = texts(driver.take_results())
+    driver.advance_watermark_to(at("10:00"))
+    driver.run_batch()
+
+    assert ([], ["event_time_gap"]) == (early, texts(driver.take_results()))
+
+
+def test_a_key_that_is_not_returned_is_forgotten() -> None:
+    """A key that was handed in and has no row in `states` has no state from now on."""
+
+    def drop(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        if states.num_rows:
+            return BucketResult(states.slice(0, 0))
+        return add_bucket(events, states, times)
+
+    driver = driver_of(bucketed(drop, bucket_count=1))
+    adding(driver, "a", at("09:00"), 1)
+    adding(driver, "b", at("09:00"), 2)
+
+    assert [] == adding(driver, "a", at("09:01"), 3)
+    assert ["b"] == [key.key.key for key in driver.stored_keys()]
+
+
+def test_results_may_be_left_out() -> None:
+    """A fold may only keep states."""
+
+    def keep(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        return BucketResult(add_bucket(events, states, times).states)
+
+    driver = driver_of(bucketed(keep))
+
+    assert [] == adding(driver, "a", at("09:00"), 3)
+    assert [Sum(3)] == [key.state for key in driver.stored_keys()]
+
+
+def test_columns_of_other_types_are_cast_where_nothing_is_lost() -> None:
+    """Numbers of 32 bits, or columns in another order, fit all the same."""
+
+    def narrow(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        found = add_bucket(events, states, times).states
+        column = found["total"].cast(pa.int32())
+        return BucketResult(pa.table({"total": column, "key": found["key"]}))
+
+    driver = driver_of(bucketed(narrow))
+    adding(driver, "a", at("09:00"), 3)
+
+    assert [Sum(3)] == [key.state for key in driver.stored_keys()]
+
+
+def result_of(states: dict[str, Any], results: Any = None) -> Any:
+    """Return a fold that returns these columns."""
+    return lambda events, given, times: BucketResult(
+        pa.table(states), None if results is None else pa.table(results)
+    )
+
+
+ONE: dict[str, Any] = {"key": ["a"], "total": [1]}
+FOLD = "`process_bucket` ("
+
+
+@pytest.mark.parametrize(
+    ("fold", "found", "hint"),
+    [
+        (
+            lambda events, states, times: states,
+            "must return a BucketResult, found Table",
+            "write BucketResult(states=..., results=...)",
+        ),
+        (
+            result_of({"key": ["a"]}),
+            "`states` has other columns, found ['key']",
+            "return a pyarrow Table with the columns key, total",
+        ),
+        (
+            lambda *given: BucketResult(pd.DataFrame(ONE)),
+            "`states` has other columns, found DataFrame",
+            "return a pyarrow Table with the columns key, total",
+        ),
+        (
+            result_of(ONE, {"what": ["a"], "total": [1]}),
+            "`results` has other columns, found ['what', 'total']",
+            "return a pyarrow Table with the columns key, what, total",
+        ),
+        (
+            result_of({"key": ["a"], "total": ["much"]}),
+            "`states` does not fit: ",
+            "cast its columns to key: string, total: int64",
+        ),
+        (
+            result_of({"key": ["a"], "total": [1.5]}),
+            "`states` does not fit: ",
+            "cast its columns to key: string, total: int64",
+        ),
+        (
+            result_of({"key": ["a"], "total": pa.array([None], pa.int64())}),
+            "`states` has a null in `total`",
+            "fill it, or declare the field Optional",
+        ),
+        (
+            result_of({"key": pa.array([None], pa.string()), "total": [1]}),
+            "`states` has a null in `key`",
+            "fill it, or declare the field Optional",
+        ),
+        (
+            result_of(ONE, {"key": ["a"], "what": pa.array([None], pa.string()), "total": [1]}),
+            "`results` has a null in `what`",
+            "fill it, or declare the field Optional",
+        ),
+        (
+            result_of({"key": ["a", "z"], "total": [1, 2]}),
+            "`states` has a key without events: Key(key='z')",
+            "return keys that came with events in this call",
+        ),
+        (
+            result_of({"key": ["a", "a"], "total": [1, 2]}),
+            "`states` has two rows for Key(key='a')",
+            "group by the key columns first",
+        ),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["raise", "reject"])
+def test_what_a_fold_must_not_return_is_refused(
+    on_error: str, fold: Any, found: str, hint: str
+) -> None:
+    """The part, the column or key, and the one thing to change are named; nothing is stored."""
+    driver = driver_of(bucketed(fold, on_error=on_error))
+    driver.add("a", at("09:00"), Amount())
+
+    if on_error == "raise":
+        text = failure(driver)
+    else:
+        driver.run_batch()
+        (rejected,) = driver.take_rejections("failed")
+        text = rejected.reason
+
+    assert text.startswith(FOLD)
+    assert found in text
+    assert text.endswith(f"\n\nHint: {hint}")
+    assert [] == driver.stored_keys()
+
+
+def test_a_fold_that_raises_fails_the_events_of_its_bucket() -> None:
+    """Under `on_error="reject"` states stay as they were, and every event of it is counted."""
+
+    def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        if 13 in events["number"].to_pylist():
+            message = "unlucky"
+            raise ValueError(message)
+        return add_bucket(events, states, times)
+
+    driver = driver_of(bucketed(fold, on_error="reject", bucket_count=1))
+    adding(driver, "a", at("09:00"), 1)
+    driver.add("a", at("09:01"), Amount(13))
+    driver.add("b", at("09:01"), Amount(2))
+    driver.run_batch()
+
+    rejected = driver.take_rejections("failed")
+    assert ["a", "b"] == sorted(found.key.key for found in rejected)
+    assert all("the 1 stored keys and 2 events of a bucket" in found.reason for found in rejected)
+    assert [("a", Sum(1))] == [(key.key.key, key.state) for key in driver.stored_keys()]
+    assert (2, 1) == (driver.counts.failed, driver.counts.folded)
+    assert driver.counts.add_up
+
+
+def test_a_fold_that_raises_stops_the_query() -> None:
+    """Under `on_error="raise"` the text names the function and how much it was given."""
+
+    def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        message = "unlucky"
+        raise ValueError(message)
+
+    driver = driver_of(bucketed(fold))
+    driver.add("a", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert "raised ValueError: unlucky, for " in text
+    assert "the 0 stored keys and 1 events of a bucket" in text
+
+
+def test_keys_of_several_columns_fold() -> None:
+    """Key columns of several types tell rows apart together, not one by one."""
+
+    def count(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        both = pa.concat_tables(
+            [events.select(["name", "day"]).append_column("total", events["number"]), states]
+        )
+        sums = both.group_by(["name", "day"]).aggregate([("total", "sum")])
+        return BucketResult(sums.rename_columns(["name", "day", "total"]))
+
+    spec = bucketed(count, keys={"name": str, "day": date}, bucket_count=1)
+    driver = driver_of(spec)
+    for name, day, number in (("a", 1, 1), ("a", 2, 2), ("b", 1, 4), ("a", 1, 8)):
+        driver.add((name, date(2026, 1, day)), at("09:00"), Amount(number))
+        driver.run_batch()
+
+    assert [Sum(9), Sum(2), Sum(4)] == [key.state for key in driver.stored_keys()]
+
+
+# -- layouts -----------------------------------------------------------------------------------
+
+
+KEYS: dict[str, tuple[Any, Sequence[Any]]] = {
+    "str": (str, ["", "a", "ä\u0000", "🙂"]),
+    "int": (int, [0, -(2**63), 2**63 - 1]),
+    "bool": (bool, [False, True]),
+    "bytes": (bytes, [b"", b"\x00\xff"]),
+    "date": (date, [date.min, date(1969, 12, 31), date.max]),
+    "datetime": (datetime, [datetime(1, 1, 1, tzinfo=UTC), at("09:00:00.000001")]),
+    "decimal": (Decimal, [Decimal(0), Decimal("-1.5"), Decimal("99999999999999999999.5")]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", KEYS)
+def test_every_kind_of_key_finds_its_state_again(layout: str, name: str) -> None:
+    """A key comes back equal, in its own type, from both layouts."""
+    kind, values = KEYS[name]
+    spec = summing(keys={"key": kind}, layout=layout)
+    driver = driver_of(spec)
+    for _ in range(2):
+        for place, value in enumerate(values):
+            driver.add(value, at("09:00"), Amount(place + 1))
+        driver.run_batch()
+        driver = StatefulDriver.restore(spec, driver.snapshot())
+
+    found = driver.stored_keys()
+    totals = {value: Sum(2 * (place + 1)) for place, value in enumerate(values)}
+    expected = [(value, totals[value]) for value in sorted(totals)]
+    assert expected == [(key.key.key, key.state) for key in found]
+    assert {kind} == {type(key.key.key) for key in found}
+
+
+def both_layouts(**changes: Any) -> tuple[Driver, Driver]:
+    """Return a driver for each layout."""
+    buckets, per_key = (driver_of(summing(layout=layout, **changes)) for layout in LAYOUTS)
+    return buckets, per_key
+
+
+def test_the_layout_does_not_show() -> None:
+    """Rows, stored keys and counts are those of the other layout."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+        times.set_event_timer("due", at("09:30"))
+        return add(key, events, state, times)
+
+    drivers = both_layouts(process=process, on_timer=report, timeout=EventTimeGap("1h"))
+    for driver in drivers:
+        for key, minute in (("a", 0), ("b", 3), ("a", 7), ("c", 50)):
+            driver.add(key, at("09:00") + minutes(minute), Amount(minute))
+            driver.run_batch()
+        driver.advance_watermark_to(at("10:05"))
+        driver.run_batch()
+
+    buckets, per_key = drivers
+    assert buckets.take_rows() == per_key.take_rows()
+    assert buckets.stored_keys() == per_key.stored_keys()
+    assert buckets.counts == per_key.counts
+
+
+def test_a_key_has_a_row_of_its_own_under_per_key() -> None:
+    """`per_key` stores a group a key, and the fields of the state as values of their own."""
+    _, per_key = both_layouts()
+    adding(per_key, "ann", at("09:00"), 5)
+    adding(per_key, "bob", at("09:00"), 6)
+
+    groups = per_key.snapshot().groups
+
+    assert [("ann",), ("bob",)] == sorted(groups)
+    stored = [groups[key].value for key in sorted(groups)]
+    assert [5, 6] == [value[-1] for value in stored if value is not None]
+
+
+def test_a_bad_fold_stops_the_query_as_a_function_of_the_user_does() -> None:
+    """All that `process_bucket` gets wrong is one class of error."""
+    driver = driver_of(bucketed(lambda events, states, times: None))
+    driver.add("a", at("09:00"), Amount())
+    with pytest.raises(UserFunctionError, match="must return a BucketResult, found NoneType"):
+        driver.run_batch()

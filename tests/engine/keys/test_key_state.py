@@ -1,0 +1,448 @@
+"""`KeyState`: what `get` gives, what `set` takes and refuses, and what is stored behind a call."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import attrs
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit import KeyState, KeyTimes, StatefulSpec
+from sessionkit.testing import at, minutes
+from tests.support.stateful_specs import (
+    Added,
+    Amount,
+    Sum,
+    adding,
+    driver_of,
+    failure,
+    report,
+    summing,
+)
+from tests.support.strategies import classes_with_objects
+
+LAYOUTS = ["buckets", "per_key"]
+
+
+def calling(act: Callable[..., Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec whose `process` does this with the state."""
+    return summing(lambda key, events, state, times: act(state), **changes)
+
+
+def stored(spec: StatefulSpec[Any, Any, Any]) -> Any:
+    """Return the state behind one event, None where there is none."""
+    driver = driver_of(spec)
+    adding(driver, "ann", at("09:00"))
+    return next((key.state for key in driver.stored_keys()), None)
+
+
+def refusal_of_set(value: object, cls: type[Any] = Sum) -> str:
+    """Return the text with which `state.set` refuses a value."""
+    driver = driver_of(calling(lambda state: state.set(value), state=cls))
+    driver.add("ann", at("09:00"), Amount())
+    text = failure(driver)
+    assert [] == driver.stored_keys()
+    return text.partition("\n\nRaised in ")[0]
+
+
+# -- get, exists, remove -----------------------------------------------------------------------
+
+
+def test_a_new_key_has_no_state() -> None:
+    """Before the first `set` there is no state, and a default is handed back as it is."""
+    seen: list[Any] = []
+    default = Sum(7)
+
+    def look(state: KeyState[Sum]) -> None:
+        seen.extend([state.exists, state.get(default), state.get(None)])
+
+    stored(calling(look))
+
+    assert [False, default, None] == seen
+    assert default is seen[1]
+
+
+def test_a_state_that_is_missing_is_an_error() -> None:
+    """Without a default `get` says that there is no state, of which key, and what to do."""
+    driver = driver_of(calling(lambda state: state.get()))
+    driver.add("ann", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert text.startswith(
+        "`state.get()`: no state is stored for Key(key='ann')\n\n"
+        "Hint: ask `state.exists` first, or pass what to start with: state.get(default)"
+    )
+
+
+def test_a_state_is_there_as_soon_as_it_is_set() -> None:
+    """What was set is what `get` gives within the call, and `remove` takes it away again."""
+    seen: list[Any] = []
+
+    def act(state: KeyState[Sum]) -> None:
+        state.set(Sum(1))
+        seen.extend([state.exists, state.get()])
+        state.remove()
+        seen.extend([state.exists, state.get(None)])
+
+    assert None is stored(calling(act))
+    assert [True, Sum(1), False, None] == seen
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_state_comes_back_in_the_next_batch(layout: str) -> None:
+    """A state is stored behind the call, and handed to the next one, across a restart too."""
+    spec = summing(layout=layout)
+    driver = driver_of(spec)
+    adding(driver, "ann", at("09:00"), 1, 2)
+
+    again = type(driver).restore(spec, driver.snapshot())
+
+    assert [Added("process", 7)] == adding(again, "ann", at("09:01"), 4)
+    assert [Sum(7)] == [key.state for key in again.stored_keys()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_removed_state_leaves_nothing(layout: str) -> None:
+    """A key without state and timers is no longer stored, nor is its group."""
+    driver = driver_of(
+        summing(lambda key, events, state, times: state.remove() or None, layout=layout)
+    )
+    before = driver_of(summing(layout=layout))
+    adding(before, "ann", at("09:00"))
+    driver = type(driver).restore(driver.spec, before.snapshot())
+
+    adding(driver, "ann", at("09:01"))
+
+    assert [] == driver.stored_keys()
+    assert {} == driver.snapshot().groups
+
+
+def test_removing_where_there_is_nothing_is_nothing() -> None:
+    """`remove` of a key without state is no error."""
+    assert None is stored(calling(lambda state: state.remove()))
+
+
+def test_a_state_set_behind_remove_stays() -> None:
+    """`remove` forgets what was before it, not what comes after."""
+
+    def act(state: KeyState[Sum]) -> None:
+        state.set(Sum(1))
+        state.remove()
+        state.set(Sum(2))
+
+    assert Sum(2) == stored(calling(act))
+
+
+def test_removing_takes_the_timers_of_before() -> None:
+    """`remove` forgets the timers set so far, as Spark does; one set behind it stays."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("before", at("10:00"))
+        state.remove()
+        times.set_event_timer("behind", at("11:00"))
+
+    driver = driver_of(summing(act, report))
+    adding(driver, "ann", at("09:00"))
+
+    (key,) = driver.stored_keys()
+    assert (None, ["behind"]) == (key.state, list(key.timers))
+
+
+# -- set ---------------------------------------------------------------------------------------
+
+
+def test_a_state_is_of_its_own_class() -> None:
+    """Another class is refused, with both names."""
+    assert (
+        "`state.set(...)` must be given a Sum, found Amount\n\nHint: build one"
+    ) == refusal_of_set(Amount())
+
+
+def test_a_subclass_is_another_class() -> None:
+    """What a subclass adds would be lost, so it is refused."""
+    subclass = type("SumAndMore", (Sum,), {})
+    assert "must be given a Sum, found SumAndMore" in refusal_of_set(subclass(1))
+
+
+def test_none_is_not_how_a_state_is_dropped() -> None:
+    """Who sets None meant `remove`, and is told so."""
+    assert (
+        "`state.set(...)` must be given a Sum, found NoneType\n\n"
+        "Hint: to drop the state call state.remove()"
+    ) == refusal_of_set(None)
+
+
+@attrs.define
+class Part:
+    """A part of a state."""
+
+    number: int = 0
+
+
+@attrs.define
+class Wide:
+    """A state with a field of every kind that can be got wrong."""
+
+    whole: int = 0
+    real: float = 0.0
+    flag: bool = False
+    text: str = ""
+    raw: bytes = b""
+    when: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    day: date = date(2026, 1, 1)
+    span: timedelta = timedelta(0)
+    amount: Decimal = Decimal(0)
+    maybe: int | None = None
+    many: list[int] = attrs.field(factory=list)
+    pair: tuple[int, str] = (0, "")
+    named: dict[str, Part] = attrs.field(factory=dict)
+    part: Part = attrs.field(factory=Part)
+
+
+@pytest.mark.parametrize(
+    ("found", "change"),
+    [
+        ("`Wide.whole` must be an int, found str", {"whole": "1"}),
+        ("`Wide.whole` must be an int, found float", {"whole": 1.0}),
+        ("`Wide.whole` must be an int, found bool", {"whole": True}),
+        ("`Wide.whole` must be an int, found NoneType", {"whole": None}),
+        ("`Wide.real` must be a float, found str", {"real": "1"}),
+        ("`Wide.flag` must be a bool, found int", {"flag": 1}),
+        ("`Wide.text` must be a str, found bytes", {"text": b""}),
+        ("`Wide.text` must be a str, found NoneType", {"text": None}),
+        ("`Wide.raw` must be bytes, found str", {"raw": ""}),
+        ("`Wide.when` must be a datetime with a time zone", {"when": datetime(2026, 1, 1)}),  # noqa: DTZ001 (the fault)
+        ("`Wide.when` must be a datetime, found NaTType", {"when": pd.NaT}),
+        ("`Wide.day` must be a date, found datetime", {"day": at("09:00")}),
+        ("`Wide.span` must be a timedelta, found int", {"span": 1}),
+        ("`Wide.amount` must be a Decimal of 38 digits", {"amount": 1.5}),
+        ("`Wide.maybe` must be an int, found str", {"maybe": ""}),
+        ("`Wide.many` must be a list, found tuple", {"many": ()}),
+        ("`Wide.many[1]` must be an int, found str", {"many": [1, "2"]}),
+        ("`Wide.many[0]` must be an int, found NoneType", {"many": [None]}),
+        ("`Wide.pair` must be a tuple of 2", {"pair": (1,)}),
+        ("`Wide.pair[1]` must be a str, found int", {"pair": (1, 2)}),
+        ("`Wide.named['a']` must be a Part, found int", {"named": {"a": 1}}),
+        ("`Wide.part.number` must be an int, found str", {"part": Part("1")}),  # type: ignore[arg-type]
+        ("`Wide.part` must be a Part, found NoneType", {"part": None}),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_path(
+    found: str, change: dict[str, Any]
+) -> None:
+    """No value of another type is stored, and none becomes a null: `set` refuses it by its path."""
+    text = refusal_of_set(Wide(**change), Wide)
+
+    assert text.startswith(found)
+    assert "\n\nHint: " in text
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scalars_of_numpy_are_stored_as_the_values_that_they_are(layout: str) -> None:
+    """What came out of an array may be set: it is read as the field's own type."""
+    numbers = {"whole": np.int64(3), "maybe": np.int8(4)}
+    values: dict[str, Any] = {**numbers, "real": np.float64(2.5), "flag": np.True_}
+
+    found = stored(calling(lambda state: state.set(Wide(**values)), state=Wide, layout=layout))
+
+    assert Wide(whole=3, real=2.5, flag=True, maybe=4) == found
+    assert [int, int, float, bool] == [type(getattr(found, name)) for name in values]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(made=classes_with_objects())
+def test_every_state_comes_back_equal(layout: str, made: tuple[type[Any], list[Any]]) -> None:
+    """States of every class, nested and Optional, are read back equal in both layouts."""
+    cls, objects = made
+    for state in objects:
+        found = stored(calling(lambda view, one=state: view.set(one), state=cls, layout=layout))
+        assert repr(state) == repr(found)
+
+
+def test_a_state_without_fields_is_there_or_not() -> None:
+    """A class without fields is a flag: the key is known."""
+    known = attrs.make_class("Known", {})
+
+    assert known() == stored(calling(lambda state: state.set(known()), state=known))
+    assert None is stored(calling(lambda state: None, state=known))
+
+
+# -- an object that is changed without `set` ---------------------------------------------------
+
+
+@attrs.define
+class Numbers:
+    """A state with a list, which is easily changed in place."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
+
+def keep(key: Any, events: list[Amount], state: KeyState[Numbers], times: KeyTimes) -> None:
+    """Set the numbers, or, for 13, change them in place only."""
+    held = state.get(Numbers())
+    held.numbers += [event.number for event in events]
+    if events[-1].number != 13:
+        state.set(held)
+
+
+def spoil(key: Any, name: str, state: KeyState[Numbers], times: KeyTimes) -> Added:
+    """Report the numbers, then change them in place."""
+    numbers = state.get().numbers
+    found = Added(f"{name} {numbers}", len(numbers))
+    numbers.append(99)
+    return found
+
+
+def test_an_object_changed_in_place_is_not_stored() -> None:
+    """Only `set` stores: what a call does to the object of `get` is gone behind it."""
+    driver = driver_of(summing(keep, state=Numbers))
+    adding(driver, "ann", at("09:00"), 1)
+
+    adding(driver, "ann", at("09:01"), 13)
+
+    assert [Numbers([1])] == [key.state for key in driver.stored_keys()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_timer_does_not_see_what_was_not_set(layout: str) -> None:
+    """A timer of the same micro-batch is given the stored state, not the object that changed."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Numbers], times: KeyTimes) -> None:
+        keep(key, events, state, times)
+        times.set_event_timer("one", at("08:00"))
+        times.set_event_timer("two", at("08:30"))
+
+    driver = driver_of(summing(act, spoil, state=Numbers, layout=layout))
+    adding(driver, "ann", at("09:30"), 1)
+
+    rows = adding(driver, "ann", at("09:31"), 13)
+
+    assert [Added("one [1]", 1), Added("two [1]", 1)] == rows
+    assert [Numbers([1])] == [key.state for key in driver.stored_keys()]
+
+
+def test_a_timer_that_spoils_its_object_spoils_no_state() -> None:
+    """A state that was set in this micro-batch is given to each timer as an object of its own."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Numbers], times: KeyTimes) -> None:
+        keep(key, events, state, times)
+        times.set_event_timer("one", at("08:00"))
+        times.set_event_timer("two", at("08:30"))
+
+    driver = driver_of(summing(act, spoil, state=Numbers))
+    driver.advance_watermark_to(at("09:00"))
+
+    rows = adding(driver, "ann", at("09:30"), 1)
+
+    assert [Added("one [1]", 1), Added("two [1]", 1)] == rows
+    assert [Numbers([1])] == [key.state for key in driver.stored_keys()]
+
+
+def test_what_is_set_is_stored_as_it_is_when_the_call_returns() -> None:
+    """A change behind `set`, within the same call, is stored."""
+
+    def act(state: KeyState[Numbers]) -> None:
+        held = Numbers([1])
+        state.set(held)
+        held.numbers.append(2)
+
+    assert Numbers([1, 2]) == stored(calling(act, state=Numbers))
+
+
+# -- two calls of one micro-batch --------------------------------------------------------------
+
+
+def test_a_timer_sees_what_process_has_set() -> None:
+    """The calls of a key follow each other: data first, then timers."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(5))
+        times.set_event_timer("due", at("08:00"))
+
+    driver = driver_of(summing(act, report))
+    driver.advance_watermark_to(at("09:00"))
+
+    assert [Added("due", 5)] == adding(driver, "ann", at("09:30"))
+
+
+def test_a_state_that_a_timer_removes_is_gone() -> None:
+    """A timer may remove what `process` set in the same micro-batch."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(5))
+        times.set_event_timer("due", at("08:00"))
+
+    driver = driver_of(summing(act, lambda key, name, state, times: state.remove()))
+    driver.advance_watermark_to(at("09:00"))
+    adding(driver, "ann", at("09:30"))
+
+    assert [] == driver.stored_keys()
+
+
+def test_the_key_is_a_named_tuple() -> None:
+    """Functions get the key by name, its values in the types of the spec."""
+    seen: list[Mapping[str, Any]] = []
+
+    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        seen.append(key._asdict())
+
+    spec = summing(act, keys={"user": str, "day": date, "sure": bool})
+    adding(driver_of(spec), ("ann", date(2026, 1, 1), True), at("09:00"))
+
+    assert [{"user": "ann", "day": date(2026, 1, 1), "sure": True}] == seen
+
+
+def test_a_state_that_is_kept_but_not_touched_stays_to_the_bit() -> None:
+    """A key without events keeps its stored row, whatever happens to the others of its bucket."""
+    driver = driver_of(summing(bucket_count=1))
+    adding(driver, "ann", at("09:00"), 5)
+    for number in range(3):
+        adding(driver, "bob", at("09:00") + minutes(number))
+
+    assert {"ann": Sum(5), "bob": Sum(3)} == {
+        key.key.key: key.state for key in driver.stored_keys()
+    }
+
+
+class Mood(Enum):
+    """An enumeration of texts."""
+
+    GOOD = "good"
+
+
+def test_a_bare_value_is_no_member() -> None:
+    """The value of a member may be a typing error, so only members are taken."""
+    felt = attrs.make_class("Felt", {"mood": attrs.field(type=Mood)})
+
+    assert Mood.GOOD == stored(calling(lambda state: state.set(felt(Mood.GOOD)), state=felt)).mood
+    assert refusal_of_set(felt("good"), felt).startswith(
+        "`Felt.mood` must be a member of Mood, found str"
+    )
+
+
+@given(total=st.integers(-(2**63), 2**63 - 1))
+def test_whole_numbers_of_64_bits_come_back(total: int) -> None:
+    """Every integer of 64 bits is stored exactly."""
+    assert Sum(total) == stored(calling(lambda state: state.set(Sum(total))))
+
+
+@pytest.mark.parametrize("total", [2**63, -(2**63) - 1])
+def test_a_number_beyond_64_bits_stops_the_query(total: int) -> None:
+    """What cannot be stored is named with key and path, and nothing wraps round."""
+    driver = driver_of(calling(lambda state: state.set(Sum(total))))
+    driver.add("ann", at("09:00"), Amount())
+
+    with pytest.raises(
+        ValueError, match="`Sum.total` must be an int of 64 bits, found int"
+    ) as failed:
+        driver.run_batch()
+
+    assert "Key(key='ann')" in str(failed.value)
+    assert [] == driver.stored_keys()

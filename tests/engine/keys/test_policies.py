@@ -1,0 +1,462 @@
+"""Keys that a policy ends: when, what is called, and what is left."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    ProcessingTimeGap,
+    StatefulSpec,
+    TimeToLive,
+)
+from sessionkit.testing import StatefulDriver, at, hours, minutes
+from tests.support.stateful_specs import (
+    Added,
+    Amount,
+    Driver,
+    Sum,
+    add,
+    adding,
+    driver_of,
+    failure,
+    report,
+    summing,
+    texts,
+)
+
+LAYOUTS = ["buckets", "per_key"]
+MILLI, MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
+NOON = at("12:00")
+
+
+def ending(timeout: Any, **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec that adds numbers and reports the end of its keys."""
+    return summing(**{"on_timer": report, "timeout": timeout, **changes})
+
+
+def to_watermark(driver: Driver, *instants: datetime) -> list[str]:
+    """Move the watermark step by step, a batch each; return what was reported."""
+    for instant in instants:
+        driver.advance_watermark_to(instant)
+        driver.run_batch()
+    return texts(driver.take_results())
+
+
+def after(driver: Driver, *spans: timedelta) -> list[str]:
+    """Move the processing time step by step, a batch each; return what was reported."""
+    for span in spans:
+        driver.advance_processing_time(span)
+        driver.run_batch()
+    return texts(driver.take_results())
+
+
+# -- when --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("is_over", "step"), [(False, -MILLI), (True, timedelta(0)), (True, MILLI)]
+)
+@pytest.mark.parametrize(
+    "timeout", [EventTimeGap("30m"), TimeToLive("30m", clock="event_time")], ids=["gap", "ttl"]
+)
+def test_a_key_is_over_when_the_watermark_reaches_its_end(
+    layout: str, timeout: Any, is_over: bool, step: timedelta
+) -> None:
+    """The end is exclusive, as that of a session: a watermark equal to it ends the key."""
+    driver = driver_of(ending(timeout, layout=layout))
+    adding(driver, "ann", at("11:30"))
+
+    ended = to_watermark(driver, NOON + step)
+
+    assert (1 if is_over else 0) == len(ended) == driver.counts.timers
+    assert (0 if is_over else 1) == len(driver.stored_keys())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("is_over", "step"), [(False, -MILLI), (True, timedelta(0)), (True, MILLI)]
+)
+@pytest.mark.parametrize("timeout", [ProcessingTimeGap("5m"), TimeToLive("5m")])
+def test_a_key_is_over_when_the_processing_time_reaches_its_end(
+    layout: str, timeout: Any, is_over: bool, step: timedelta
+) -> None:
+    """The rule is the same on the engine's clock."""
+    driver = driver_of(ending(timeout, layout=layout), NOON)
+    adding(driver, "ann", at("11:30"))
+
+    ended = after(driver, minutes(5) + step)
+
+    assert (1 if is_over else 0) == len(ended)
+    assert (0 if is_over else 1) == len(driver.stored_keys())
+
+
+@pytest.mark.parametrize("step", [-MICRO, timedelta(0), MICRO])
+def test_an_end_between_two_milliseconds_waits_for_the_second(step: timedelta) -> None:
+    """Ends count microseconds, watermarks milliseconds: no key is over before its end."""
+    driver = driver_of(ending(EventTimeGap("30m")))
+    adding(driver, "ann", at("11:30") + step)
+
+    first = to_watermark(driver, NOON)
+    second = to_watermark(driver, NOON + MILLI)
+
+    assert (["event_time_gap"] if step <= timedelta(0) else []) == first
+    assert ([] if step <= timedelta(0) else ["event_time_gap"]) == second
+
+
+def test_a_gap_is_counted_from_the_latest_event() -> None:
+    """An older event that comes late does not bring the end nearer; a newer one moves it."""
+    driver = driver_of(ending(EventTimeGap("30m")))
+    adding(driver, "ann", at("11:30"))
+    adding(driver, "ann", at("11:25"))
+    adding(driver, "ann", at("11:40"))
+
+    assert [] == to_watermark(driver, at("12:09"))
+    assert ["event_time_gap"] == to_watermark(driver, at("12:10"))
+
+
+def test_a_processing_gap_is_counted_from_the_last_batch_with_events() -> None:
+    """How old the events are does not matter, only when the key was last heard of."""
+    driver = driver_of(ending(ProcessingTimeGap("5m")), NOON)
+    adding(driver, "ann", at("11:30"))
+    driver.advance_processing_time(minutes(4))
+    adding(driver, "ann", at("11:21"))
+
+    assert [] == after(driver, minutes(4))
+    assert ["processing_time_gap"] == after(driver, minutes(1))
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [("creation", [["time_to_live"], []]), ("last_update", [[], ["time_to_live"]])],
+)
+def test_a_time_to_live_is_counted_from_creation_or_the_last_set(
+    since: Any, expected: Sequence[list[str]]
+) -> None:
+    """A state lives so long after it was made, or after it was last set."""
+    driver = driver_of(ending(TimeToLive("10m", since=since)), NOON)
+    adding(driver, "ann", at("11:30"))
+    driver.advance_processing_time(minutes(6))
+    adding(driver, "ann", at("11:31"))
+
+    assert expected == [after(driver, minutes(4)), after(driver, minutes(6))]
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [("creation", [["time_to_live"], []]), ("last_update", [[], ["time_to_live"]])],
+)
+def test_a_time_to_live_in_event_time_counts_from_the_latest_event(
+    since: Any, expected: Sequence[list[str]]
+) -> None:
+    """Its instants are the latest event times that the key had seen when the state was set."""
+    driver = driver_of(ending(TimeToLive("1h", since=since, clock="event_time")))
+    adding(driver, "ann", at("11:00"))
+    adding(driver, "ann", at("11:30"))
+
+    assert expected == [to_watermark(driver, NOON), to_watermark(driver, at("12:30"))]
+
+
+def test_a_call_that_does_not_set_is_no_update() -> None:
+    """`since="last_update"` counts from `state.set`, not from events."""
+
+    def set_once(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        if not state.exists:
+            state.set(Sum(1))
+
+    spec = ending(TimeToLive("10m", since="last_update"), process=set_once)
+    driver = driver_of(spec, NOON)
+    adding(driver, "ann", at("11:30"))
+    driver.advance_processing_time(minutes(6))
+    adding(driver, "ann", at("11:31"))
+
+    assert ["time_to_live"] == after(driver, minutes(4))
+
+
+def test_a_state_that_was_removed_and_set_is_a_new_one() -> None:
+    """The age of a state begins anew with the first `set` behind `remove`."""
+
+    def renew(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        if events[0].number == 2:
+            state.remove()
+        state.set(Sum(1))
+
+    driver = driver_of(ending(TimeToLive("10m"), process=renew), NOON)
+    adding(driver, "ann", at("11:30"))
+    driver.advance_processing_time(minutes(6))
+    adding(driver, "ann", at("11:31"), 2)
+
+    assert [] == after(driver, minutes(4))
+    assert ["time_to_live"] == after(driver, minutes(6))
+
+
+def test_a_key_without_state_has_no_age() -> None:
+    """A time to live is that of the state: a key that has only timers waits for these."""
+
+    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("15:00"))
+
+    driver = driver_of(ending(TimeToLive("1h", clock="event_time"), process=arm))
+    adding(driver, "ann", at("11:30"))
+
+    assert [] == to_watermark(driver, at("14:00"))
+    assert ["due"] == to_watermark(driver, at("15:01"))
+    assert [] == driver.stored_keys()
+
+
+def test_no_timeout_ends_nothing() -> None:
+    """A key stays until its own code removes it."""
+    driver = driver_of(ending(NoTimeout()))
+    adding(driver, "ann", at("11:30"))
+
+    assert [] == to_watermark(driver, at("2030-01-01 00:00"))
+    assert 1 == len(driver.stored_keys())
+
+
+# -- what is called, and what is left ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_last_call_sees_the_state_and_nothing_is_kept(layout: str) -> None:
+    """`on_timer` is told the policy, may report the state, and its key is gone behind it."""
+    spec = ending(EventTimeGap("30m"), layout=layout)
+    driver = driver_of(spec)
+    adding(driver, "ann", at("11:30"), 4, 5)
+    driver = StatefulDriver.restore(spec, driver.snapshot())
+    adding(driver, "bob", at("11:55"))
+    driver.advance_watermark_to(NOON)
+
+    (row,) = driver.run_batch().rows
+
+    assert ("ann", Added("event_time_gap", 9)) == (row.key.key, row.result)
+    assert ["bob"] == [key.key.key for key in driver.stored_keys()]
+    assert 1 == len(driver.snapshot().groups)
+
+
+def test_without_on_timer_a_key_ends_in_silence() -> None:
+    """A policy may be there only to forget; its ends are counted all the same."""
+    driver = driver_of(ending(EventTimeGap("30m"), on_timer=None))
+    adding(driver, "ann", at("11:30"))
+
+    assert [] == to_watermark(driver, NOON)
+    assert (1, []) == (driver.counts.timers, driver.stored_keys())
+
+
+def refused_at_the_end(act: Any) -> str:
+    """Return the text with which the last call of a key is refused something."""
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
+        act(state, times)
+
+    driver = driver_of(ending(EventTimeGap("30m"), on_timer=on_timer))
+    adding(driver, "ann", at("11:30"))
+    driver.advance_watermark_to(NOON)
+    return failure(driver).partition("\n\nRaised in ")[0]
+
+
+def test_nothing_can_be_set_for_a_key_that_is_over() -> None:
+    """State and timers would be lost, so setting them is refused with what to do instead."""
+    assert (
+        "`state.set(...)`: the timeout policy has ended Key(key='ann')\n\n"
+        "Hint: return a result row; nothing is kept"
+    ) == refused_at_the_end(lambda state, times: state.set(Sum(1)))
+    assert (
+        "timer 'due': the timeout policy has ended Key(key='ann')\n\n"
+        "Hint: set no timer when `name` is that of a policy"
+    ) == refused_at_the_end(lambda state, times: times.set_event_timer("due", at("13:00")))
+
+
+def test_removing_what_is_over_anyway_is_allowed() -> None:
+    """One `on_timer` for timers and ends alike may remove the state."""
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        state.remove()
+        times.delete_timer("due")
+        return Added(name, 0)
+
+    driver = driver_of(ending(EventTimeGap("30m"), on_timer=on_timer))
+    adding(driver, "ann", at("11:30"))
+
+    assert ["event_time_gap"] == to_watermark(driver, NOON)
+
+
+# -- ends, events and timers of one batch ------------------------------------------------------
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_events_of_the_batch_that_ends_their_key_begin_anew(between: bool) -> None:
+    """An overdue key ends before the events, whether a batch without data came between or not."""
+    driver = driver_of(ending(EventTimeGap("30m")))
+    adding(driver, "ann", at("11:30"), 5)
+    driver.advance_watermark_to(at("12:10"))
+    if between:
+        driver.run_batch()
+
+    driver.add("ann", at("12:30"), Amount(1))
+    driver.run_batch()
+
+    assert [Added("event_time_gap", 5), Added("process", 1)] == driver.take_results()
+    assert [Sum(1)] == [key.state for key in driver.stored_keys()]
+
+
+def timed(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+    """Set a state, and a timer so many minutes after noon for each event."""
+    state.set(Sum(1))
+    for event in events:
+        times.set_event_timer(f"minute {event.number}", NOON + minutes(event.number))
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:06")], [at("12:06"), at("12:11"), at("12:25")]])
+def test_timers_before_the_end_go_off_and_those_behind_it_never_do(
+    steps: Sequence[datetime],
+) -> None:
+    """However far the watermark jumps, a key hears what it would have heard step by step."""
+    driver = driver_of(ending(EventTimeGap("30m"), process=timed))
+    adding(driver, "ann", at("11:50"), 5, 10, 20, 30)
+
+    reported = to_watermark(driver, *steps, at("13:00"))
+
+    assert ["minute 5", "minute 10", "event_time_gap"] == reported
+    assert [] == driver.stored_keys()
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:06")]])
+def test_a_key_that_its_timer_removes_is_not_ended_again(steps: Sequence[datetime]) -> None:
+    """A key of which nothing is left has no end, however far the watermark jumps."""
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        state.remove()
+        return Added(name, 0)
+
+    driver = driver_of(ending(EventTimeGap("30m"), process=timed, on_timer=on_timer))
+    adding(driver, "ann", at("11:50"), 5)
+
+    assert ["minute 5"] == to_watermark(driver, *steps, at("13:00"))
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:05")]])
+def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> None:
+    """Not the order in which they are joined, nor how far the watermark jumps, decides."""
+    for timeout in (
+        TimeToLive("2h", clock="event_time") | EventTimeGap("30m"),
+        EventTimeGap("30m") | TimeToLive("2h", clock="event_time"),
+    ):
+        driver = driver_of(ending(timeout))
+        adding(driver, "ann", at("11:30"))
+        assert ["event_time_gap"] == to_watermark(driver, *steps, at("16:00"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "timeout"),
+    [
+        ("event_time_gap", EventTimeGap("30m") | TimeToLive("30m", clock="event_time")),
+        ("time_to_live", TimeToLive("30m", clock="event_time") | EventTimeGap("30m")),
+    ],
+)
+def test_of_two_ends_at_one_instant_the_first_named_is_told(expected: str, timeout: Any) -> None:
+    """The key ends once."""
+    driver = driver_of(ending(timeout))
+    adding(driver, "ann", at("11:30"))
+
+    assert [expected] == to_watermark(driver, NOON)
+    assert 1 == driver.counts.timers
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_policies_on_both_clocks_end_keys_each_by_its_own(layout: str) -> None:
+    """Under a clock in processing time a gap in event time still follows the watermark."""
+    spec = ending(EventTimeGap("30m") | ProcessingTimeGap("5m"), layout=layout)
+    driver = driver_of(spec, NOON)
+    adding(driver, "ann", at("11:30"))
+    driver.advance_processing_time(minutes(3))
+    adding(driver, "bob", at("11:45"))
+
+    driver.advance_processing_time(minutes(2))
+    driver.run_batch()
+    first = [(row.key.key, row.result.what) for row in driver.take_rows()]
+    driver.advance_watermark_to(at("12:15"))
+    driver.run_batch()
+    second = [(row.key.key, row.result.what) for row in driver.take_rows()]
+
+    assert [("ann", "processing_time_gap")] == first
+    assert [("bob", "event_time_gap")] == second
+
+
+# -- late events -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("late", "step"), [(True, -MICRO), (True, timedelta(0)), (False, MICRO)])
+def test_an_event_at_or_behind_the_watermark_is_late(late: bool, step: timedelta) -> None:
+    """It is counted and shown, no function is given it, and no gap is counted from it."""
+    driver = driver_of(ending(EventTimeGap("30m")))
+    adding(driver, "ann", at("11:50"))
+    driver.advance_watermark_to(NOON)
+
+    adding(driver, "ann", NOON + step, 5)
+
+    rejected = driver.take_rejections("late")
+    assert (1 if late else 0) == driver.counts.late == len(rejected)
+    assert [NOON + step] * late == [found.event_time for found in rejected]
+    assert [Sum(1 if late else 6)] == [key.state for key in driver.stored_keys()]
+    assert (["event_time_gap"] if late else []) == to_watermark(driver, at("12:20"))
+    assert driver.counts.add_up
+
+
+def test_a_late_event_may_be_processed() -> None:
+    """Under `late="process"` it is one like any other, and brings no end nearer."""
+    driver = driver_of(ending(EventTimeGap("30m"), late="process"))
+    adding(driver, "ann", at("11:50"))
+    driver.advance_watermark_to(NOON)
+
+    assert [Added("process", 6)] == adding(driver, "ann", at("11:40"), 5)
+    assert (0, 2) == (driver.counts.late, driver.counts.folded)
+    assert [] == to_watermark(driver, at("12:19"))
+    assert ["event_time_gap"] == to_watermark(driver, at("12:20"))
+
+
+@pytest.mark.parametrize("bucket_count", [1, 64])
+def test_a_key_that_a_late_event_makes_ends_at_once(bucket_count: int) -> None:
+    """Its end is reached already, so that it waits for no other batch."""
+    spec = ending(EventTimeGap("30m"), late="process", bucket_count=bucket_count)
+    driver = driver_of(spec)
+    driver.advance_watermark_to(NOON)
+
+    assert ["process", "event_time_gap"] == texts(adding(driver, "ann", at("11:00")))
+    assert [] == driver.stored_keys()
+
+
+def test_without_a_watermark_nothing_is_late() -> None:
+    """A spec may have an event time only to put its events in order."""
+    spec = summing(watermark_delay=None)
+    driver = driver_of(spec)
+    adding(driver, "ann", at("11:50"))
+
+    assert [Added("process", 2)] == adding(driver, "ann", at("2020-01-01 00:00"))
+    assert None is driver.watermark
+
+
+def test_a_key_ends_under_an_event_time_that_runs_backwards_no_sooner() -> None:
+    """Events older than those seen move neither the gap nor the age of a state in event time."""
+    spec = ending(TimeToLive("1h", since="last_update", clock="event_time"), process=add)
+    driver = driver_of(spec)
+    adding(driver, "ann", at("11:30"))
+    adding(driver, "ann", at("11:25"))
+
+    assert [] == to_watermark(driver, at("12:29"))
+    assert ["time_to_live"] == to_watermark(driver, at("12:30"))
+
+
+def test_ends_far_ahead_are_kept_to_the_microsecond() -> None:
+    """A key that lives a hundred years is woken at its end, not before."""
+    driver = driver_of(ending(EventTimeGap(timedelta(days=36_500))))
+    adding(driver, "ann", at("11:30"))
+    end = at("11:30") + timedelta(days=36_500)
+
+    assert [] == to_watermark(driver, end - hours(1), end - MILLI)
+    assert ["event_time_gap"] == to_watermark(driver, end)

@@ -1,0 +1,221 @@
+"""What is stored can be read back, or is refused where it is made; other rules are told apart."""
+
+from enum import Enum
+from typing import Any
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from examples.visits import visits
+from sessionkit import (
+    BatchTimes,
+    BucketResult,
+    KeyState,
+    KeyTimes,
+    SpecError,
+    StateMismatchError,
+    TimerError,
+)
+from sessionkit.testing import SessionDriver, StatefulDriver, at
+from tests.support.stateful_specs import (
+    Amount,
+    Sum,
+    adding,
+    driver_of,
+    failure,
+    report,
+    summing,
+    texts,
+)
+
+
+class Mood(Enum):
+    """A state that is one of two."""
+
+    GOOD = "good"
+    BAD = "bad"
+
+
+@attrs.define
+class Moody:
+    """A state with a field that not every text fits."""
+
+    mood: Mood
+
+
+@attrs.frozen
+class Hope:
+    """A result whose only field may be missing."""
+
+    hope: float | None
+
+
+def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+    """Remember every key."""
+    keys = events["key"].unique()
+    return BucketResult(pa.table({"key": keys, "total": [1] * len(keys)}))
+
+
+def test_a_fold_must_not_return_what_is_no_member_of_an_enum() -> None:
+    """Stored, it would stop the query for ever where it is read."""
+
+    def sulk(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        return BucketResult(pa.table({"key": ["ann"], "mood": ["sulky"]}))
+
+    driver = driver_of(summing(None, process_bucket=sulk, state=Moody))
+    driver.add("ann", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert "`states` has a value in `mood` that cannot be read back" in text
+    assert text.endswith("an Enum takes the values of its members, a time the years 1 to 9999")
+
+
+def test_a_fold_may_return_the_values_of_an_enum() -> None:
+    """They are stored, and come back as members."""
+
+    def smile(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+        return BucketResult(pa.table({"key": ["ann"], "mood": ["good"]}))
+
+    driver = driver_of(summing(None, process_bucket=smile, state=Moody))
+    adding(driver, "ann", at("09:00"))
+
+    assert [Moody(Mood.GOOD)] == [key.state for key in driver.stored_keys()]
+
+
+def test_stored_timers_are_not_left_to_a_fold_that_knows_none() -> None:
+    """From `process` to `process_bucket` is a change of what must not change."""
+
+    def wait(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("12:00"))
+
+    driver = driver_of(summing(wait, report))
+    adding(driver, "ann", at("09:00"))
+    again = StatefulDriver.restore(summing(None, process_bucket=fold), driver.snapshot())
+    again.add("ann", at("09:10"), Amount())
+
+    with pytest.raises(StateMismatchError, match="`process_bucket` is True in the spec, False in"):
+        again.run_batch()
+
+
+def test_a_class_that_refuses_what_is_stored_is_named() -> None:
+    """A validator that was added later meets states from before."""
+
+    def not_negative(instance: Any, attribute: Any, value: int) -> None:
+        if value < 0:
+            message = f"{attribute.name} must not be negative"
+            raise ValueError(message)
+
+    @attrs.define
+    class Sum:  # the same fields, so the same state
+        total: int = attrs.field(default=0, validator=not_negative)
+
+    driver = driver_of(summing())
+    adding(driver, "ann", at("09:00"), -1)
+    again = StatefulDriver.restore(summing(state=Sum), driver.snapshot())
+    again.add("ann", at("09:01"), Amount())
+
+    with pytest.raises(StateMismatchError) as refused:
+        again.run_batch()
+
+    assert (
+        "a stored state cannot be read as Sum: ValueError: total must not be negative\n\n"
+        "Hint: let the class take what it has taken before, or raise `state_version`"
+    ) == str(refused.value)
+
+
+def test_a_timer_has_a_name_that_can_be_stored() -> None:
+    """A lone surrogate has no bytes in UTF-8."""
+
+    def odd(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        with pytest.raises(TimerError, match="UTF-8 cannot encode it"):
+            times.set_event_timer("\ud800", at("12:00"))
+
+    assert [] == adding(driver_of(summing(odd, report)), "ann", at("09:00"))
+
+
+def test_a_timer_without_end_takes_down_its_own_key_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under `on_error="reject"` its timers are deleted, and the reason is handed out."""
+    monkeypatch.setattr("sessionkit._engine.keys.calls.MOST_TIMERS", 5)
+
+    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("08:00"))
+
+    def again(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
+        if key.key == "ann":
+            times.set_event_timer(name, at("08:00"))
+        return report(key, name, state, times)
+
+    driver = driver_of(summing(arm, again, on_error="reject", bucket_count=1))
+    driver.add("ann", at("09:00"), Amount())
+    driver.add("bob", at("09:00"), Amount())
+    driver.run_batch()
+    driver.advance_watermark_to(at("09:10"))
+    driver.run_batch()
+
+    assert ["due"] * 6 == texts(driver.take_results())
+    (rejection,) = driver.take_rejections("unfinished")
+    assert rejection.reason.startswith("5 timers of Key(key='ann') have gone off in one micro")
+    assert [] == driver.stored_keys()
+
+
+def test_many_timers_of_a_key_go_off_in_order() -> None:
+    """The earliest first, however many there are, and those that a call sets among them."""
+
+    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        for minute in range(59, 0, -1):
+            times.set_event_timer(f"at {minute:02}", at(f"10:{minute:02}"))
+
+    def echo(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
+        if name == "at 10":
+            times.set_event_timer("at 10 and a half", at("10:10:30"))
+        return report(key, name, state, times)
+
+    driver = driver_of(summing(arm, echo))
+    adding(driver, "ann", at("09:00"))
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+
+    names = texts(driver.take_results())
+    assert 60 == len(names)
+    assert sorted(names) == names
+
+
+def test_a_missing_number_in_a_frame_of_results_is_none() -> None:
+    """Pandas has its own word for it in its nullable types."""
+
+    def hope(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Any:
+        return pd.DataFrame({"hope": pd.array([None, 1.5], dtype="Float64")})
+
+    driver = driver_of(summing(None, process_frame=hope, result=Hope))
+    driver.add("ann", at("09:00"), Amount())
+    driver.run_batch()
+
+    assert [Hope(None), Hope(1.5)] == driver.take_results()
+
+
+def test_a_fold_of_buckets_has_no_processing_timers() -> None:
+    """It can set none, and the query would never rest for them."""
+    found = "`processing_timers` is asked for, and `process_bucket` cannot set a timer"
+
+    with pytest.raises(SpecError) as refused:
+        summing(None, report, process_bucket=fold, processing_timers=True)
+
+    assert f"{found}\n\nHint: leave processing_timers out, or pass process=..." == str(
+        refused.value
+    )
+
+
+def test_a_driver_takes_its_own_kind_of_spec() -> None:
+    """The other driver is named."""
+    other: Any = visits
+    with pytest.raises(SpecError, match="`spec` must be a StatefulSpec, found SessionSpec\n\nHint"):
+        StatefulDriver(other)
+    stateful: Any = summing()
+
+    with pytest.raises(SpecError, match="`spec` must be a SessionSpec, found StatefulSpec\n\nHint"):
+        SessionDriver(stateful)

@@ -1,0 +1,582 @@
+"""Named timers: when they go off, in which order, what changes them, and what is refused."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sessionkit import KeyState, KeyTimes, StatefulSpec, Timer, TimerError
+from sessionkit.testing import StatefulDriver, at, minutes
+from tests.support.stateful_specs import (
+    Added,
+    Amount,
+    Sum,
+    adding,
+    driver_of,
+    failure,
+    report,
+    summing,
+    texts,
+)
+
+LAYOUTS = ["buckets", "per_key"]
+MILLI, MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
+NOON = at("12:00")
+
+
+def setting(act: Callable[[KeyTimes], Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec whose `process` does this with the timers, for the events that say 1."""
+
+    def process(
+        key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes
+    ) -> Added | None:
+        if any(event.number == 1 for event in events):
+            act(times)
+            return None
+        return Added("process", 0)
+
+    return summing(process, **{"on_timer": report, **changes})
+
+
+def on_both_clocks(act: Callable[[KeyTimes], Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make such a spec that may set timers in processing time too."""
+    return setting(act, **{"processing_timers": True, **changes})
+
+
+def armed(driver: StatefulDriver[Any, Any, Any]) -> dict[str, Timer]:
+    """Return the timers of the only stored key."""
+    (key,) = driver.stored_keys()
+    return dict(key.timers)
+
+
+# -- when --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
+)
+def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
+    layout: str, fires: bool, step: timedelta
+) -> None:
+    """Strictly past, as in Spark: a watermark at the instant itself is not enough."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), layout=layout))
+    adding(driver, "ann", at("11:00"))
+
+    driver.advance_watermark_to(NOON + step)
+    driver.run_batch()
+
+    assert (["due"] if fires else []) == texts(driver.take_results())
+    assert (1 if fires else 0) == driver.counts.timers
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
+)
+def test_a_processing_timer_goes_off_once_the_processing_time_is_past_it(
+    layout: str, fires: bool, step: timedelta
+) -> None:
+    """The engine's clock is that of the micro-batch, and the rule is the same."""
+    later = NOON + minutes(5)
+    spec = on_both_clocks(lambda times: times.set_processing_timer("due", later), layout=layout)
+    driver = driver_of(spec, NOON)
+    adding(driver, "ann", at("11:00"))
+
+    driver.advance_processing_time(minutes(5) + step)
+    driver.run_batch()
+
+    assert (["due"] if fires else []) == texts(driver.take_results())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("fires", "step"), [(True, -MICRO), (False, timedelta(0)), (False, MICRO)])
+def test_timers_count_microseconds(layout: str, fires: bool, step: timedelta) -> None:
+    """Clocks stand on whole milliseconds; an instant between two of them goes off at the second."""
+    act = lambda times: times.set_event_timer("due", NOON + step)  # noqa: E731 (one line)
+    driver = driver_of(setting(act, layout=layout))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(NOON)
+    driver.run_batch()
+    first = texts(driver.take_results())
+    driver.advance_watermark_to(NOON + MILLI)
+    driver.run_batch()
+
+    assert (["due"] if fires else []) == first
+    assert ([] if fires else ["due"]) == texts(driver.take_results())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_timer_goes_off_once(layout: str) -> None:
+    """A timer that has gone off is gone; its key too, where it has nothing else."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), layout=layout))
+    adding(driver, "ann", at("11:00"))
+
+    for minute in range(1, 4):
+        driver.advance_watermark_to(NOON + minutes(minute))
+        driver.run_batch()
+
+    assert ["due"] == texts(driver.take_results())
+    assert [] == driver.stored_keys()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_timer_set_in_the_past_goes_off_in_the_same_batch(layout: str) -> None:
+    """What `process` sets behind the watermark is due at once, behind the data of the key."""
+    driver = driver_of(
+        setting(lambda times: times.set_event_timer("past", at("08:00")), layout=layout)
+    )
+    driver.advance_watermark_to(at("10:00"))
+
+    assert ["past"] == texts(adding(driver, "ann", at("11:00")))
+
+
+def test_a_timer_at_the_watermark_waits_for_the_next_one() -> None:
+    """A timer set to the watermark itself is not past it."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("now", times.watermark or NOON)))
+    driver.advance_watermark_to(at("10:00"))
+
+    assert [] == adding(driver, "ann", at("10:05"))
+    driver.advance_watermark_to(at("10:00:00.001"))
+    driver.run_batch()
+    assert ["now"] == texts(driver.take_results())
+
+
+def test_nothing_goes_off_before_there_is_a_watermark() -> None:
+    """In the first batch there is none, so that no instant lies behind it."""
+    seen: list[Any] = []
+
+    def act(times: KeyTimes) -> None:
+        seen.append(times.watermark)
+        times.set_event_timer("past", datetime(1900, 1, 1, tzinfo=UTC))
+
+    driver = driver_of(setting(act))
+
+    assert [] == adding(driver, "ann", at("11:00"))
+    assert [None] == seen
+    driver.run_batch()
+    assert ["past"] == texts(driver.take_results())
+
+
+def test_a_timer_that_on_timer_sets_ahead_goes_off_in_its_turn() -> None:
+    """`on_timer` may set the next timer of a chain."""
+
+    def again(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        if len(name) < 3:
+            times.set_event_timer(f"{name}+", (times.watermark or NOON) + minutes(1))
+        return Added(name, 0)
+
+    driver = driver_of(setting(lambda times: times.set_event_timer("a", NOON), on_timer=again))
+    adding(driver, "ann", at("11:00"))
+    for minute in range(1, 8):
+        driver.advance_watermark_to(NOON + minutes(minute))
+        driver.run_batch()
+
+    assert ["a", "a+", "a++"] == texts(driver.take_results())
+    assert 3 == driver.counts.timers
+
+
+@pytest.mark.parametrize("bucket_count", [1, 64])
+def test_a_timer_that_on_timer_sets_in_the_past_goes_off_at_once(bucket_count: int) -> None:
+    """It waits for no other batch: when its bucket is called next depends on other keys."""
+
+    def again(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        if name == "a":
+            times.set_event_timer("past", at("09:00"))
+            times.set_event_timer("c", at("12:10"))
+        return Added(name, 0)
+
+    def act(times: KeyTimes) -> None:
+        times.set_event_timer("a", NOON)
+        times.set_event_timer("b", NOON)
+        times.set_event_timer("c", at("12:05"))
+
+    driver = driver_of(setting(act, on_timer=again, bucket_count=bucket_count))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+    driver.run_batch()
+
+    assert ["a", "past", "b", "c"] == texts(driver.take_results())
+    assert (4, []) == (driver.counts.timers, driver.stored_keys())
+
+
+# -- in which order ----------------------------------------------------------------------------
+
+
+def test_data_come_before_timers() -> None:
+    """In a batch with events a timer that is due goes off behind them, and sees their work."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON)))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+
+    assert ["process", "due"] == texts(adding(driver, "ann", at("13:00"), 2))
+
+
+def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
+    """The order in which they were set does not show; equal instants go by name."""
+
+    def act(times: KeyTimes) -> None:
+        for name, minute in (("c", 3), ("b", 1), ("a", 3), ("d", 2)):
+            times.set_event_timer(name, NOON + minutes(minute))
+
+    driver = driver_of(setting(act))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(NOON + minutes(5))
+    driver.run_batch()
+
+    assert ["b", "d", "a", "c"] == texts(driver.take_results())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_three_timers_on_two_clocks_go_off_once_and_in_order_across_restarts(layout: str) -> None:
+    """Two clocks in one spec: each timer goes off by its own, once, wherever the query stops."""
+
+    def act(times: KeyTimes) -> None:
+        times.set_event_timer("early", at("10:00"))
+        times.set_event_timer("late", at("11:00"))
+        times.set_processing_timer("soon", times.processing_time + minutes(5))
+
+    spec = on_both_clocks(act, layout=layout)
+    driver = driver_of(spec, at("12:00"))
+    adding(driver, "ann", at("09:00"))
+    steps = [
+        (at("10:00"), minutes(1), []),
+        (at("10:01"), minutes(1), ["early"]),
+        (at("10:02"), minutes(3), []),
+        (at("10:03"), MILLI, ["soon"]),
+        (at("11:00"), minutes(9), []),
+        (at("11:00:00.001"), MILLI, ["late"]),
+        (at("15:00"), minutes(60), []),
+    ]
+    for watermark, span, expected in steps:
+        driver = StatefulDriver.restore(spec, driver.snapshot())
+        driver.advance_watermark_to(watermark)
+        driver.advance_processing_time(span)
+        driver.run_batch()
+        assert expected == texts(driver.take_results())
+    assert [] == driver.stored_keys()
+
+
+def test_due_timers_of_both_clocks_go_off_by_their_instants() -> None:
+    """Where both clocks have passed timers of a key, the earlier instant comes first."""
+
+    def act(times: KeyTimes) -> None:
+        times.set_event_timer("third", at("12:03"))
+        times.set_processing_timer("second", at("12:02"))
+        times.set_event_timer("first", at("12:01"))
+
+    driver = driver_of(on_both_clocks(act), NOON)
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+    driver.advance_processing_time(minutes(30))
+    driver.run_batch()
+
+    assert ["first", "second", "third"] == texts(driver.take_results())
+
+
+def test_an_event_timer_goes_off_under_a_clock_in_processing_time() -> None:
+    """Spark's operator has one clock then; the watermark is looked at in every micro-batch."""
+    driver = driver_of(on_both_clocks(lambda times: times.set_event_timer("due", NOON)), NOON)
+    adding(driver, "ann", at("11:00"))
+    driver.run_batch()
+    driver.advance_watermark_to(NOON + MILLI)
+
+    driver.run_batch()
+
+    assert ["due"] == texts(driver.take_results())
+
+
+# -- set anew, deleted, looked at --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_call_that_sets_no_timer_keeps_those_of_the_key(layout: str) -> None:
+    """Spark clears its timer at every update; the named ones stay until they go off."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), layout=layout))
+    adding(driver, "ann", at("11:00"))
+
+    adding(driver, "ann", at("11:30"), 2)
+
+    assert {"due": Timer("event_time", NOON)} == armed(driver)
+    driver.advance_watermark_to(at("12:01"))
+    driver.run_batch()
+    assert ["due"] == texts(driver.take_results())
+
+
+def test_a_name_has_one_timer() -> None:
+    """A timer set under the name of another takes its place, on whichever clock it is."""
+    seen: list[dict[str, Timer]] = []
+
+    def act(times: KeyTimes) -> None:
+        times.set_event_timer("due", at("09:30"))
+        times.set_processing_timer("due", at("12:30"))
+        seen.append(dict(times.timers))
+
+    driver = driver_of(on_both_clocks(act), NOON)
+    adding(driver, "ann", at("11:00"))
+
+    assert [{"due": Timer("processing_time", at("12:30"))}] == seen
+    assert seen[0] == armed(driver)
+
+
+def test_a_due_timer_that_the_data_move_does_not_go_off() -> None:
+    """`process` runs first: what it sets anew, or deletes, goes off at its new time, or never."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        if events[0].number == 1:
+            times.set_event_timer("moved", NOON)
+            times.set_event_timer("deleted", NOON)
+        else:
+            times.set_event_timer("moved", at("14:00"))
+            times.delete_timer("deleted")
+
+    driver = driver_of(summing(process, report))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+
+    assert [] == adding(driver, "ann", at("13:00"), 2)
+    assert {"moved": Timer("event_time", at("14:00"))} == armed(driver)
+
+
+def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
+    """The timers of one key see what those before them did."""
+
+    def act(times: KeyTimes) -> None:
+        for name, minute in (("first", 1), ("deleted", 2), ("moved", 3), ("last", 4)):
+            times.set_event_timer(name, NOON + minutes(minute))
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        if name == "first":
+            times.delete_timer("deleted")
+            times.set_event_timer("moved", at("15:00"))
+        return Added(f"{name}: {', '.join(sorted(times.timers))}", 0)
+
+    driver = driver_of(setting(act, on_timer=on_timer))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+    driver.run_batch()
+
+    assert ["first: last, moved", "last: moved"] == texts(driver.take_results())
+
+
+def test_deleting_a_timer_that_is_not_there_is_nothing() -> None:
+    """A key may delete a timer that has gone off, or was never set."""
+    driver = driver_of(setting(lambda times: times.delete_timer("never")))
+
+    assert [] == adding(driver, "ann", at("11:00"))
+    assert [] == driver.stored_keys()
+
+
+def test_the_timers_can_be_looked_at_and_not_changed() -> None:
+    """`timers` is a view of what is armed; only the methods change it."""
+    driver = driver_of(setting(lambda times: times.timers.clear()))  # type: ignore[attr-defined]
+    driver.add("ann", at("11:00"), Amount())
+
+    assert "AttributeError" in failure(driver)
+
+
+def test_every_key_has_its_own_timers() -> None:
+    """One name is one timer for each key, and that of one key moves none of another."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", NOON + minutes(events[0].number))
+
+    driver = driver_of(summing(process, report, bucket_count=1))
+    for place, key in enumerate(("ann", "bob", "cid")):
+        driver.add(key, at("11:00"), Amount(place))
+    driver.run_batch()
+    fired = []
+    for minute in range(3):
+        driver.advance_watermark_to(NOON + minutes(minute) + MILLI)
+        driver.run_batch()
+        fired.append([row.key.key for row in driver.take_rows()])
+
+    assert [["ann"], ["bob"], ["cid"]] == fired
+
+
+def test_the_clocks_are_those_of_the_batch() -> None:
+    """Both functions see the watermark in force at the start of the batch, and its time."""
+    seen: list[tuple[str, datetime | None, datetime]] = []
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        seen.append(("process", times.watermark, times.processing_time))
+        times.set_event_timer("due", NOON)
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
+        seen.append((name, times.watermark, times.processing_time))
+
+    driver = driver_of(summing(process, on_timer), at("13:00"))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+    driver.advance_processing_time(minutes(7))
+    driver.run_batch()
+
+    assert [("process", None, at("13:00")), ("due", at("12:30"), at("13:07"))] == seen
+
+
+# -- instants ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "instant",
+    [
+        NOON,
+        NOON.astimezone(ZoneInfo("America/New_York")),
+        NOON.astimezone(timezone(timedelta(hours=5, minutes=45))),
+        pd.Timestamp(NOON),
+        pd.Timestamp(NOON) + pd.Timedelta(999, "ns"),
+    ],
+)
+def test_an_instant_is_the_same_in_every_zone(layout: str, instant: datetime) -> None:
+    """A timer stands on an instant, kept in UTC to the microsecond; pandas' kind is one too."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", instant), layout=layout))
+    adding(driver, "ann", at("11:00"))
+
+    assert {"due": Timer("event_time", NOON)} == armed(driver)
+    assert datetime is type(armed(driver)["due"].at)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "instant",
+    [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), at("11:00:00.000001")],
+)
+def test_every_instant_of_the_calendar_can_be_a_timer(layout: str, instant: datetime) -> None:
+    """From the first microsecond of the year 1 to the last one of the year 9999."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", instant), layout=layout))
+    adding(driver, "ann", at("11:00"))
+
+    assert instant == armed(driver)["due"].at
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def refusal(act: Callable[[KeyTimes], Any], **changes: Any) -> str:
+    """Return the text with which setting a timer is refused; nothing is stored then."""
+    driver = driver_of(on_both_clocks(act, **changes), NOON)
+    driver.add("ann", at("11:00"), Amount())
+    text = failure(driver)
+    assert [] == driver.stored_keys()
+    return text.partition("\n\nRaised in ")[0]
+
+
+NEXT = "write times.processing_time + timedelta(...), or the event time plus one"
+
+
+@pytest.mark.parametrize("setter", ["set_event_timer", "set_processing_timer"])
+@pytest.mark.parametrize(
+    ("instant", "found", "hint"),
+    [
+        (
+            datetime(2026, 1, 1),  # noqa: DTZ001 (the fault)
+            "timer 'due': the instant has no time zone, found datetime.datetime(2026, 1, 1, 0, 0)",
+            "write datetime(..., tzinfo=UTC)",
+        ),
+        (
+            pd.Timestamp("2026-01-01"),
+            "timer 'due': the instant has no time zone, found Timestamp('2026-01-01 00:00:00')",
+            "write datetime(..., tzinfo=UTC)",
+        ),
+        (1_767_225_600_000, "found 1767225600000 (int)", NEXT),
+        (1.5, "found 1.5 (float)", NEXT),
+        (np.int64(5), "found np.int64(5) (int64)", NEXT),
+        (np.datetime64("2026-01-01"), "(datetime64)", NEXT),
+        (minutes(5), "found datetime.timedelta(seconds=300) (timedelta)", NEXT),
+        (NOON.date(), "found datetime.date(2026, 1, 1) (date)", NEXT),
+        ("12:00", "found '12:00' (str)", NEXT),
+        (None, "found None (NoneType)", NEXT),
+        (pd.NaT, "found NaT (NaTType)", NEXT),
+    ],
+)
+def test_an_instant_is_an_aware_datetime(setter: str, instant: Any, found: str, hint: str) -> None:
+    """Numbers, texts, naive and missing times are refused where they are set, by the name."""
+    text = refusal(lambda times: getattr(times, setter)("due", instant))
+
+    assert text.startswith("timer 'due': the instant ")
+    assert text.endswith(f"{found}\n\nHint: {hint}")
+
+
+@pytest.mark.parametrize(
+    "instant",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
+    ],
+)
+def test_an_instant_lies_in_the_calendar(instant: datetime) -> None:
+    """An instant that is no time of the years 1 to 9999 in UTC could not be shown again."""
+    text = refusal(lambda times: times.set_event_timer("due", instant))
+
+    assert text.startswith("timer 'due': the instant is outside the years 1 to 9999, found ")
+    assert text.endswith("\n\nHint: set no timer for what never comes")
+
+
+@pytest.mark.parametrize("setter", ["set_event_timer", "set_processing_timer"])
+@pytest.mark.parametrize(
+    "name", ["", None, 1, "event_time_gap", "processing_time_gap", "time_to_live"]
+)
+def test_a_name_is_a_text_that_no_policy_has(setter: str, name: Any) -> None:
+    """`on_timer` must be able to tell a timer from the end of its key."""
+    text = refusal(lambda times: getattr(times, setter)(name, NOON))
+
+    assert (
+        f"a timer cannot have the name {name!r}\n\n"
+        "Hint: choose a text other than event_time_gap, processing_time_gap, time_to_live"
+    ) == text
+
+
+def test_an_event_timer_needs_a_watermark() -> None:
+    """Without one the timer would never go off."""
+    text = refusal(lambda times: times.set_event_timer("due", NOON), watermark_delay=None)
+
+    assert (
+        "timer 'due': the spec has no watermark that could pass an event time\n\n"
+        'Hint: add event_time="ts" and watermark_delay="10 minutes" to the spec'
+    ) == text
+
+
+def test_a_processing_timer_must_be_asked_for() -> None:
+    """It costs a micro-batch at every trigger, so that no call can switch it on by itself."""
+    act = lambda times: times.set_processing_timer("due", NOON)  # noqa: E731 (one line)
+
+    text = refusal(act, processing_timers=False)
+
+    assert (
+        "timer 'due': the spec does not ask for processing-time timers\n\n"
+        "Hint: add processing_timers=True to the spec; docs/explanation/timers.md says the cost"
+    ) == text
+
+
+def test_a_timer_needs_a_function_to_call() -> None:
+    """Without `on_timer` nobody would learn of it."""
+    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), on_timer=None))
+    driver.add("ann", at("11:00"), Amount())
+
+    assert failure(driver).startswith(
+        "timer 'due': the spec has no function to call when it goes off\n\n"
+        "Hint: add on_timer=... to the spec\n\nRaised in `process` ("
+    )
+
+
+def test_a_refused_timer_is_a_timer_error() -> None:
+    """A function may catch it by its class; what was armed before is as it was."""
+    seen: list[Exception] = []
+
+    def act(times: KeyTimes) -> None:
+        times.set_event_timer("due", NOON)
+        try:
+            times.set_event_timer("due", 5)  # type: ignore[arg-type]
+        except TimerError as error:
+            seen.append(error)
+
+    driver = driver_of(setting(act))
+    adding(driver, "ann", at("11:00"))
+
+    assert [TimerError] == [type(error) for error in seen]
+    assert {"due": Timer("event_time", NOON)} == armed(driver)

@@ -1,0 +1,514 @@
+"""The callables that Spark calls for a `StatefulSpec`, with a group state and frames in hand."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import attrs
+import pandas as pd
+import pytest
+
+from sessionkit import (
+    Counts,
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    ProcessingTimeGap,
+    StateCorruptedError,
+    StatefulSpec,
+    StateMismatchError,
+    TimeToLive,
+    UserFunctionError,
+)
+from sessionkit._engine.keyed_worker import KeyedWorker, PerKeyWorker
+from sessionkit.testing import FakeGroupState, at, minutes
+from sessionkit.testing.drivers.frames import Rejection, Row, input_frame, read_output
+from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
+
+NOON = at("12:00")
+NOON_MS = int(NOON.timestamp() * 1000)
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
+LAYOUTS = ["buckets", "per_key"]
+Spec = StatefulSpec[Any, Any, Any]
+
+
+def frame_of(spec: Spec, *times: datetime, key: str = "ann") -> pd.DataFrame:
+    """Return a frame with an event at each of these times."""
+    rows = [{"key": key, "at": time, "number": 1} for time in times]
+    return input_frame(spec, rows, [False] * len(rows))
+
+
+def fresh(spec: Spec, watermark_ms: int = 0, now_ms: int = 0) -> FakeGroupState:
+    """Return the state of a group that has stored nothing."""
+    timeouts: dict[Any, Any] = {
+        "event_time": "EventTimeTimeout",
+        "processing_time": "ProcessingTimeTimeout",
+        None: "NoTimeout",
+    }
+    return FakeGroupState(
+        timeout=timeouts[spec.clock],
+        watermark_ms=None if spec.watermark_delay is None else watermark_ms,
+        processing_time_ms=now_ms,
+    )
+
+
+def call(
+    spec: Spec, state: FakeGroupState, *frames: pd.DataFrame, key: Any = ("ann",)
+) -> tuple[list[Row], list[Rejection], Counts]:
+    """Run one micro-batch of a group; return rows, rejections and counts."""
+    worker = (PerKeyWorker if spec.layout == "per_key" else KeyedWorker)(spec, with_rejected=True)
+    return read_output(spec, worker(key, frames, state))
+
+
+def called(spec: Spec, *times: datetime, watermark_ms: int = 0, now_ms: int = 0) -> FakeGroupState:
+    """Return the state behind a first batch with events at these times."""
+    state = fresh(spec, watermark_ms, now_ms)
+    call(spec, state, frame_of(spec, *times))
+    return state
+
+
+def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec:
+    """Make a spec whose `process` sets a timer, on either clock."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        if clock == "event":
+            times.set_event_timer("due", instant)
+        else:
+            times.set_processing_timer("due", instant)
+
+    processing = clock == "processing"
+    return summing(process, report, processing_timers=processing, **changes)
+
+
+# -- what is armed -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("expected_ms", "step"),
+    [
+        (NOON_MS - 1, -MILLI),
+        (NOON_MS - 1, -MICRO),
+        (NOON_MS, timedelta(0)),
+        (NOON_MS, MICRO),
+        (NOON_MS + 1, MILLI),
+    ],
+)
+def test_an_event_timer_arms_the_last_millisecond_that_is_not_past_it(
+    layout: str, expected_ms: int, step: timedelta
+) -> None:
+    """Spark calls when its timer `<` its watermark, which trails by the horizon: strictly past."""
+    state = called(armed_at(NOON + step, layout=layout), at("11:00"))
+
+    assert expected_ms - HOUR_MS == state.timeout_timestamp_ms
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("expected_ms", "step"),
+    [
+        (NOON_MS - 2, -MILLI),
+        (NOON_MS - 1, -MICRO),
+        (NOON_MS - 1, timedelta(0)),
+        (NOON_MS, MICRO),
+        (NOON_MS, MILLI),
+    ],
+)
+def test_an_end_arms_the_millisecond_before_it(
+    layout: str, expected_ms: int, step: timedelta
+) -> None:
+    """A key is over when the watermark reaches its end: a millisecond before a timer there."""
+    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+
+    state = called(spec, NOON + step - minutes(30))
+
+    assert expected_ms - HOUR_MS == state.timeout_timestamp_ms
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("expected_ms", "step"),
+    [
+        (NOON_MS - 1, -MILLI),
+        (NOON_MS - 1, -MICRO),
+        (NOON_MS, timedelta(0)),
+        (NOON_MS, MICRO),
+        (NOON_MS + 1, MILLI),
+    ],
+)
+def test_a_processing_timer_arms_the_last_millisecond_that_is_not_past_it(
+    layout: str, expected_ms: int, step: timedelta
+) -> None:
+    """Spark calls in the first batch whose time is behind it."""
+    spec = armed_at(NOON + step, clock="processing", layout=layout)
+
+    state = called(spec, at("11:00"), now_ms=NOON_MS - HOUR_MS)
+
+    assert expected_ms == state.timeout_timestamp_ms
+
+
+@pytest.mark.parametrize("timeout", [ProcessingTimeGap("1h"), TimeToLive("1h")])
+def test_an_end_in_processing_time_arms_the_millisecond_before_it(timeout: Any) -> None:
+    """The first batch at the end or behind it is called."""
+    state = called(summing(add, report, timeout=timeout), at("11:00"), now_ms=NOON_MS - HOUR_MS)
+
+    assert NOON_MS - 1 == state.timeout_timestamp_ms
+
+
+def test_the_earliest_of_all_is_armed() -> None:
+    """Timers and ends of every key of a bucket share the one timer that Spark has for it."""
+    spec = summing(add, report, timeout=EventTimeGap("30m") | TimeToLive("2h", clock="event_time"))
+    state = fresh(spec)
+
+    call(
+        spec,
+        state,
+        frame_of(spec, at("11:40"), key="ann"),
+        frame_of(spec, at("11:30"), key="bob"),
+        frame_of(spec, at("11:50"), key="cid"),
+    )
+
+    assert NOON_MS - 1 - HOUR_MS == state.timeout_timestamp_ms
+
+
+def test_a_timer_is_never_armed_behind_the_watermark() -> None:
+    """Spark refuses such a timer, so one for the very next millisecond stands at the watermark."""
+    state = called(armed_at(NOON), at("13:00"), watermark_ms=NOON_MS - HOUR_MS)
+
+    assert NOON_MS - HOUR_MS == state.timeout_timestamp_ms
+
+
+def test_a_processing_timer_at_the_time_of_its_batch_is_armed_for_the_next_one() -> None:
+    """Spark takes no delay below a millisecond."""
+    state = called(armed_at(NOON, clock="processing"), at("11:00"), now_ms=NOON_MS)
+
+    assert NOON_MS + 1 == state.timeout_timestamp_ms
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_event_timer_under_a_processing_clock_looks_again_in_the_next_batch(layout: str) -> None:
+    """No timer of Spark's waits for the watermark then, so the group is woken at every trigger."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("15:00"))
+        times.set_processing_timer("far", at("20:00"))
+
+    spec = summing(process, report, processing_timers=True, layout=layout)
+
+    assert NOON_MS + 1 == called(spec, at("11:00"), now_ms=NOON_MS).timeout_timestamp_ms
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        summing(),
+        summing(watermark_delay=None),
+        summing(timeout=NoTimeout(), on_timer=report, processing_timers=True),
+    ],
+    ids=["event", "none", "processing"],
+)
+def test_nothing_is_armed_where_nothing_waits(spec: Spec) -> None:
+    """A state without timers and policy rests until data come."""
+    state = called(spec, at("11:00"))
+
+    assert state.is_updated
+    assert None is state.timeout_timestamp_ms
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_call_writes_or_removes(layout: str) -> None:
+    """A call that changed nothing would leave a timer that fires for ever."""
+    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    first = called(spec, at("11:30"))
+    for watermark_ms in (1, NOON_MS - HOUR_MS - 1, NOON_MS - HOUR_MS):
+        state = first.next_call(watermark_ms=watermark_ms)
+        call(spec, state, frame_of(spec, at("08:00")))
+        assert state.is_updated or state.is_removed
+        is_over = watermark_ms == NOON_MS - HOUR_MS
+        assert is_over is state.is_removed
+        assert is_over is (state.timeout_timestamp_ms is None)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_timeout_ends_the_key_and_leaves_nothing(layout: str) -> None:
+    """An empty group has no state row and no timer, however its frame looks."""
+    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    state = called(spec, at("11:30")).next_call(watermark_ms=NOON_MS - HOUR_MS, has_timed_out=True)
+    nothing = pd.DataFrame(columns=list(frame_of(spec, NOON).columns), dtype=object)
+
+    rows, rejections, counts = call(spec, state, nothing)
+
+    assert [("ann", "event_time_gap", 1)] == [(r["key"], r["what"], r["total"]) for r in rows]
+    assert [] == rejections
+    assert Counts(timers=1, rows=1) == counts
+    assert None is state.stored_after()
+
+
+def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
+    """Without them the frame has results and the row of counts."""
+    spec = summing()
+    state = fresh(spec, NOON_MS)
+    (frame,) = KeyedWorker(spec)((1,), [frame_of(spec, at("09:00"), at("14:00"))], state)
+
+    assert 2 == len(frame)
+    assert "out_3" not in frame.columns
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_chunks_of_any_size_give_the_same(layout: str) -> None:
+    """Spark cuts a group into frames as it likes."""
+    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    times = [at("11:30"), at("11:35"), at("11:40")]
+    whole, cut = fresh(spec), fresh(spec)
+
+    call(spec, whole, frame_of(spec, *times))
+    call(spec, cut, *(frame_of(spec, time) for time in times), frame_of(spec))
+
+    assert whole.stored_after() == cut.stored_after()
+
+
+def test_the_row_of_a_bucket_says_what_it_holds() -> None:
+    """Beside the bytes stand numbers that a person may read: keys, and what is due next."""
+    spec = summing(add, report, timeout=EventTimeGap("30m"))
+    state = fresh(spec)
+    call(spec, state, frame_of(spec, at("11:30")), frame_of(spec, at("11:40"), key="bob"))
+
+    stored = state.stored_after()
+    assert stored is not None
+    assert stored.value is not None
+    assert (1, 64, 2, NOON_MS * 1000 - 1, None) == stored.value[:-1]
+    assert stored.value[-1].startswith(b"SKB1")
+
+
+def test_the_row_of_a_key_says_what_it_holds() -> None:
+    """Under `per_key` state, stamps and timers stand in columns of their own."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        add(key, events, state, times)
+        times.set_event_timer("due", NOON)
+
+    spec = summing(process, report, timeout=TimeToLive("1h"), layout="per_key")
+    state = called(spec, at("11:30"), now_ms=NOON_MS)
+
+    value = state.get
+    seen_us, now_us = (NOON_MS - 30 * MINUTE_MS) * 1000, NOON_MS * 1000
+    assert (1, True, seen_us, now_us, now_us, now_us) == (value[0], *value[2:7])
+    assert (f'{{"due": ["event_time", {now_us}]}}', 1) == value[7:]
+    assert '"kind": "stateful"' in value[1]
+
+
+# -- damaged, or written under other rules -----------------------------------------------------
+
+
+def changed(spec: Spec, change: dict[int, Any]) -> FakeGroupState:
+    """Return a stored state with some of its values changed."""
+    value = list(called(spec, at("11:30")).get)
+    for place, new in change.items():
+        value[place] = new
+    return FakeGroupState(value=tuple(value), timeout="EventTimeTimeout", watermark_ms=1)
+
+
+@pytest.mark.parametrize("place", [0, 5, 8, 40, -1])
+def test_a_damaged_payload_stops_the_query(place: int) -> None:
+    """One flipped bit gives an error that says so, and never wrong states."""
+    spec = summing()
+    payload = bytearray(called(spec, at("11:30")).get[-1])
+    payload[place] ^= 1
+
+    with pytest.raises((StateCorruptedError, StateMismatchError)) as caught:
+        call(spec, changed(spec, {5: bytes(payload)}), frame_of(spec, at("11:31")))
+
+    assert "Hint:" in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_format_of_another_release_stops_the_query(layout: str) -> None:
+    """The number of the format is looked at before anything else."""
+    spec = summing(layout=layout)
+
+    with pytest.raises(StateMismatchError) as caught:
+        call(spec, changed(spec, {0: 2}), frame_of(spec, at("11:31")))
+
+    assert (
+        "the stored state has format 2, this sessionkit reads 1\n\n"
+        "Hint: use the release of sessionkit that wrote it"
+    ) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [(b"something else", "was not written by"), (b"SKB1", "cut short")],
+)
+def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None:
+    """What sessionkit did not write is not read."""
+    spec = summing()
+
+    with pytest.raises(StateCorruptedError, match=text):
+        call(spec, changed(spec, {5: payload}), frame_of(spec, at("11:31")))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"state_version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
+        ({"watermark_delay": "1m"}, "`watermark_delay_ms` is 60000 in the spec, 600000 in the"),
+        ({"late_horizon": "2h"}, "`horizon_ms` is 7200000 in the spec, 3600000 in the checkpoint"),
+        ({"keys": {"key": bytes}}, "`keys`"),
+        ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`state`"),
+    ],
+)
+def test_other_rules_are_named(layout: str, changes: dict[str, Any], said: str) -> None:
+    """The difference between the spec and the stored state is in the message."""
+    state = called(summing(layout=layout), at("11:30")).next_call(watermark_ms=1)
+    spec = summing(layout=layout, **changes)
+
+    with pytest.raises(StateMismatchError, match="written under other rules") as caught:
+        call(
+            spec,
+            state,
+            frame_of(spec, at("11:31"))
+            if "keys" not in changes
+            else frame_of(summing(layout=layout), at("11:31")),
+        )
+
+    assert said in str(caught.value)
+    assert "\n\nHint: " in str(caught.value)
+
+
+# -- a whole bucket ----------------------------------------------------------------------------
+
+
+def whole(spec: Spec, *times: datetime) -> tuple[list[str], list[Rejection], Counts]:
+    """Run events as a batch; return who reported, rejections and counts."""
+    frame = KeyedWorker(spec, with_rejected=True).whole([frame_of(spec, *times)], NOON_MS * 1000)
+    rows, rejections, counts = read_output(spec, [frame])
+    return [row["what"] for row in rows], rejections, counts
+
+
+def test_a_batch_hands_over_all_events_of_a_key_at_once() -> None:
+    """No event is late, there is no watermark, and the processing time is that of the run."""
+    seen: list[Any] = []
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+        seen.append((len(events), times.watermark, times.processing_time))
+        return Added("process", len(events))
+
+    found = whole(summing(process), at("2020-01-01 00:00"), NOON, at("11:00"))
+
+    assert (["process"], [], Counts(events=3, folded=3, rows=1)) == found
+    assert [(3, None, NOON)] == seen
+
+
+def test_in_the_end_of_a_batch_event_time_is_over() -> None:
+    """Timers on the watermark go off by their instants, then policies in event time end keys."""
+    seen: list[Any] = []
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        add(key, events, state, times)
+        times.set_event_timer("second", at("12:10"))
+        times.set_event_timer("first", at("12:05"))
+        times.set_event_timer("never", at("13:05"))
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        seen.append(times.watermark)
+        return report(key, name, state, times)
+
+    found, _, counts = whole(summing(process, on_timer, timeout=EventTimeGap("1h")), NOON)
+
+    assert ["first", "second", "event_time_gap"] == found
+    assert [datetime.max.replace(tzinfo=NOON.tzinfo)] * 3 == seen
+    assert Counts(events=1, folded=1, timers=3, rows=3) == counts
+
+
+def test_what_waits_for_processing_time_never_comes_in_a_batch() -> None:
+    """The processing time of a batch stands still."""
+    spec = armed_at(at("09:00"), clock="processing", timeout=TimeToLive("1h"))
+
+    later = armed_at(at("13:00"), clock="processing")
+
+    # A timer in the past is due at once; the policy is not.
+    assert ["due"] == whole(spec, at("11:00"))[0]
+    assert [] == whole(attrs.evolve(spec, process=later.process), at("11:00"))[0]
+
+
+def test_a_key_without_state_has_no_age_in_a_batch_either() -> None:
+    """A time to live ends states, and a key that had none only hears its timers."""
+    spec = armed_at(at("13:00"), timeout=TimeToLive("1h", clock="event_time"))
+
+    assert ["due"] == whole(spec, NOON)[0]
+
+
+def test_a_key_that_waits_for_processing_time_is_not_ended_in_a_batch() -> None:
+    """Without state there is no age, whatever else the key waits for."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("13:00"))
+        times.set_processing_timer("never", at("20:00"))
+
+    age = TimeToLive("1h", clock="event_time")
+    spec = summing(process, report, timeout=age, processing_timers=True)
+
+    assert ["due"] == whole(spec, NOON)[0]
+
+
+def test_a_chain_of_timers_runs_to_its_end_in_a_batch() -> None:
+    """A timer may set the next one."""
+
+    def chain(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        if len(name) < 6:
+            times.set_event_timer(f"{name}+", at("15:00"))
+        return Added(name, 0)
+
+    spec = attrs.evolve(armed_at(at("13:00")), on_timer=chain)
+
+    assert ["due", "due+", "due++", "due+++"] == whole(spec, NOON)[0]
+
+
+def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch has to end, so that `on_timer` must not set timers for ever."""
+    monkeypatch.setattr("sessionkit._engine.keys.calls.MOST_TIMERS", 20)
+
+    def for_ever(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer(name, at("15:00"))
+
+    spec = attrs.evolve(armed_at(at("13:00")), on_timer=for_ever)
+
+    with pytest.raises(UserFunctionError) as refused:
+        whole(spec, NOON)
+
+    assert (
+        "20 timers of Key(key='ann') have gone off in one micro-batch, and more are due\n\n"
+        "Hint: set the next one behind `times.watermark` or `times.processing_time`, and none "
+        "once the watermark is in the year 9999, where a batch ends"
+    ) == str(refused.value)
+
+
+def test_a_batch_rejects_as_a_stream_does() -> None:
+    """Rows that cannot be events, and calls that fail, are shown and counted."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", NOON)
+
+    def fail(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
+        message = "unlucky"
+        raise ValueError(message)
+
+    spec = summing(process, fail, on_error="reject")
+    rows: Sequence[dict[str, Any]] = [
+        {"key": "ann", "at": at("11:00"), "number": 1},
+        {"key": None, "at": at("11:00"), "number": 1},
+    ]
+    frame = input_frame(spec, rows, [False, False])
+    found = KeyedWorker(spec, with_rejected=True).whole([frame], 0)
+    _, rejections, counts = read_output(spec, [found])
+
+    assert ["quarantined", "unfinished"] == sorted(found.kind for found in rejections)
+    assert Counts(events=2, folded=1, quarantined=1, timers=1, unfinished=1) == counts
+
+
+def test_a_batch_without_rows_gives_a_row_of_counts() -> None:
+    """Spark never hands over an empty group, but a frame may be empty."""
+    assert ([], [], Counts()) == whole(summing())

@@ -1,0 +1,185 @@
+"""Session ids: vectors that must never change, and keys that must not be confused."""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, localcontext
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit._engine.sessions.ids import ENCODINGS, session_ids
+from sessionkit._spec import KEY_TYPES
+from sessionkit.state import field_type
+from tests.support.strategies import INTS, decimals, instants
+
+START_US = 1_704_067_200_000_000  # 2024-01-01 00:00:00 UTC
+
+VECTORS: list[tuple[Any, Any, str]] = [
+    (str, "ann", "daab9f3a099d614ec3852d2fc9800341"),
+    (str, "Zo\u00eb \U0001f600", "6dec5c2acec358ee4db0481e2f808310"),
+    (str, "", "5ed0968d1af00a400065e0a60663a76d"),
+    (int, 42, "ca0867b9ad8a034444bc6b19c72b62b2"),
+    (int, -(2**63), "618c07da2b06ed0d2100eb8d793330d5"),
+    (bool, True, "9bec498c3ceb26ce063941f1004e1a03"),
+    (bool, False, "9337303454deb9e82fe99b7d63184579"),
+    (bytes, b"\x00\xff", "ea2d7bc25a387f899d1d52af9ba996c3"),
+    (date, date(2024, 1, 1), "1fced037224d2d7a7accdd5314df7647"),
+    (date, date(1969, 12, 31), "df17b49c19a2bb1d8f94c4c586f4edb4"),
+    (datetime, datetime(2024, 1, 1, 0, 0, 0, 1, UTC), "e5c9057bda2433751b42ef99ce04d8df"),
+    (Decimal, Decimal("1.50"), "4bbbb77e62576fc3c2640015f200821e"),
+    (Decimal, Decimal("-1.2E+3"), "985b8bf2156ab85e02f735e8c5946e97"),
+    (Decimal, Decimal("0.00"), "abc81f33640126977b720badb08076b4"),
+]
+"""The type of a key, its value, and the id of its session that starts with the year 2024."""
+
+
+def id_of(annotations: Sequence[Any], key: Sequence[Any], start_us: int = START_US) -> str:
+    """Return the id of one session."""
+    types = [field_type(annotation, "keys") for annotation in annotations]
+    (found,) = session_ids(types, [key], [start_us])
+    return found
+
+
+def expected_id(key: Sequence[object], start_us: int) -> str:
+    """Return the id as the encoding is described in words, with nothing of sessionkit's."""
+    body = b"".join(_typed(value) for value in key) + struct.pack(">q", start_us)
+    return hashlib.blake2b(body, digest_size=16, person=b"session/1").hexdigest()
+
+
+def _typed(value: object) -> bytes:
+    tag, body = _encoded(value)
+    return tag + struct.pack(">I", len(body)) + body
+
+
+def _encoded(value: object) -> tuple[bytes, bytes]:
+    match value:
+        case bool():
+            return b"o", struct.pack(">q", value)
+        case int():
+            return b"i", struct.pack(">q", value)
+        case str():
+            return b"s", value.encode("utf-8")
+        case bytes():
+            return b"b", value
+        case datetime():
+            epoch = datetime(1970, 1, 1, tzinfo=UTC)
+            return b"t", struct.pack(">q", (value - epoch) // timedelta(microseconds=1))
+        case date():
+            return b"d", struct.pack(">q", value.toordinal() - date(1970, 1, 1).toordinal())
+        case _:
+            whole, _, part = f"{value:f}".partition(".")
+            part = part.rstrip("0")
+            return b"n", (f"{whole}.{part}" if part else whole).encode()
+
+
+@pytest.mark.parametrize(("annotation", "value", "expected"), VECTORS)
+def test_ids_are_those_of_the_vectors(annotation: Any, value: object, expected: str) -> None:
+    """The id of a session is the same in every release, as written here."""
+    assert expected == id_of([annotation], [value])
+
+
+@pytest.mark.parametrize(("annotation", "value", "expected"), VECTORS)
+def test_the_vectors_follow_from_the_description(
+    annotation: Any, value: object, expected: str
+) -> None:
+    """The vectors agree with a second implementation of what the module describes."""
+    assert expected == expected_id([value], START_US)
+
+
+def test_every_key_type_has_a_vector() -> None:
+    """A new type of key must come with a vector."""
+    types = {type(field_type(annotation, "keys")) for annotation, _, _ in VECTORS}
+    assert set(ENCODINGS) == types == set(KEY_TYPES)
+
+
+def test_the_vectors_of_the_start() -> None:
+    """The start counts too, also before the epoch, and a key of two columns is one of both."""
+    assert "4f761d8dca00e3cc7fc2c8446665752d" == id_of([str], ["ann"], 0)
+    assert "a0fe0b6a85aad8fc2168aba3287bd5a5" == id_of([str], ["ann"], -1)
+    assert "3c5fbf3c5a0d9612ece8c9fc0bf6c353" == id_of([str, int], ["ann", 7])
+
+
+@given(
+    key=st.tuples(
+        st.text(), INTS, st.booleans(), st.binary(), st.dates(), instants(), decimals(28, 18)
+    ),
+    start_us=INTS,
+)
+def test_ids_agree_with_the_second_implementation(key: tuple[Any, ...], start_us: int) -> None:
+    """For any key of all types the id is that of the description."""
+    annotations = [str, int, bool, bytes, date, datetime, Decimal]
+    assert expected_id(key, start_us) == id_of(annotations, key, start_us)
+
+
+def test_ids_come_in_the_order_of_the_sessions() -> None:
+    """Many sessions are named at once, each as it is alone."""
+    types = [field_type(str, "keys")]
+    expected = [id_of([str], ["b"], 2), id_of([str], ["a"], 1), id_of([str], ["b"], 2)]
+    assert expected == session_ids(types, [("b",), ("a",), ("b",)], [2, 1, 2])
+    assert [] == session_ids(types, [], [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (([str, str], ["ab", "c"]), ([str, str], ["a", "bc"])),
+        (([str, str], ["", "a"]), ([str, str], ["a", ""])),
+        (([bytes, bytes], [b"\x00", b""]), ([bytes, bytes], [b"", b"\x00"])),
+        (([str], ["a"]), ([bytes], [b"a"])),
+        (([int], [1]), ([bool], [True])),
+        (([int], [0]), ([date], [date(1970, 1, 1)])),
+        (([int], [0]), ([datetime], [datetime(1970, 1, 1, tzinfo=UTC)])),
+        (([str], ["1"]), ([Decimal], [Decimal(1)])),
+        (([str], ["é"]), ([str], ["e\u0301"])),
+        (([str], ["a"]), ([str], ["a\x00"])),
+    ],
+)
+def test_different_keys_have_different_ids(
+    one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]
+) -> None:
+    """Neither where a text is cut nor how a value is typed can confuse two keys."""
+    assert id_of(*one) != id_of(*other)
+
+
+@given(left=st.text(max_size=3), right=st.text(max_size=3), cut=st.integers(0, 6))
+def test_a_key_of_two_texts_is_not_its_joined_text(left: str, right: str, cut: int) -> None:
+    """Two keys have one id only where each of their parts is the same."""
+    joined = left + right
+    other = [joined[:cut], joined[cut:]]
+    same = [left, right] == other
+    assert same is (id_of([str, str], [left, right]) == id_of([str, str], other))
+
+
+@pytest.mark.parametrize("text", ["1.0", "1.00", "1", "1E+0", "0.1E+1"])
+def test_equal_decimals_have_one_id(text: str) -> None:
+    """How many zeros a decimal is written with does not matter, nor its exponent."""
+    assert id_of([Decimal], [Decimal("1.000000000000000000")]) == id_of([Decimal], [Decimal(text)])
+
+
+@given(value=decimals(20, 10), precision=st.integers(1, 50))
+def test_the_decimal_context_of_the_caller_does_not_matter(value: Decimal, precision: int) -> None:
+    """An id does not depend on a setting of the process."""
+    expected = expected_id([value], START_US)
+    with localcontext(prec=precision):
+        assert expected == id_of([Decimal], [value])
+
+
+def test_decimals_that_differ_in_the_last_of_38_digits_have_different_ids() -> None:
+    """All the digits that a key can hold are part of its identity."""
+    one, other = Decimal("1" * 20 + "." + "1" * 18), Decimal("1" * 20 + "." + "1" * 17 + "2")
+    assert id_of([Decimal], [one]) != id_of([Decimal], [other])
+
+
+def test_both_zeros_have_one_id() -> None:
+    """Zero and negative zero are equal, so they are one key."""
+    assert id_of([Decimal], [Decimal(0)]) == id_of([Decimal], [Decimal("-0.0")])
+
+
+def test_one_instant_in_two_zones_has_one_id() -> None:
+    """An instant is what counts, not the zone it is written in."""
+    utc = datetime(2024, 1, 1, tzinfo=UTC)
+    assert id_of([datetime], [utc]) == id_of([datetime], [utc.astimezone()])

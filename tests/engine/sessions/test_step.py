@@ -1,0 +1,613 @@
+"""What becomes of odd events and of functions that fail, for every kind of both."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import (
+    EventTimeGap,
+    Session,
+    SessionSpec,
+    StateMismatchError,
+    StateValueError,
+    UserFunctionError,
+)
+from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._engine.worker import BucketWorker
+from sessionkit.testing import SessionDriver, at, minutes
+from sessionkit.testing.drivers.frames import input_frame
+from sessionkit.testing.drivers.session import read_sessions
+from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
+
+GAP = timedelta(minutes=10)
+BASE = collecting(EventTimeGap(GAP), bucket_count=2)
+
+
+def driven(
+    spec: SessionSpec[Any, Any, Any], *events: tuple[str, int, int]
+) -> SessionDriver[Any, Any, Any]:
+    """Return a driver that has run one batch of (key, minutes after ten, value)."""
+    driver = SessionDriver(spec)
+    for key, minute, value in events:
+        driver.add(key, at("10:00") + minutes(minute), Reading(value, GAP))
+    driver.run_batch()
+    return driver
+
+
+def closing(
+    spec: SessionSpec[Any, Any, Any], *events: tuple[str, int, int]
+) -> SessionDriver[Any, Any, Any]:
+    """Return a driver whose sessions have all closed."""
+    driver = driven(spec, *events)
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_batch()
+    return driver
+
+
+def raising(*_: Any) -> Any:
+    """Fail, whatever the role."""
+    message = "no"
+    raise RuntimeError(message)
+
+
+def nothing(*_: Any) -> Any:
+    """Forget to return the state."""
+
+
+TWO_THAT_MERGE = [("a", 0, 1), ("a", 15, 2)]
+
+
+def fail_in(
+    role: str, function: Callable[..., Any], **options: Any
+) -> SessionDriver[Any, Any, Any]:
+    """Run two open sessions, a bridge between them, and the end, with one function replaced."""
+    changes: dict[str, Any] = {role: function, "watermark_delay": "1 hour", **options}
+    spec = attrs.evolve(BASE, **changes)
+    driver = driven(spec, *TWO_THAT_MERGE)
+    driver.add("a", at("10:08"), Reading(3, GAP))
+    driver.run_batch()
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_batch()
+    return driver
+
+
+@pytest.mark.parametrize("role", ["create", "update", "merge", "finish"])
+def test_a_function_that_raises_is_named_with_the_key(role: str) -> None:
+    """The text has role, function, error, key, and the traceback of the user's own line."""
+    with pytest.raises(UserFunctionError) as caught:
+        fail_in(role, raising)
+
+    text = str(caught.value)
+    assert f"`{role}` (" in text
+    assert "raised RuntimeError: no, for Key(key='a')" in text
+    assert "raise RuntimeError(message)" in text
+
+
+@pytest.mark.parametrize("role", ["create", "update", "merge"])
+def test_a_function_that_forgets_to_return_is_told_so(role: str) -> None:
+    """None is the wrong type that everybody returns once."""
+    with pytest.raises(UserFunctionError) as caught:
+        fail_in(role, nothing)
+
+    assert "must return a Open, found NoneType" in str(caught.value)
+    assert "Key(key='a')" in str(caught.value)
+    assert "Hint: end the function with `return state`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "failed", "unfinished"),
+    [("create", 3, 0), ("update", 1, 0), ("merge", 1, 0), ("finish", 0, 1)],
+)
+def test_failures_are_counted_where_they_are_data(role: str, failed: int, unfinished: int) -> None:
+    """Under `on_error="reject"` events fail, or the session whose `finish` raised."""
+    driver = fail_in(role, raising, on_error="reject")
+
+    assert failed == len(driver.take_rejections("failed"))
+    assert unfinished == len(driver.take_rejections("unfinished"))
+    assert (failed, unfinished) == (driver.counts.failed, driver.counts.unfinished)
+    assert driver.counts.add_up
+
+
+def test_a_merge_that_fails_blames_the_event_between() -> None:
+    """Both sessions stay as they were, and the bridge is the event that failed."""
+    driver = fail_in("merge", raising, on_error="reject")
+
+    assert [at("10:08")] == [found.event_time for found in driver.take_rejections("failed")]
+    assert [[1], [2]] == [row.values for row in driver.take_results()]
+
+
+def test_finish_may_return_several_rows_or_none() -> None:
+    """A list gives a row each, under the session's one id; None gives none."""
+    twice = attrs.evolve(BASE, finish=lambda session, state: [Listed([n], 1) for n in state.values])
+    never = attrs.evolve(BASE, finish=lambda session, state: None)
+
+    found = closing(twice, ("a", 0, 1), ("a", 1, 2)).take_sessions()
+
+    assert [[1], [2]] == sorted(session.result.values for session in found)
+    assert 1 == len({session.id for session in found})
+    assert [] == closing(never, ("a", 0, 1)).take_sessions()
+
+
+@pytest.mark.parametrize("result", [7, [Listed([1], 1), "text"], Open([1])])
+def test_finish_must_return_rows(result: Any) -> None:
+    """Anything else is an error with the key."""
+    spec = attrs.evolve(BASE, finish=lambda session, state: result)
+
+    with pytest.raises(UserFunctionError, match="must return Listed, found .*, for Key"):
+        closing(spec, ("a", 0, 1))
+
+
+def test_a_result_of_the_wrong_type_is_named_with_path_and_key() -> None:
+    """The first row that does not fit is found among those of a bucket."""
+
+    def finish(session: Session, state: Open) -> Listed:
+        values: Any = ["one"] if session.key.key == "b" else state.values
+        return Listed(values, session.events)
+
+    with pytest.raises(UserFunctionError) as caught:
+        closing(attrs.evolve(BASE, finish=finish, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
+
+    assert "for Key(key='b'), returned a row that does not fit" in str(caught.value)
+    assert "`Listed.values[0]` must be an int, found str" in str(caught.value)
+
+
+def test_a_state_of_the_wrong_type_is_named_with_path_and_key() -> None:
+    """So is a state that a function spoiled."""
+
+    def create(key: Any, event: Reading) -> Open:
+        values: Any = [None] if key.key == "b" else [event.value]
+        return Open(values)
+
+    with pytest.raises(StateValueError) as caught:
+        driven(attrs.evolve(BASE, create=create, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
+
+    assert "the state of Key(key='b') does not fit" in str(caught.value)
+    assert "`Open.values[0]` must be an int, found NoneType" in str(caught.value)
+
+
+# -- the gap of an event -----------------------------------------------------------------------
+
+
+def own_gap(event: Reading) -> timedelta:
+    """Read the gap from the event; fail for one, and return nonsense for another."""
+    if event.value == 13:
+        message = "unlucky"
+        raise ValueError(message)
+    wrong: Any = 7
+    return wrong if event.value == 14 else event.gap
+
+
+def with_gaps(*gaps: tuple[int, timedelta], **options: Any) -> SessionDriver[Any, Any, Any]:
+    """Run one batch of events of one key, with these values and gaps."""
+    spec = attrs.evolve(BASE, timeout=EventTimeGap(own_gap, at_most="1 hour"), **options)
+    driver = SessionDriver(spec)
+    for value, gap in gaps:
+        driver.add("a", at("10:00"), Reading(value, gap))
+    driver.run_batch()
+    return driver
+
+
+def test_gaps_that_cannot_be_are_quarantined() -> None:
+    """Zero, negative, and longer than declared."""
+    driver = with_gaps((1, minutes(0)), (2, -minutes(1)), (3, minutes(61)), (4, minutes(60)))
+
+    assert [[4]] == [session.state.values for session in driver.open_sessions()]
+    assert ["not positive", "not positive", "longer than at_most=1:00:00"] == sorted(
+        (
+            found.reason.removeprefix("the gap is ")
+            for found in driver.take_rejections("quarantined")
+        ),
+        reverse=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(13, "raised ValueError: unlucky"), (14, "must return a timedelta, found int")],
+)
+def test_a_gap_function_that_fails(value: int, text: str) -> None:
+    """It stops the query, or fails the event under `on_error="reject"`."""
+    with pytest.raises(UserFunctionError, match=text):
+        with_gaps((value, GAP))
+
+    driver = with_gaps((value, GAP), (1, GAP), on_error="reject")
+
+    assert [[1]] == [session.state.values for session in driver.open_sessions()]
+    (found,) = driver.take_rejections("failed")
+    assert text in found.reason
+
+
+# -- events that their class or type refuses ---------------------------------------------------
+
+
+class Device(Enum):
+    """A device."""
+
+    PHONE = "phone"
+
+
+@attrs.define
+class Point:
+    """A place."""
+
+    x: int
+    y: int | None
+
+
+@attrs.define
+class Odd:
+    """An event with types that a column's value may not fit."""
+
+    count: int = attrs.field(validator=attrs.validators.ge(0))
+    when: datetime
+    day: date
+    span: timedelta
+    device: Device
+    money: Decimal
+    points: list[Point]
+
+
+@attrs.define
+class Kept:
+    """The events, in the order in which they were folded."""
+
+    counts: list[int]
+
+
+def keep(key: Any, event: Odd) -> Kept:
+    """Keep the first."""
+    return Kept([event.count])
+
+
+def keep_more(state: Kept, event: Odd) -> Kept:
+    """Keep another."""
+    return Kept([*state.counts, event.count])
+
+
+ODD = SessionSpec(
+    keys={"key": str},
+    event_time="at",
+    event=Odd,
+    state=Kept,
+    result=Kept,
+    create=keep,
+    update=keep_more,
+    merge=lambda left, right: Kept(left.counts + right.counts),
+    finish=lambda session, state: state,
+    timeout=EventTimeGap(GAP),
+    watermark_delay="0 seconds",
+)
+
+
+def odd_row(count: int = 1) -> dict[str, Any]:
+    """Return a row that fits."""
+    event = {"count": count, "when": at("09:00"), "day": date(2026, 1, 1), "span": minutes(1)}
+    more = {"device": Device.PHONE, "money": Decimal("1.5"), "points": [Point(1, None)]}
+    return {"key": "a", "at": at("10:00"), **event, **more}
+
+
+def odd_frame(**wire: Any) -> Any:
+    """Return two rows as they cross, some columns of the second replaced."""
+    frame = input_frame(ODD, [odd_row(1), odd_row(2)], [False, False])
+    names = {column.field.name: column.name for column in wire_columns(ODD)}
+    for name, value in wire.items():
+        column = frame[names.get(name, name)].astype(object)
+        column[1] = value
+        frame[names.get(name, name)] = column
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"count": -1}, "Odd refused it: ValueError"),
+        ({"when": 2**62}, "`event.when` is outside the years 1 to 9999"),
+        ({"day": 10**7}, "`event.day` is outside the years 1 to 9999"),
+        ({"device": "toaster"}, "`event.device` is no member of Device"),
+        ({"money": "1e30"}, "`event.money` must be a Decimal of 38 digits"),
+        ({"money": "much"}, "`event.money`: InvalidOperation"),
+        ({"points": '[{"y": 1}]'}, "`event.points[0].x` must be an int, found NoneType"),
+        ({"points": "nonsense"}, "`event.points`: JSONDecodeError"),
+        ({"_time": 2**61}, "its event time, or an end counted from it, is after the year 9999"),
+    ],
+)
+def test_values_that_do_not_fit_are_quarantined_with_their_path(
+    change: dict[str, Any], reason: str
+) -> None:
+    """The row beside it is folded, and the reason says which field and why."""
+    worker = BucketWorker(ODD, with_rejected=True)
+
+    sessions, rejections, counts = read_sessions(ODD, [worker.whole([odd_frame(**change)])])
+
+    assert [[1]] == [session.result.counts for session in sessions]
+    assert rejections[0].reason.startswith(reason)
+    assert (2, 1, 1) == (counts.events, counts.folded, counts.quarantined)
+
+
+def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
+    """Events of one instant are folded in one order, collections among their fields or not."""
+    rows = [odd_row(count) | {"points": [Point(count, None)]} for count in (3, 1, 2)]
+    found = []
+    for shuffled in (rows, rows[::-1]):
+        worker = BucketWorker(ODD, with_rejected=True)
+        handed = [worker.whole([input_frame(ODD, shuffled, [False] * 3)])]
+        sessions, _, _ = read_sessions(ODD, handed)
+        found.append(sessions[0].result.counts)
+
+    assert found[0] == found[1] == [1, 2, 3]
+
+
+@attrs.define
+class Bare:
+    """An event, or a state, without a field: only that it happened counts."""
+
+
+def test_classes_without_fields_work() -> None:
+    """The library counts the events of a session itself."""
+    spec = SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Bare,
+        state=Bare,
+        result=Listed,
+        create=lambda key, event: Bare(),
+        update=lambda state, event: state,
+        merge=lambda left, right: left,
+        finish=lambda session, state: Listed([], session.events),
+        timeout=EventTimeGap(GAP),
+        watermark_delay="0 seconds",
+    )
+    driver = SessionDriver(spec)
+    for second in (0, 0, 1):
+        driver.add("a", at("10:00") + timedelta(seconds=second), Bare())
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+
+    assert [Listed([], 3)] == driver.take_results()
+
+
+# -- lateness and order ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("late", "expected"), [("own", [[1]]), ("merged", [[1, 2]])])
+def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
+    late: str, expected: list[list[int]]
+) -> None:
+    """It is late by its own window, and joins by that of the session."""
+    changes: dict[str, Any] = {"late": late}
+    spec = attrs.evolve(BASE, **changes)
+    driver = driven(spec, ("a", 0, 1))
+    driver.advance_watermark_to(at("10:08"))
+    driver.add("a", at("09:57"), Reading(2, GAP))
+    driver.run_batch()
+
+    assert expected == [session.state.values for session in driver.open_sessions()]
+
+
+def test_late_by_the_merged_window_too() -> None:
+    """An event that touches nothing open is late whichever window is asked."""
+    driver = driven(attrs.evolve(BASE, late="merged"), ("a", 0, 1))
+    driver.advance_watermark_to(at("10:08"))
+    driver.add("b", at("09:57"), Reading(2, GAP))
+    driver.add("c", at("10:07"), Reading(3, GAP))
+    driver.run_batch()
+
+    (found,) = driver.take_rejections("late")
+    assert ("b",) == found.key
+    assert "the session it would join is over" in found.reason
+
+
+def test_an_event_at_the_watermark_is_late_in_order() -> None:
+    """Under `order="event_time"` its turn has passed; a microsecond later it has not."""
+    spec = in_order(EventTimeGap(GAP))
+    driver = SessionDriver(spec)
+    driver.advance_watermark_to(at("10:00"))
+    driver.add("a", at("10:00"), Reading(1, GAP))
+    driver.add("a", at("10:00") + timedelta(microseconds=1), Reading(2, GAP))
+    driver.run_batch()
+
+    assert [at("10:00")] == [found.event_time for found in driver.take_rejections("late")]
+    assert 1 == driver.counts.held
+
+
+def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
+    """It cannot happen under one spec; stored state from elsewhere does not pass in silence."""
+    from sessionkit._engine.sessions.intervals import FoldError, fold  # noqa: PLC0415 (the unit under test)
+
+    spec = in_order(EventTimeGap(GAP))
+
+    with pytest.raises(FoldError, match="has no `merge`"):
+        fold(spec, ("a",), [Open([1]), Open([2])], [])
+
+
+def test_times_of_other_zones_are_the_same_instants() -> None:
+    """An event's zone does not matter."""
+    driver = driven(BASE)
+    zone = at("10:00").astimezone(UTC)
+    driver.add("a", zone, Reading(1, GAP))
+    driver.run_batch()
+
+    assert at("10:00") == driver.open_sessions()[0].start
+
+
+# -- what a failed event must not leave behind -------------------------------------------------
+
+
+@attrs.define
+class Batch:
+    """An event that holds a list, which a careless function may share or change."""
+
+    items: list[str]
+
+
+def share(key: Any, event: Batch) -> Batch:
+    """Keep the event's own list as the state's."""
+    return Batch(event.items)
+
+
+def extend(state: Batch, event: Batch) -> Batch:
+    """Add to it; fail for one."""
+    if "bad" in event.items:
+        message = "bad"
+        raise ValueError(message)
+    state.items.extend(event.items)
+    return state
+
+
+def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
+    """The state shares the first event's list, and is still as if the bad event had not come."""
+    spec = SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Batch,
+        state=Batch,
+        result=Batch,
+        create=share,
+        update=extend,
+        merge=lambda left, right: Batch(left.items + right.items),
+        finish=lambda session, state: state,
+        timeout=EventTimeGap(GAP),
+        watermark_delay="0 seconds",
+        on_error="reject",
+    )
+    driver = SessionDriver(spec)
+    for minute, item in enumerate(["a", "b", "bad", "c"]):
+        driver.add("k", at("10:00") + minutes(minute), Batch([item]))
+    driver.add("other", at("10:00"), Batch(["z"]))
+    driver.run_batch()
+
+    assert [["a", "b", "c"], ["z"]] == [session.state.items for session in driver.open_sessions()]
+    assert (5, 4, 1) == (driver.counts.events, driver.counts.folded, driver.counts.failed)
+
+
+@pytest.mark.parametrize("other", [5, 60])
+def test_a_merge_that_fails_spares_the_events_beside_the_bridge(other: int) -> None:
+    """Whatever else comes in its batch, only the event that bridges has failed."""
+    changes: dict[str, Any] = {"merge": raising, "on_error": "reject", "watermark_delay": "5 hours"}
+    driver = driven(attrs.evolve(BASE, **changes), ("a", 0, 1), ("a", 17, 2))
+    driver.add("a", at("10:08"), Reading(3, GAP))
+    driver.add("a", at("10:00") + minutes(other), Reading(4, GAP))
+    driver.run_batch()
+
+    assert [at("10:08")] == [found.event_time for found in driver.take_rejections("failed")]
+    assert 3 == driver.counts.folded
+
+
+def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> None:
+    """The event behind the bridge starts a session, which `update` would have spoiled."""
+
+    def update(state: Open, event: Reading) -> Open:
+        if event.value == 2 or 1 in state.values:
+            message = "no"
+            raise ValueError(message)
+        return Open([*state.values, event.value])
+
+    changes: dict[str, Any] = {"update": update, "on_error": "reject"}
+    driver = driven(attrs.evolve(BASE, **changes), ("a", 0, 1), ("a", 9, 2), ("a", 18, 3))
+
+    assert [[1], [3]] == [session.state.values for session in driver.open_sessions()]
+
+
+# -- batch and stored state --------------------------------------------------------------------
+
+
+def test_a_batch_in_order_holds_nothing() -> None:
+    """The limit of held events is one of a stream; in a batch every turn has come."""
+    spec = in_order(EventTimeGap(GAP), max_held_per_key=2)
+    rows = [
+        {"key": "a", "at": at("10:00") + minutes(minute), "value": minute, "gap": GAP}
+        for minute in (3, 1, 2, 0)
+    ]
+
+    frame = BucketWorker(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)])
+
+    sessions, rejections, counts = read_sessions(spec, [frame])
+    assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
+    assert ([], 4, 0) == (rejections, counts.folded, counts.held)
+
+
+def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
+    """An event whose session would end after the year 9999 cannot be shown, so it is no event."""
+    spec = attrs.evolve(BASE, max_future_skew=None)
+    driver = SessionDriver(spec)
+    driver.add("a", datetime(9999, 12, 31, 23, 49, tzinfo=UTC), Reading(1, GAP))
+    driver.add("b", datetime(9999, 12, 31, 23, 55, tzinfo=UTC), Reading(2, GAP))
+    driver.run_batch()
+
+    assert [[1]] == [session.state.values for session in driver.open_sessions()]
+    assert 1 == driver.counts.quarantined
+    # What is quarantined for its time moves no watermark; the other event, with its delay, did.
+    assert datetime(9999, 12, 31, 23, 49, tzinfo=UTC) == driver.watermark
+
+
+def two_numbers(cls: type[Any]) -> SessionSpec[Any, Any, Any]:
+    """Return a spec over this state class, whose fields are `one` and `two`."""
+    return SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        event=Bare,
+        state=cls,
+        result=Listed,
+        create=lambda key, event: cls(one=1, two=2),
+        update=lambda state, event: state,
+        merge=lambda left, right: left,
+        finish=lambda session, state: Listed([state.one, state.two], session.events),
+        timeout=EventTimeGap(GAP),
+        watermark_delay="0 seconds",
+    )
+
+
+@attrs.define
+class OneTwo:
+    """Two numbers."""
+
+    one: int
+    two: int
+
+
+@attrs.define
+class TwoOne:
+    """The same, in another order."""
+
+    two: int
+    one: int
+
+
+@attrs.define
+class MaybeTwo:
+    """The same, one of them optional."""
+
+    one: int
+    two: int | None
+
+
+def test_fields_put_in_another_order_keep_their_values() -> None:
+    """Stored state is read by name, also where new sessions are added to it."""
+    driver = SessionDriver(two_numbers(OneTwo))
+    driver.add("a", at("10:00"), Bare())
+    driver.run_batch()
+    later = SessionDriver.restore(two_numbers(TwoOne), driver.snapshot())
+    later.add("b", at("10:01"), Bare())
+    later.run_batch()
+    later.advance_watermark_to(at("11:00"))
+    later.run_batch()
+
+    assert [Listed([1, 2], 1)] * 2 == later.take_results()
+
+
+def test_an_optional_field_that_is_required_now_is_refused() -> None:
+    """The stored rules name the declared type, not only how it is stored."""
+    driver = SessionDriver(two_numbers(MaybeTwo))
+    driver.add("a", at("10:00"), Bare())
+    driver.run_batch()
+    later = SessionDriver.restore(two_numbers(OneTwo), driver.snapshot())
+    later.add("a", at("10:01"), Bare())
+
+    with pytest.raises(StateMismatchError, match=r"'two': 'int \| None'"):
+        later.run_batch()

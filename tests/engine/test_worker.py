@@ -1,0 +1,175 @@
+"""The callable that Spark calls, with a group state and frames in hand."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pandas as pd
+import pytest
+
+from examples.visits import visits
+from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
+from sessionkit._engine.worker import BucketWorker
+from sessionkit.testing import FakeGroupState
+from sessionkit.testing.drivers.frames import input_frame
+from sessionkit.testing.drivers.session import read_sessions
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+MINUTE_MS = 60_000
+
+
+def frame_of(*minutes: int, user: str = "ann", spec: SessionSpec[Any, Any, Any] = visits) -> Any:
+    """Return a frame of page views, so many minutes after noon."""
+    rows = [
+        {"user_id": user, "ts": NOON + timedelta(minutes=minute), "url": "/", "seconds": 1.0}
+        for minute in minutes
+    ]
+    return input_frame(spec, rows, [False] * len(rows))
+
+
+def fresh(watermark_ms: int = 0) -> FakeGroupState:
+    """Return the state of a bucket that has stored nothing."""
+    return FakeGroupState(timeout="EventTimeTimeout", watermark_ms=watermark_ms)
+
+
+def call(
+    state: FakeGroupState,
+    *frames: pd.DataFrame,
+    spec: SessionSpec[Any, Any, Any] = visits,
+) -> Sequence[Any]:
+    """Run one micro-batch; return sessions, rejections and counts."""
+    worker = BucketWorker(spec, with_rejected=True)
+    return read_sessions(spec, worker((1,), frames, state))
+
+
+def stored() -> FakeGroupState:
+    """Return the state behind a batch with one page view at noon."""
+    state = fresh()
+    call(state, frame_of(0))
+    return state
+
+
+def test_a_session_arms_the_timer_for_its_end() -> None:
+    """Spark's timer is the end, less one millisecond and the horizon."""
+    end_ms, horizon_ms = NOON_MS + 30 * MINUTE_MS, 30 * MINUTE_MS
+
+    assert end_ms - 1 - horizon_ms == stored().timeout_timestamp_ms
+
+
+def test_the_timer_of_a_bucket_is_never_behind_the_watermark() -> None:
+    """Spark refuses such a timer, so it is clamped."""
+    state = stored().next_call(watermark_ms=NOON_MS - MINUTE_MS)
+
+    call(state, frame_of(0))
+
+    assert NOON_MS - 1 == state.timeout_timestamp_ms
+
+
+def test_a_timeout_closes_and_leaves_nothing() -> None:
+    """An empty bucket has no state row and no timer, however its frame looks."""
+    state = stored().next_call(watermark_ms=NOON_MS, has_timed_out=True)
+    nothing = pd.DataFrame(columns=list(frame_of(0).columns), dtype=object)
+
+    sessions, rejections, counts = call(state, nothing)
+
+    assert 1 == len(sessions)
+    assert [] == rejections
+    assert (0, 1, 1) == (counts.events, counts.sessions, counts.rows)
+    assert state.is_removed
+    assert state.stored_after() is None
+
+
+def test_every_call_writes_or_removes() -> None:
+    """A call that touched nothing would leave a timer that fires for ever."""
+    for watermark_ms in (1, NOON_MS - 60 * MINUTE_MS, NOON_MS + 1):
+        state = stored().next_call(watermark_ms=max(watermark_ms, 1))
+        call(state, frame_of(-600))
+        assert state.is_updated or state.is_removed
+
+
+def test_chunks_of_any_size_give_the_same() -> None:
+    """Spark cuts a group into frames as it likes."""
+    whole, cut = fresh(), fresh()
+
+    call(whole, frame_of(0, 5, 90, 95))
+    call(cut, frame_of(0), frame_of(5, 90), frame_of(95))
+
+    assert whole.stored_after() == cut.stored_after()
+
+
+def test_order_within_a_batch_does_not_reach_the_stored_bytes() -> None:
+    """A re-run that gets its rows shuffled stores the same state."""
+    one, other = fresh(), fresh()
+
+    call(one, frame_of(0, 5, 5, 90))
+    call(other, frame_of(90, 5, 0, 5))
+
+    assert one.stored_after() == other.stored_after()
+
+
+def damaged(change: Any) -> FakeGroupState:
+    """Return a stored state with its values changed."""
+    row = stored().stored_after()
+    assert row is not None
+    assert row.value is not None
+    values = dict(
+        zip(("format", "buckets", "open", "held", "due", "payload"), row.value, strict=True)
+    )
+    values.update(change(values))
+    return FakeGroupState(value=tuple(values.values()), timeout="EventTimeTimeout", watermark_ms=1)
+
+
+@pytest.mark.parametrize("place", [0, 5, 8, 40, -1])
+def test_a_damaged_payload_stops_the_query(place: int) -> None:
+    """One flipped bit gives an error that says so, and never wrong sessions."""
+
+    def flip(values: dict[str, Any]) -> dict[str, Any]:
+        payload = bytearray(values["payload"])
+        payload[place] ^= 1
+        return {"payload": bytes(payload)}
+
+    with pytest.raises((StateCorruptedError, StateMismatchError)) as caught:
+        call(damaged(flip), frame_of(1))
+
+    assert "Hint:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"format": 2}, "the stored state has format 2, this sessionkit reads 1"),
+        ({"buckets": 32}, "`bucket_count` is 64 in the spec, 32 in the checkpoint"),
+        ({"payload": b"something else entirely"}, "was not written by sessionkit"),
+        ({"payload": b"SKB1"}, "cut short"),
+    ],
+)
+def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str) -> None:
+    """The worker is the net under the check on the driver."""
+    with pytest.raises((StateCorruptedError, StateMismatchError), match=text):
+        call(damaged(lambda _: change), frame_of(1))
+
+
+def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
+    """A batch folds everything, then lets the watermark pass the end of time."""
+    frame = BucketWorker(visits, with_rejected=True).whole([frame_of(-600, 0, 5, 90)])
+
+    sessions, rejections, counts = read_sessions(visits, [frame])
+
+    assert [1, 2, 1] == [s.result.pages for s in sorted(sessions, key=lambda s: s.start)]
+    assert [] == rejections
+    assert (4, 4, 3) == (counts.events, counts.folded, counts.sessions)
+
+
+def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
+    """Under `order="event_time"` a key holds so many events, the earliest of them."""
+    spec = attrs.evolve(visits, order="event_time", merge=None, max_held_per_key=2)
+    state = fresh()
+
+    _, rejections, counts = call(state, frame_of(3, 1, 2, spec=spec), spec=spec)
+
+    assert [NOON + timedelta(minutes=3)] == [found.event_time for found in rejections]
+    assert "max_held_per_key=2" in rejections[0].reason
+    assert (3, 2, 1) == (counts.events, counts.held, counts.quarantined)
+    assert counts.add_up

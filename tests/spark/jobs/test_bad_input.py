@@ -1,0 +1,319 @@
+"""Rows that cannot be events, functions that fail, and the counts that account for each."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import Counts, EventTimeGap, NotPicklableError, SchemaError, SessionSpec
+from sessionkit.spark import check_checkpoint, sessionize
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@attrs.define
+class Tick:
+    """An event: a number that must be there, and one that may be missing."""
+
+    amount: float
+    note: str | None
+
+
+@attrs.define
+class Sum:
+    """What came so far."""
+
+    amount: float
+    notes: int
+
+
+def create(key: Any, event: Tick) -> Sum:
+    """Start with one event."""
+    return Sum(event.amount, int(event.note is not None))
+
+
+def update(state: Sum, event: Tick) -> Sum:
+    """Add one event."""
+    state.amount += event.amount
+    state.notes += int(event.note is not None)
+    return state
+
+
+def merge(left: Sum, right: Sum) -> Sum:
+    """Add two sums."""
+    return Sum(left.amount + right.amount, left.notes + right.notes)
+
+
+def finish(session: Any, state: Sum) -> Sum:
+    """Show the sum."""
+    return state
+
+
+def fail_on_unlucky(state: Sum, event: Tick) -> Sum:
+    """Refuse one number."""
+    if event.amount == 13:
+        message = "unlucky"
+        raise ValueError(message)
+    return update(state, event)
+
+
+SUMS = SessionSpec(
+    keys={"key": str},
+    event_time="at",
+    event=Tick,
+    state=Sum,
+    result=Sum,
+    create=create,
+    update=update,
+    merge=merge,
+    finish=finish,
+    timeout=EventTimeGap("10 minutes"),
+    watermark_delay="5 minutes",
+    bucket_count=2,
+    carry={"offset": int},
+)
+
+
+def ticks(*rows: tuple[str | None, datetime | None, float | None]) -> pa.Table:
+    """Return rows as a file's table, numbered by `offset`."""
+    keys, times, amounts = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.string()),
+            "at": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "amount": pa.array(amounts, pa.float64()),
+            "note": pa.array([None] * len(rows), pa.string()),
+            "offset": pa.array(range(len(rows)), pa.int64()),
+        }
+    )
+
+
+BAD = ticks(
+    ("a", NOON, 1.0),
+    (None, NOON, 2.0),
+    ("a", None, 3.0),
+    ("a", NOON, None),
+    ("a", datetime(1969, 12, 31, tzinfo=UTC), 5.0),
+    ("a", datetime(2900, 1, 1, tzinfo=UTC), 6.0),
+    ("b", NOON, float("nan")),
+)
+REASONS = [
+    (1, "`key` is null"),
+    (2, "its event time is null"),
+    (3, "`event.amount` is null"),
+    (4, "its event time is not after 1970-01-01"),
+    (5, "its event time is too far in the future"),
+]
+
+
+def test_a_stream_quarantines_and_counts_what_is_no_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Bad rows are handed out with reason and carried columns, and move no watermark."""
+    stream = FileStream(spark, SUMS, tmp_path, with_rejected=True)
+    stream.put(BAD, ticks(("c", NOON + 30 * MINUTE, 1.0)), ticks(("d", NOON - MINUTE, 1.0)))
+
+    first, second, third, *_ = stream.run()
+
+    assert Counts(events=7, folded=2, quarantined=5) == first
+    assert Counts(events=1, folded=1) == second
+    assert Counts(events=1, late=1, sessions=2, rows=2) == third
+    rejected = [row for row in stream.rows() if row.kind == "quarantined"]
+    assert REASONS == sorted((row.offset, row.reason) for row in rejected)
+    late = [row for row in stream.rows() if row.kind == "late"]
+    assert [("d", 0)] == [(row.key, row.offset) for row in late]
+    sessions = {row.key: row for row in stream.rows() if row.kind == "session"}
+    assert (1.0, 0) == (sessions["a"].amount, sessions["a"].notes)
+    assert sessions["b"].amount != sessions["b"].amount, "a NaN is a value, no null"
+
+
+def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_path: Path) -> None:
+    """The counts of a batch are in its observation."""
+    frame = read(spark, tmp_path, BAD)
+    observed = Observation()
+
+    rows = sessionize(frame, SUMS, observation=observed).collect()
+
+    assert ["a", "b"] == sorted(row.key for row in rows)
+    assert 7 == observed.get["events"]
+    assert 5 == observed.get["quarantined"]
+    assert 2 == observed.get["folded"]
+
+
+def read(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
+    """Read a table through a file, as a user would."""
+    stream = FileStream(spark, SUMS, folder)
+    stream.put(table)
+    return spark.read.parquet(str(stream.source))
+
+
+def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What reaches the driver names function and key, and keeps the user's traceback."""
+    spec = attrs.evolve(SUMS, update=fail_on_unlucky)
+    stream = FileStream(spark, spec, tmp_path)
+    stream.put(ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0)))
+
+    with pytest.raises(StreamingQueryException) as caught:
+        stream.run()
+
+    text = str(caught.value)
+    assert "`update` (" in text
+    assert "fail_on_unlucky) raised ValueError: unlucky, for Key(key='a')" in text
+    assert "raise ValueError(message)" in text
+    assert "Hint: mend the function" in text
+
+
+def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """The event is counted and handed out, and its session is as if it had never come."""
+    spec = attrs.evolve(SUMS, update=fail_on_unlucky, on_error="reject")
+    rows = ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0), ("a", NOON + 2 * MINUTE, 4.0))
+    frame = read(spark, tmp_path, rows)
+
+    found = sessionize(frame, spec, with_rejected=True).collect()
+
+    by_kind = {row.kind: row for row in found}
+    assert {"session", "failed"} == by_kind.keys()
+    assert 5.0 == by_kind["session"].amount
+    assert 1 == by_kind["failed"].offset
+    assert "unlucky" in by_kind["failed"].reason
+
+
+def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None:
+    """A shuffle straight behind the stateful operator crashes raw output; ours it does not."""
+    stream = FileStream(spark, SUMS, tmp_path)
+    stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 1.0)), ticks(("a", NOON + 60 * MINUTE, 1.0)))
+    sessions = sessionize(stream.events(), SUMS).repartition(3).dropDuplicates(["session_id"])
+
+    query = (
+        sessions.writeStream.format("parquet")
+        .option("checkpointLocation", stream.checkpoint)
+        .option("path", str(tmp_path / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    assert ["a", "b"] == sorted(row.key for row in stream.rows())
+
+
+SCHEMA_CASES: list[tuple[Any, Any, str]] = [
+    (lambda f: f.drop("amount"), {}, "the column `amount` (Tick.amount) is missing"),
+    (lambda f: f.withColumnRenamed("at", "AT"), {}, "Hint: write it `AT`"),
+    (
+        lambda f: f.withColumn("amount", F.col("amount").cast("string")),
+        {},
+        "`Tick.amount` is declared float, but the column is string",
+    ),
+    (lambda f: f.withColumn("at", F.col("at").cast("timestamp_ntz")), {}, "timestamp_ntz"),
+    (lambda f: f.withColumn("at", F.unix_micros("at")), {}, "must be a timestamp, found bigint"),
+    (lambda f: f.withColumn("key", F.lit(1.5)), {}, "a float is no key"),
+    (lambda f: f, {"nulls": "refuse"}, "may be null, and the spec says nulls='refuse'"),
+]
+
+
+@pytest.mark.parametrize(("change", "options", "text"), SCHEMA_CASES)
+def test_columns_that_do_not_fit_are_refused_on_the_driver(
+    spark: SparkSession, tmp_path: Path, change: Any, options: dict[str, Any], text: str
+) -> None:
+    """Each misfit has its own words, before any job starts."""
+    frame = change(read(spark, tmp_path, BAD))
+
+    with pytest.raises(SchemaError) as caught:
+        sessionize(frame, attrs.evolve(SUMS, **options))
+
+    assert text in str(caught.value)
+    assert "Hint:" in str(caught.value)
+
+
+def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """One error tells of every column."""
+    frame = read(spark, tmp_path, BAD).drop("amount", "note").withColumn("key", F.lit(1.5))
+
+    with pytest.raises(SchemaError) as caught:
+        sessionize(frame, SUMS)
+
+    assert "3 columns do not fit" in str(caught.value)
+
+
+def test_a_watermark_declared_before_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Two watermarks would be one too many, at run time."""
+    stream = FileStream(spark, SUMS, tmp_path)
+    stream.put(BAD)
+
+    with pytest.raises(SchemaError, match="a watermark is declared already, on `at`"):
+        sessionize(stream.events().withWatermark("at", "1 hour"), SUMS)
+
+
+def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """The message names the function's role and the variable that it closes over."""
+    connection = (tmp_path / "log").open("w", encoding="utf-8")
+
+    def log(session: Any, state: Sum) -> Sum:
+        connection.write("closed")
+        return state
+
+    with connection, pytest.raises(NotPicklableError) as caught:
+        sessionize(read(spark, tmp_path, BAD), attrs.evolve(SUMS, finish=log))
+
+    assert "`finish`" in str(caught.value)
+    assert "`connection`, a TextIOWrapper" in str(caught.value)
+
+
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"state_version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
+    ({"bucket_count": 4}, "`bucket_count` is 4 in the spec, 2 in the checkpoint"),
+    ({"timeout": EventTimeGap("9 minutes")}, "`gap_us` is 540000000 in the spec, 600000000 in the"),
+    ({"watermark_delay": "6 minutes"}, "`watermark_delay_ms` is 360000 in the spec, 300000 in the"),
+]
+
+
+def test_a_checkpoint_under_other_rules_is_found_before_the_start(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each change is named on the driver; and without that check by the first batch's error."""
+    stream = FileStream(spark, SUMS, tmp_path)
+    check_checkpoint(stream.checkpoint, SUMS, spark=spark)
+    stream.put(ticks(("a", NOON, 1.0)))
+    stream.run()
+    check_checkpoint(stream.checkpoint, SUMS, spark=spark)
+    stream.put(ticks(("a", NOON + MINUTE, 1.0)))
+    for change, text in CHANGES:
+        with pytest.raises(Exception, match="under other rules") as caught:
+            check_checkpoint(stream.checkpoint, attrs.evolve(SUMS, **change), spark=spark)
+        assert text in str(caught.value)
+
+    with pytest.raises((StreamingQueryException, PythonException)) as stopped:
+        attrs.evolve(stream, spec=attrs.evolve(SUMS, **CHANGES[0][0])).run()
+
+    assert CHANGES[0][1] in str(stopped.value)
+
+
+def test_the_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A checkpoint that sessionkit did not write is named as such."""
+    stream = FileStream(spark, SUMS, tmp_path)
+    stream.put(BAD)
+    query = (
+        stream.events()
+        .withWatermark("at", "1 hour")
+        .groupBy(F.window("at", "1 hour"))
+        .count()
+        .writeStream.format("noop")
+        .option("checkpointLocation", stream.checkpoint)
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    with pytest.raises(Exception, match="was not written by sessionkit"):
+        check_checkpoint(stream.checkpoint, SUMS, spark=spark)

@@ -1,0 +1,85 @@
+"""A query that is stopped and started again gives what one run gives."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit._instants import span_us
+from sessionkit.spark import sessionize
+from tests.support.naive_sessions import Event, naive_sessions
+from tests.support.session_specs import collecting, in_order
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+GAP, DELAY = timedelta(minutes=10), timedelta(minutes=20)
+
+
+def timeline() -> list[list[Event]]:
+    """Return four batches of events, out of order by less than the delay."""
+    random = Random(7)
+    events = [
+        Event(
+            f"k{random.randrange(12)}", NOON + timedelta(seconds=random.randrange(4 * 3600)), n, GAP
+        )
+        for n in range(400)
+    ]
+    arrived = sorted(events, key=lambda e: e.at + timedelta(seconds=random.randrange(1199)))
+    return [arrived[start : start + 100] for start in range(0, 400, 100)]
+
+
+def table(events: list[Event]) -> pa.Table:
+    """Return events as the rows of a file."""
+    return pa.table(
+        {
+            "key": [event.key for event in events],
+            "at": pa.array([event.at for event in events], pa.timestamp("us", tz="UTC")),
+            "value": [event.value for event in events],
+            "gap_us": [span_us(event.gap) for event in events],
+        }
+    )
+
+
+def with_interval(rows: DataFrame) -> DataFrame:
+    """Give the gap its type; Parquet knows no durations that Spark would read."""
+    nothing, seconds = F.lit(0), (F.col("gap_us") / F.lit(1_000_000)).cast("decimal(18,6)")
+    return rows.select(
+        "key", "at", "value", F.make_dt_interval(nothing, nothing, nothing, seconds).alias("gap")
+    )
+
+
+@pytest.mark.parametrize("make", [collecting, in_order])
+def test_a_restart_after_every_batch_does_not_show(
+    spark: SparkSession, tmp_path: Path, make: Any
+) -> None:
+    """Rows are equal to those of one run, and with the open sessions to those of a batch."""
+    spec: SessionSpec[Any, Any, Any] = make(
+        EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4
+    )
+    batches = [table(events) for events in timeline()]
+    once = FileStream(spark, spec, tmp_path / "once", shape=with_interval)
+    once.put(*batches)
+    once.run()
+    often = FileStream(spark, spec, tmp_path / "often", shape=with_interval)
+    for batch in batches:
+        often.put(batch)
+        often.run()
+
+    assert sorted(once.rows()) == sorted(often.rows())
+    assert len(once.rows()) > 0
+    whole = sessionize(with_interval(spark.read.parquet(str(once.source))), spec).collect()
+    ids = [row.session_id for row in once.rows()] + [found.id for found in often.open()]
+    assert sorted(row.session_id for row in whole) == sorted(ids)
+    values = [tuple(row["values"]) for row in once.rows()]
+    values += [tuple(found.state.values) for found in often.open()]
+    model = naive_sessions(event for events in timeline() for event in events)
+    expected = [found.values for found in model]
+    if make is collecting:
+        expected = [tuple(sorted(one)) for one in expected]
+    assert sorted(expected) == sorted(values)

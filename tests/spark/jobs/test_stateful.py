@@ -1,0 +1,394 @@
+"""Specs for any state per key on real Spark: what is refused, counted, ended, and given back."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Observation, Row, SparkSession
+
+from sessionkit import (
+    BucketResult,
+    Counts,
+    EventTimeGap,
+    StatefulSpec,
+    StateMismatchError,
+    TimeToLive,
+)
+from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
+from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
+from tests.support.streams import FileStream
+
+BOTH_LAYOUTS: Final = pytest.mark.parametrize(
+    "layout", [pytest.param("buckets", marks=pytest.mark.long), "per_key"]
+)
+
+
+def commands(*rows: dict[str, Any]) -> pa.Table:
+    """Return commands as the rows of a file."""
+    return pa.Table.from_pylist(list(rows), SCHEMA)
+
+
+def calls(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """Return the result rows, in the order of their keys and of what was done."""
+    found = [row for row in rows if row["kind"] == "result"]
+    return sorted((row["key"], row["by"], row["notes"], row["timers"]) for row in found)
+
+
+@attrs.frozen
+class Ran:
+    """A query that has stopped, and the counts of its micro-batches."""
+
+    stream: FileStream
+    counts: list[Counts]
+
+
+POLICY: Final = TimeToLive("25 seconds", clock="event_time") | EventTimeGap("10 seconds")
+LIVES: Final = [
+    commands(
+        command("a", 1, "note", "x"),
+        command("b", 1, "note", "y"),
+        command("c", 1, "note", "z"),
+        command("f", 2, "note", "undone", offset=11),
+        command("f", 3, "fail", "boom", offset=12),
+        command("t", 1, "note", "t"),
+        command("t", 2, "event", "fail by timer", 4),
+        command(None, 2, "note", offset=1),
+        command("n", None, "note", offset=2),
+        command("n", 2, None, offset=3),
+        tick(5),
+    ),
+    commands(
+        command("a", 9, "look"),
+        command("c", 9, "look"),
+        command("f", 9, "note", "again"),
+        command("l", 5, "note", offset=4),
+        tick(12),
+    ),
+    commands(command("c", 18, "look"), tick(27)),
+    commands(command("z", 28, "note", "last"), tick(100)),
+]
+
+
+@pytest.fixture(scope="module", params=["buckets", "per_key"])
+def lives(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Ran:
+    """
+    A query in event time alone, which ends by itself under the `availableNow` trigger.
+
+    It reads bad rows, late ones, and such as functions fail over; its keys end.
+    """
+    spec = commanded(
+        timeout=POLICY, processing_timers=False, on_error="reject", layout=request.param
+    )
+    stream = FileStream(spark, spec, tmp_path_factory.mktemp("lives"), with_rejected=True)
+    stream.put(*LIVES)
+    return Ran(stream, stream.run())
+
+
+def test_keys_end_by_gap_and_by_age(lives: Ran) -> None:
+    """The policy that ends a key has the last call; where two do, that is the earlier end."""
+    expected = [
+        ("a", "event_time_gap", ["x"], []),
+        ("a", "look", ["x"], []),
+        ("a", "note", ["x"], []),
+        ("b", "event_time_gap", ["y"], []),
+        ("b", "note", ["y"], []),
+        ("c", "look", ["z"], []),
+        ("c", "look", ["z"], []),
+        ("c", "note", ["z"], []),
+        ("c", "time_to_live", ["z"], []),
+        ("f", "event_time_gap", ["again"], []),
+        ("f", "note", ["again"], []),
+        ("t", "event_time_gap", ["t"], []),
+        ("t", "note+event", ["t"], ["fail by timer"]),
+        ("z", "event_time_gap", ["last"], []),
+        ("z", "note", ["last"], []),
+    ]
+
+    assert expected == calls(lives.stream.rows())
+
+
+def test_nothing_is_stored_of_keys_that_have_ended(lives: Ran, spark: SparkSession) -> None:
+    """The last one ends in the batch without data, and Spark's table of state is empty."""
+    assert 0 == spark.read.format("statestore").load(lives.stream.checkpoint).count()
+
+
+def test_every_row_is_accounted_for(lives: Ran) -> None:
+    """The counts of each micro-batch tell what became of its rows, and add up."""
+    expected = [
+        Counts(events=11, folded=5, quarantined=4, failed=2, rows=4),
+        Counts(events=5, folded=3, late=1, quarantined=1, timers=1, rows=3, unfinished=1),
+        Counts(events=2, folded=1, quarantined=1, timers=2, rows=3),
+        Counts(events=2, folded=1, quarantined=1, timers=3, rows=4),
+        Counts(timers=1, rows=1),
+    ]
+
+    assert expected == lives.counts
+    assert all(counts.add_up for counts in lives.counts)
+
+
+def test_what_was_rejected_comes_with_its_reason(lives: Ran) -> None:
+    """Null keys and times, nulls in a required field, late rows, and calls that failed."""
+    rejected = [row for row in lives.stream.rows() if row.kind != "result" and row.offset != 0]
+    found = {(row.kind, row.key, row.offset): row.reason.splitlines()[0] for row in rejected}
+    boom = "`process` (tests.support.scenarios.process) raised ValueError: told to fail: boom, for"
+    by_timer = (
+        "timer 'fail by timer': `on_timer` (tests.support.scenarios.on_timer) raised ValueError"
+    )
+
+    assert found.pop(("failed", "f", 11)).startswith(boom)
+    assert found.pop(("failed", "f", 12)).startswith(boom)
+    assert found.pop(("unfinished", "t", None)).startswith(by_timer)
+    assert found == {
+        ("quarantined", None, 1): "`key` is null",
+        ("quarantined", "n", 2): "its event time is null",
+        ("quarantined", "n", 3): "`event.act` is null",
+        ("late", "l", 4): "it is at or behind the watermark",
+    }
+
+
+CHANGED: Final[dict[str, Any]] = {
+    "watermark_delay": "1 second",
+    "state_version": 2,
+    "late_horizon": "9 seconds",
+}
+NAMED: Final = [
+    "`watermark_delay_ms` is 1000 in the spec, 0 in the checkpoint",
+    "`state_version` is 2 in the spec, 1 in the checkpoint",
+    "`horizon_ms` is 9000 in the spec, 10000 in the checkpoint",
+]
+
+
+@BOTH_LAYOUTS
+def test_late_rows_are_processed_where_the_spec_says_so(
+    spark: SparkSession, tmp_path: Path, layout: str
+) -> None:
+    """They are folded as far as the horizon; Spark drops and counts what lies behind it."""
+    spec = commanded(
+        processing_timers=False, late="process", late_horizon="10 seconds", layout=layout
+    )
+    stream = FileStream(spark, spec, tmp_path, with_rejected=True)
+    stream.put(
+        commands(command("a", 100, "note", "first"), tick(100)),
+        commands(command("a", 1, "note", "late")),
+        commands(command("a", 95, "note", "later"), command("a", 90, "note", "too late")),
+    )
+
+    counts = stream.run()
+
+    assert [
+        Counts(events=2, folded=1, quarantined=1, rows=1),
+        Counts(events=1, folded=1, rows=1),
+        Counts(events=1, folded=1, rows=1, dropped=1),
+    ] == counts
+    (stored,) = stored_keys(stream.checkpoint, spec, spark=spark)
+    assert Log(["first", "late", "later"]) == stored.state
+    _check_refused(stream, attrs.evolve(spec, **CHANGED))
+
+
+def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> None:
+    """Check that a restart under other rules is refused, on the driver and by the query."""
+    check_checkpoint(stream.checkpoint, attrs.evolve(changed, **_unchanged(stream)))
+    with pytest.raises(StateMismatchError, match="under other rules") as refused:
+        check_checkpoint(stream.checkpoint, changed)
+    stream.put(commands(command("a", 200, "look")))
+    with pytest.raises(StreamingQueryException, match="under other rules") as stopped:
+        attrs.evolve(stream, spec=changed).run()
+
+    for text in NAMED:
+        assert text in str(refused.value)
+        assert text in str(stopped.value)
+    assert "Hint: take the change back, or start with a new checkpoint" in str(stopped.value)
+
+
+def _unchanged(stream: FileStream) -> dict[str, Any]:
+    return {name: getattr(stream.spec, name) for name in CHANGED}
+
+
+# -- instants that are none --------------------------------------------------------------------
+
+
+def set_numpy(key: Any, events: Any, state: Any, times: Any) -> None:
+    """Set a timer to a number of milliseconds, as Spark wants them."""
+    times.set_event_timer("soon", np.int64(1_772_971_200_000))
+
+
+def set_naive(key: Any, events: Any, state: Any, times: Any) -> None:
+    """Set a timer to a time without a zone."""
+    times.set_event_timer("soon", datetime(2026, 3, 8, 12))  # noqa: DTZ001 (what is tested)
+
+
+@pytest.mark.parametrize(
+    ("process", "found", "hint"),
+    [
+        pytest.param(
+            set_numpy,
+            "timer 'soon': the instant must be a datetime, found np.int64(1772971200000) (int64)",
+            "Hint: write times.processing_time + timedelta(...), or the event time plus one",
+            id="numpy",
+        ),
+        pytest.param(
+            set_naive,
+            "timer 'soon': the instant has no time zone, found datetime.datetime(2026, 3, 8, 12, 0",
+            "Hint: write datetime(..., tzinfo=UTC)",
+            id="naive",
+        ),
+    ],
+)
+def test_a_timer_at_no_instant_stops_the_query_with_the_reason(
+    spark: SparkSession, tmp_path: Path, process: Any, found: str, hint: str
+) -> None:
+    """The text crosses from Spark's worker whole: what was found, for which key, and the hint."""
+    spec = attrs.evolve(commanded(processing_timers=False), process=process)
+    stream = FileStream(spark, spec, tmp_path)
+    stream.put(commands(command("a", 1, "look")))
+
+    with pytest.raises(StreamingQueryException) as stopped:
+        stream.run()
+
+    text = str(stopped.value)
+    assert found in text
+    assert hint in text
+    assert f"Raised in `process` ({__name__}.{process.__name__}), for Key(key='a')" in text
+
+
+# -- a batch and a stream, however the events are handed over ----------------------------------
+
+
+@attrs.frozen
+class Amount:
+    """An event: a number that may be NaN, and one that may be missing."""
+
+    value: float
+    extra: float | None
+
+
+@attrs.define
+class Total:
+    """What came so far; the order in which it came does not show."""
+
+    count: int
+    total: float
+    best: float | None
+
+
+def add_up(key: Any, events: list[Amount], state: Any, times: Any) -> None:
+    """Add events."""
+    held = state.get(Total(0, 0.0, None))
+    extras = [e.extra for e in events if e.extra is not None]
+    extras += [] if held.best is None else [held.best]
+    total = held.total + sum(event.value for event in events)
+    state.set(Total(held.count + len(events), total, max(extras, default=None)))
+
+
+def add_up_frame(key: Any, events: pd.DataFrame, state: Any, times: Any) -> None:
+    """Add events, as a frame."""
+    held = state.get(Total(0, 0.0, None))
+    extras = events["extra"].dropna().tolist() + ([] if held.best is None else [held.best])
+    total = held.total + float(events["value"].to_numpy().sum())
+    state.set(Total(held.count + len(events), total, max(extras, default=None)))
+
+
+def add_up_bucket(events: pa.Table, states: pa.Table, times: Any) -> BucketResult:
+    """Add the events of many keys at once."""
+    counted = events.group_by("key").aggregate(
+        [([], "count_all"), ("value", "sum"), ("extra", "max")]
+    )
+    fresh = counted.select(["key", "count_all", "value_sum", "extra_max"])
+    both = pa.concat_tables([states, fresh.rename_columns(["key", "count", "total", "best"])])
+    added = both.group_by("key").aggregate([("count", "sum"), ("total", "sum"), ("best", "max")])
+    added = added.select(["key", "count_sum", "total_sum", "best_max"])
+    return BucketResult(added.rename_columns(["key", "count", "total", "best"]))
+
+
+def show(key: Any, name: str, state: Any, times: Any) -> Total:
+    """Show the total when the key ends."""
+    held: Total = state.get()
+    return held
+
+
+def totals(**handler: Any) -> StatefulSpec[Amount, Total, Total]:
+    """Return the spec with one of the three functions."""
+    return StatefulSpec(
+        keys={"key": str},
+        event=Amount,
+        state=Total,
+        result=Total,
+        on_timer=show,
+        timeout=EventTimeGap("1 hour"),
+        event_time="at",
+        watermark_delay="10 seconds",
+        bucket_count=2,
+        **handler,
+    )
+
+
+NAN: Final = float("nan")
+AMOUNTS: Final = [
+    [("nan", 1, 1.5, None), ("none", 2, 1.0, None), ("both", 3, 0.5, 2.0), ("one", 3, 9.0, 9.0)],
+    [("both", 4, 2.0, None), ("nan", 5, NAN, 3.0), ("none", 5, 0.25, None)],
+    [("both", 1, 4.0, -1.0), ("nan", 6, 1.0, 4.0), ("tick", 9_000, 0.0, None)],
+]
+TOTALS: Final = [
+    ("both", 3, "6.5", 2.0),
+    ("nan", 3, "nan", 4.0),
+    ("none", 2, "1.25", None),
+    ("one", 1, "9.0", 9.0),
+]
+
+
+def amounts() -> list[pa.Table]:
+    """Return the files of amounts."""
+    schema = pa.schema({"key": pa.string(), "at": SCHEMA.field("at").type})
+    for name in ("value", "extra"):
+        schema = schema.append(pa.field(name, pa.float64()))
+    return [
+        pa.Table.from_pylist(
+            [
+                {"key": key, "at": instant(seconds), "value": value, "extra": extra}
+                for key, seconds, value, extra in rows
+            ],
+            schema,
+        )
+        for rows in AMOUNTS
+    ]
+
+
+def shown(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """Return totals in the order of their keys; NaN as text, since it equals nothing."""
+    return sorted((row.key, row["count"], str(row.total), row.best) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        pytest.param({"process": add_up}, id="process"),
+        pytest.param({"process_frame": add_up_frame}, id="process_frame", marks=pytest.mark.long),
+        pytest.param({"process_bucket": add_up_bucket}, id="process_bucket"),
+    ],
+)
+def test_a_stream_and_a_batch_give_the_same_rows(
+    spark: SparkSession, tmp_path: Path, handler: Any
+) -> None:
+    """NaN and null are kept apart, in state and in results, whichever function takes the events."""
+    spec = totals(**handler)
+    stream = FileStream(spark, spec, tmp_path)
+    stream.put(*amounts())
+
+    counts = stream.run()
+
+    assert TOTALS == shown(stream.rows())
+    assert [4, 3, 3, 0] == [count.folded for count in counts]
+    observed = Observation()
+    whole = spark.read.parquet(str(stream.source))
+    rows = apply_with_state(whole, spec, observation=observed).collect()
+    assert sorted([*TOTALS, ("tick", 1, "0.0", None)]) == shown(rows)
+    assert (10, 10, 5) == tuple(observed.get[name] for name in ("events", "folded", "timers"))

@@ -1,0 +1,175 @@
+"""Named timers on both clocks, on a real Spark stream whose processing time is moved by hand."""
+
+from typing import Any, Final
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import Counts, ProcessingTimeGap, TimeToLive
+from tests.support.clocked import Trigger
+from tests.support.scenarios import (
+    Life,
+    Report,
+    command,
+    commanded,
+    instant,
+    instant_us,
+    on_driver,
+    on_spark,
+    tick,
+)
+
+
+@attrs.frozen
+class Lived:
+    """The same life on Spark and on the driver."""
+
+    spark: Report
+    driver: Report
+
+
+def lived(life: Life, spark: SparkSession, folder: Any) -> Lived:
+    """Live it in both places."""
+    return Lived(on_spark(life, spark, folder), on_driver(life))
+
+
+def calls_of(key: str, report: Report, *batches: int) -> list[list[tuple[Any, ...]]]:
+    """Return the result rows of a key in these batches."""
+    return [[row for row in report.rows[batch] if row[0] == key] for batch in batches]
+
+
+THREE_TIMERS: Final = [
+    command("a", 1, "note", "x"),
+    command("a", 2, "event", "first", 20),
+    command("a", 3, "processing", "second", 10),
+    command("a", 4, "event", "third", 30),
+]
+BOTH_CLOCKS: Final = [
+    [
+        Trigger(
+            instant(0),
+            [
+                *THREE_TIMERS,
+                command("c", 1, "note", "y"),
+                command("c", 2, "event", "kept", 38),
+                command("d", 1, "event", "again", 24),
+            ],
+        ),
+        Trigger(instant(10)),
+        Trigger(instant(11), [tick(25)]),
+    ],
+    [
+        Trigger(
+            instant(12),
+            [
+                tick(40),
+                command("b", 26, "note", "z"),
+                command("b", 27, "event", "past", -100),
+                command("c", 28, "note", "y2"),
+                command("c", 20, "note", "late", offset=7),
+            ],
+        ),
+        Trigger(instant(13)),
+    ],
+]
+
+
+@pytest.fixture(scope="module", params=["buckets", "per_key"])
+def both_clocks(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Lived:
+    """A query with timers on both clocks, stopped and started again on the way."""
+    life = Life(commanded(layout=request.param), BOTH_CLOCKS)
+    return lived(life, spark, tmp_path_factory.mktemp("both_clocks"))
+
+
+def test_three_timers_on_two_clocks_go_off_once_each_and_in_order(both_clocks: Lived) -> None:
+    """Each goes off in the first batch whose clock is past it, strictly, across a restart."""
+    assert calls_of("a", both_clocks.spark, *range(5)) == [
+        [("a", "note+event+processing+event", ["x"], ["first", "second", "third"])],
+        [],
+        [("a", "second", ["x"], ["first", "third"])],
+        [("a", "first", ["x"], ["third"])],
+        [("a", "third", ["x"], [])],
+    ]
+
+
+def test_a_timer_behind_the_watermark_goes_off_in_the_same_batch(both_clocks: Lived) -> None:
+    """Spark refuses such a timer; a named one goes off behind the events of its key."""
+    (found,) = calls_of("b", both_clocks.spark, 3)
+
+    assert [("b", "note+event", ["z"], ["past"]), ("b", "past", ["z"], [])] == found
+
+
+def test_one_set_to_the_past_by_on_timer_goes_off_in_the_same_batch_too(both_clocks: Lived) -> None:
+    """It does not wait for the next batch in which its group is looked at."""
+    (found,) = calls_of("d", both_clocks.spark, 3)
+
+    assert [("d", "again", None, []), ("d", "last again", None, [])] == found
+
+
+def test_a_call_that_sets_no_timer_keeps_those_that_are_set(both_clocks: Lived) -> None:
+    """Spark clears the timeout of a group whose state is updated; named timers stay."""
+    third, fourth = calls_of("c", both_clocks.spark, 3, 4)
+
+    assert [("c", "note", ["y", "y2"], ["kept"])] == third
+    assert [("c", "kept", ["y", "y2"], [])] == fourth
+
+
+def test_late_rows_are_late_although_spark_filters_none(both_clocks: Lived) -> None:
+    """Under a timeout in processing time Spark has no late filter; the spec's own rule holds."""
+    late = ("late", "it is at or behind the watermark", "c", instant_us(20), 7)
+
+    assert late in both_clocks.spark.rejections[3]
+    assert (1, 0) == (both_clocks.spark.counts[3].late, both_clocks.spark.counts[3].dropped)
+
+
+def test_the_driver_says_the_same(both_clocks: Lived) -> None:
+    """Batches, rows, rejections, counts and what is stored are equal."""
+    assert both_clocks.spark == both_clocks.driver
+    assert all(counts.add_up for counts in both_clocks.spark.counts.values())
+
+
+SILENCE: Final = [
+    [Trigger(instant(0), [command("a", 1, "note", "x"), command("c", 1, "note", "y")])],
+    [
+        Trigger(instant(1)),
+        Trigger(instant(9), [command("a", 2, "look")]),
+        Trigger(instant(15)),
+    ],
+]
+
+
+@pytest.fixture(scope="module")
+def silence(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """A query whose keys end by processing time alone, without a watermark or timers."""
+    spec = commanded(
+        timeout=ProcessingTimeGap("10 seconds") | TimeToLive("15 seconds"),
+        processing_timers=False,
+        watermark_delay=None,
+        layout="per_key",
+    )
+    return lived(Life(spec, SILENCE), spark, tmp_path_factory.mktemp("silence"))
+
+
+def test_no_batch_without_data_runs_behind_a_start_before_one_with_data(silence: Lived) -> None:
+    """So nothing that waits for the clock happens behind a restart until a row has come."""
+    assert [0, None, 1, 2] == silence.spark.batches
+
+
+def test_policies_in_processing_time_end_keys_and_their_state(silence: Lived) -> None:
+    """The end counts as reached when the clock stands at it; the row of state is removed."""
+    assert silence.spark.rows == {
+        0: [("a", "note", ["x"], []), ("c", "note", ["y"], [])],
+        1: [("a", "look", ["x"], [])],
+        2: [("a", "time_to_live", ["x"], []), ("c", "processing_time_gap", ["y"], [])],
+    }
+    assert [] == silence.spark.stored
+    assert [2, 2, 0] == list(silence.spark.state_rows.values())
+    assert Counts(timers=2, rows=2) == silence.spark.counts[2]
+
+
+def test_the_driver_says_the_same_of_silence(silence: Lived) -> None:
+    """Batches, rows, rejections, counts and what is stored are equal."""
+    assert silence.spark == silence.driver

@@ -1,0 +1,452 @@
+"""`start` refuses what cannot work before Spark starts, and starts what can."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from sessionkit import EventTimeGap
+from sessionkit.errors import SpecError, StateMismatchError
+from sessionkit.spark.jobs.sessionize import sessionize
+from sessionkit.spark.query.sinks import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.spark.query.start import Temporary, Trigger, _timing, start
+from tests.support.cells import Events, windowed, with_state
+from tests.support.session_specs import collecting
+
+GAP, DELAY = timedelta(minutes=10), timedelta(minutes=20)
+PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
+
+
+@pytest.fixture(scope="module")
+def events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Events:
+    """A stream of one event."""
+    return Events(spark, tmp_path_factory.mktemp("start")).write()
+
+
+@pytest.fixture
+def stream(events: Events) -> DataFrame:
+    """A stateless stream."""
+    return events.stream()
+
+
+def ignore(batch: DataFrame, batch_id: int) -> None:
+    """Take a batch, and do nothing."""
+
+
+def run(frame: DataFrame, **arguments: Any) -> StreamingQuery:
+    """Start a query over all that there is, and wait for its end."""
+    query = start(frame, trigger="availableNow", **arguments)
+    query.awaitTermination()
+    return query
+
+
+def refusal(frame: DataFrame, **arguments: Any) -> tuple[str, str]:
+    """Return the message and the hint with which a start is refused."""
+    active = [query.id for query in frame.sparkSession.streams.active]
+    with pytest.raises((SpecError, StateMismatchError)) as refused:
+        start(frame, **{"trigger": "availableNow", "sink": Console(), **arguments})
+    assert active == [query.id for query in frame.sparkSession.streams.active]
+    message, _, hint = str(refused.value).partition("\n\nHint: ")
+    return message, hint
+
+
+# ---------------------------------------------------------------------------------- what is started
+
+
+def test_files_are_written_once_over_restarts(stream: DataFrame, tmp_path: Path) -> None:
+    """A query over files goes on from its checkpoint: a second start adds nothing."""
+    out = tmp_path / "out"
+    sink = Files("json", out, partition_by="key")
+    for _ in range(2):
+        run(stream, sink=sink, checkpoint=tmp_path / "checkpoint")
+
+    assert [("a", 1)] == [
+        (row.key, row.value) for row in stream.sparkSession.read.json(str(out)).collect()
+    ]
+    assert (out / "key=a").is_dir()
+
+
+def test_foreach_batch_gets_each_batch(stream: DataFrame, tmp_path: Path) -> None:
+    """The function sees the rows and the number of a batch."""
+    seen: list[tuple[int, int]] = []
+    sink = ForeachBatch(lambda batch, batch_id: seen.append((batch.count(), batch_id)))
+    run(stream, sink=sink, checkpoint=tmp_path / "checkpoint")
+
+    assert [(1, 0)] == seen
+
+
+def test_a_temporary_checkpoint_begins_anew(stream: DataFrame) -> None:
+    """Each start with a temporary checkpoint sees the first row again."""
+    seen: list[int] = []
+    sink = ForeachBatch(lambda batch, _: seen.append(batch.count()))
+    for _ in range(2):
+        run(stream, sink=sink, checkpoint=Temporary())
+
+    assert [1, 1] == seen
+
+
+def test_foreach_gets_each_row(stream: DataFrame, tmp_path: Path) -> None:
+    """The function is called on an executor with a row."""
+    path = tmp_path / "rows"
+
+    def write(row: Any) -> None:
+        path.write_text(row.key)
+
+    run(stream, sink=Foreach(write), checkpoint=tmp_path / "checkpoint")
+
+    assert path.read_text() == "a"
+
+
+def test_memory_is_a_table_with_the_name_of_the_query(events: Events) -> None:
+    """Complete mode keeps the whole result in the table."""
+    query = run(windowed(events.stream()), sink=Memory("counted"), mode="complete")
+
+    assert query.name == "counted"
+    assert [1] == [row["count"] for row in events.spark.table("counted").collect()]
+
+
+def test_the_console_shows_rows(stream: DataFrame) -> None:
+    """The console needs neither a name nor a checkpoint; options go to the sink."""
+    query = run(stream, sink=Console(rows=3, truncate=False), name="shown", options={"x": 1})
+
+    assert query.name == "shown"
+    assert [1] == [progress.numInputRows for progress in query.recentProgress]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "pause"),
+    [
+        ("30m", "1800000 milliseconds"),
+        ("1 hour 30 minutes", "5400000 milliseconds"),
+        (timedelta(seconds=90), "90000 milliseconds"),
+        ("0 seconds", "0 milliseconds"),
+    ],
+)
+def test_a_duration_is_read_before_spark_reads_it(trigger: Trigger, pause: str) -> None:
+    """Spark gets milliseconds, which it cannot misread."""
+    assert {"processingTime": pause} == _timing(trigger)
+
+
+def test_a_duration_is_the_pace_of_micro_batches(stream: DataFrame) -> None:
+    """With an hour between them there is one micro-batch, and the query waits."""
+    seen: list[int] = []
+    sink = ForeachBatch(lambda batch, _: seen.append(batch.count()))
+    query = start(stream, sink=sink, trigger="1 hour", checkpoint=Temporary())
+    try:
+        assert not query.awaitTermination(6)
+    finally:
+        query.stop()
+
+    assert [1] == seen
+
+
+def test_the_conf_of_the_session_gives_a_checkpoint(stream: DataFrame, tmp_path: Path) -> None:
+    """Where Spark's own conf names a folder, a name is enough to go on from."""
+    spark = stream.sparkSession
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        run(stream, sink=ForeachBatch(ignore), name="visits")
+        message, _ = refusal(stream, sink=ForeachBatch(ignore))
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+    assert (tmp_path / "visits" / "commits" / "0").exists()
+    assert "foreachBatch needs a checkpoint" in message
+
+
+def test_sessions_go_on_with_the_same_spec(events: Events, tmp_path: Path) -> None:
+    """A restart with the spec of the checkpoint is started; one with another rule is not."""
+    checkpoint = tmp_path / "checkpoint"
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=1)
+    arguments = {"sink": Files("json", tmp_path / "out"), "checkpoint": checkpoint}
+    frame = with_columns_of(spec, events)
+    for _ in range(2):
+        run(sessionize(frame, spec), spec=spec, **arguments)
+    other = collecting(EventTimeGap(GAP * 2), watermark_delay=DELAY, bucket_count=1)
+    message, hint = refusal(sessionize(frame, other), spec=other, **arguments)
+
+    assert "was written under other rules" in message
+    assert "gap" in message
+    assert "start with a new checkpoint" in hint
+
+
+def with_columns_of(spec: Any, events: Events) -> DataFrame:
+    """Return the events with the columns that a spec of the tests wants."""
+    return events.stream().selectExpr(
+        "key", "at", "value", "INTERVAL '0 00:10:00' DAY TO SECOND AS gap"
+    )
+
+
+# ---------------------------------------------------------------------------------- what is refused
+
+
+def test_a_batch_is_refused(events: Events) -> None:
+    """A batch cannot be started."""
+    message, hint = refusal(events.batch())
+
+    assert "the frame is a batch" in message
+    assert "frame.write" in hint
+
+
+def test_a_mode_that_the_query_does_not_have_is_refused(events: Events) -> None:
+    """The type of the query is found, and the reason is that of the table."""
+    message, hint = refusal(windowed(events.stream()), mode="append")
+
+    assert "a query of the type aggregation cannot write to the sink console" in message
+    assert "no watermark says when a group is final" in message
+    assert "declare a watermark" in hint
+
+
+def test_a_mode_that_the_sink_does_not_have_is_refused(events: Events, tmp_path: Path) -> None:
+    """Files take append only, whatever the query is."""
+    sink = Files("json", tmp_path / "out")
+    message, hint = refusal(windowed(events.stream()), sink=sink, mode="update")
+
+    assert "a file sink only adds files" in message
+    assert "foreachBatch" in hint
+
+
+def test_available_now_with_a_processing_time_timeout_is_refused(events: Events) -> None:
+    """Such a query would never end."""
+    message, hint = refusal(with_state(events.stream(), "append", PROCESSING_TIME))
+
+    assert "the query would never end" in message
+    assert "availableNow ends when there is none" in message
+    assert "use a trigger such as '1 minute'" in hint
+
+
+def test_no_pause_with_a_processing_time_timeout_is_refused(events: Events) -> None:
+    """Such a query would run batch after batch without rest; with a pause it is started."""
+    frame = with_state(events.stream(), "append", PROCESSING_TIME)
+    message, hint = refusal(frame, trigger="0 seconds")
+
+    assert "the query would never rest" in message
+    assert "use a trigger such as '1 minute'" in hint
+    query = start(frame, sink=Console(), trigger="1 minute")
+    query.stop()
+
+
+def test_spark_itself_never_ends_there(events: Events) -> None:
+    """Started with writeStream, the query with availableNow runs more and more empty batches."""
+    frame = with_state(events.stream(), "append", PROCESSING_TIME)
+    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
+    end = time.monotonic() + 120
+    try:
+        while query.isActive and time.monotonic() < end and batches_of(query) < 3:
+            time.sleep(0.1)
+
+        assert query.isActive
+        assert batches_of(query) >= 3
+    finally:
+        query.stop()
+
+
+def batches_of(query: StreamingQuery) -> int:
+    """Return how many micro-batches have ended."""
+    return len(query.recentProgress)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "said", "hinted"),
+    [
+        ("once", "not 'availableNow': 'once'", "write trigger='availableNow'"),
+        ("available_now", "not 'availableNow': 'available_now'", "write trigger='availableNow'"),
+        ("soon", "`trigger` is no duration: 'soon'", "30 minutes"),
+        ("1 month", "`trigger` must have a fixed length", "count in days"),
+        ("500 us", "`trigger` must be whole milliseconds", "round it"),
+        (timedelta(0) - GAP, "`trigger` must be zero or longer than zero", "30 minutes"),
+    ],
+)
+def test_a_trigger_that_is_none_is_refused(
+    stream: DataFrame, trigger: Any, said: str, hinted: str
+) -> None:
+    """What Spark would misread, cut or not read at all is named."""
+    message, hint = refusal(stream, trigger=trigger)
+
+    assert said in message
+    assert hinted in hint
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        (Files("json", "/nowhere"), "file needs a checkpoint"),
+        (Kafka("127.0.0.1:1", "topic"), "kafka needs a checkpoint"),
+        (ForeachBatch(ignore), "foreachBatch needs a checkpoint"),
+        (Foreach(print), "foreach needs a checkpoint"),
+    ],
+)
+def test_a_sink_that_survives_a_restart_needs_a_checkpoint(
+    stream: DataFrame, sink: Any, said: str
+) -> None:
+    """Without a checkpoint a restart would write every row again."""
+    message, hint = refusal(stream.selectExpr("key AS value"), sink=sink)
+
+    assert said in message
+    assert "a restart writes every row again" in message
+    assert "pass checkpoint=" in hint
+    assert isinstance(sink, ForeachBatch | Foreach) == ("Temporary()" in hint)
+
+
+def test_files_take_no_temporary_checkpoint(stream: DataFrame, tmp_path: Path) -> None:
+    """Spark refuses such a query too, so the hint does not offer it."""
+    sink = Files("json", tmp_path / "out")
+    message, hint = refusal(stream, sink=sink, checkpoint=Temporary())
+
+    assert "file takes no temporary checkpoint" in message
+    assert "pass checkpoint=" in hint
+    with pytest.raises(AnalysisException, match="checkpointLocation must be specified"):
+        stream.writeStream.format("json").start(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_memory_table_cannot_go_on(stream: DataFrame, tmp_path: Path, mode: Any) -> None:
+    """The table is gone with the session that had it; Spark refuses the restart as well."""
+    checkpoint = tmp_path / "checkpoint"
+    arguments = {"sink": Memory("gone"), "mode": mode, "checkpoint": checkpoint}
+    run(stream, **arguments)
+    message, hint = refusal(stream, **arguments)
+
+    assert "a memory sink cannot go on from" in message
+    assert repr(mode) in message
+    assert "leave `checkpoint` out" in hint
+    writer = stream.writeStream.format("memory").queryName("gone").outputMode(mode)
+    with pytest.raises(AnalysisException, match="does not support recovering"):
+        writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path) -> None:
+    """Complete mode writes the whole table anew, so it can begin with an empty one."""
+    arguments = {"sink": Memory("whole"), "mode": "complete", "checkpoint": tmp_path / "checkpoint"}
+    for _ in range(2):
+        query = run(windowed(events.stream()), **arguments)
+
+    assert query.exception() is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "hinted"),
+    [
+        ({"sink": Memory("")}, "the table needs a name", 'sink=Memory("visits")'),
+        (
+            {"sink": Memory("a"), "name": "b"},
+            "has the name of its query: 'a', not 'b'",
+            "`name` out",
+        ),
+        (
+            {"sink": "console"},
+            "`sink` must be a sink, found 'console'",
+            "Files, Kafka, ForeachBatch",
+        ),
+        (
+            {"sink": ForeachBatch(None)},  # type: ignore[arg-type] # the point
+            "ForeachBatch needs a function, found None",
+            "def write(frame",
+        ),
+        ({"sink": ForeachBatch(lambda frame: None)}, "too many positional", "def write(frame"),  # type: ignore[arg-type, misc] # the point
+        ({"sink": Foreach(None)}, "Foreach needs a function of a row", "def write(row)"),
+        ({"sink": Files("json", "/out", ["day"])}, "partition_by names `day`", "a column of the"),
+        ({"sink": Kafka("h:1", "t")}, "text or bytes, and it is of the type bigint", "to_json"),
+        ({"options": {"Path": "/x"}}, "the option `Path` has an argument", "Files(path=...)"),
+        ({"options": {"checkpointLocation": "/x"}}, "has an argument of its own", "checkpoint="),
+        ({"mode": "upsert"}, "`mode` must be one of append, update, complete", "'append'"),
+    ],
+)
+def test_a_sink_that_cannot_work_is_refused(
+    stream: DataFrame, arguments: dict[str, Any], said: str, hinted: str
+) -> None:
+    """Each message names what is wrong with the sink, and its hint what to write."""
+    message, hint = refusal(stream, **arguments)
+
+    assert said in message
+    assert hinted in hint
+
+
+def test_kafka_needs_messages_and_a_topic(stream: DataFrame) -> None:
+    """Rows without a value or a topic are no messages."""
+    missing, _ = refusal(stream.select("key"), sink=Kafka("h:1", "topic"))
+    nowhere, hint = refusal(stream.selectExpr("key AS value"), sink=Kafka("h:1"))
+
+    assert "a column `value` of text or bytes, and it is missing" in missing
+    assert "the sink names none, and the frame has no column `topic`" in nowhere
+    assert "Kafka(servers=..., topic=...)" in hint
+
+
+def test_a_checkpoint_in_use_is_refused(stream: DataFrame, tmp_path: Path) -> None:
+    """Spark would stop the query that runs over the checkpoint and say nothing."""
+    arguments: dict[str, Any] = {
+        "sink": ForeachBatch(ignore),
+        "checkpoint": tmp_path / "checkpoint",
+    }
+    first = start(stream, trigger="0 seconds", name="first", **arguments)
+    first.processAllAvailable()
+    try:
+        message, hint = refusal(stream, **arguments)
+        assert first.isActive
+        writer = stream.writeStream.foreachBatch(ignore).trigger(availableNow=True)
+        second = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        second.awaitTermination()
+        assert not first.isActive
+        assert first.exception() is None
+    finally:
+        first.stop()
+
+    assert f"the query first runs over the checkpoint {tmp_path}" in message
+    assert "stop that one first" in hint
+
+
+def test_a_checkpoint_of_other_operators_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """State of a deduplication is nothing that an aggregation could go on from."""
+    events, checkpoint = Events(spark, tmp_path).write(), tmp_path / "checkpoint"
+    sink = ForeachBatch(lambda batch, _: batch.foreach(lambda row: None))
+    run(events.stream().dropDuplicates(["key"]), sink=sink, checkpoint=checkpoint)
+    counts = windowed(events.stream())
+    message, hint = refusal(counts, sink=sink, checkpoint=checkpoint, mode="update")
+    stateless, _ = refusal(events.stream(), sink=sink, checkpoint=checkpoint)
+
+    assert "holds the state of dedupe, and the frame has stateStoreSave" in message
+    assert "and the frame has no stateful operator" in stateless
+    assert "a checkpoint of its own" in hint
+    # Spark itself refuses it too, but starts the query first and waits for data.
+    events.batch().write.mode("append").parquet(events.source)
+    for frame, mode in [(counts, "update"), (events.stream(), "append")]:
+        writer = frame.writeStream.outputMode(mode).foreachBatch(sink.function)
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        with pytest.raises(StreamingQueryException, match="STATE_METADATA"):
+            query.start().awaitTermination()
+
+
+def test_raw_rows_with_state_are_refused_for_foreach(events: Events, tmp_path: Path) -> None:
+    """Spark gives foreach rows that it cannot read; behind a projection it can."""
+
+    def one(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        yield pd.DataFrame({"key": [key[0]]})
+
+    groups = events.stream().groupBy("key")
+    raw = groups.applyInPandasWithState(one, "key string", "n long", "append", "NoTimeout")
+    message, hint = refusal(raw, sink=Foreach(print), checkpoint=tmp_path / "checkpoint")
+
+    assert "foreach cannot read the rows of applyInPandasWithState as they are" in message
+    assert "use ForeachBatch" in hint
+    query = raw.writeStream.foreach(print).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="ColumnarBatchRow"):
+        query.awaitTermination()
+    projected = with_state(events.stream(), "append", GroupStateTimeout.NoTimeout)
+    run(projected, sink=Foreach(print), checkpoint=tmp_path / "projected")
+
+
+def test_nothing_refuses_what_is_not_known(events: Events) -> None:
+    """A query of no known type is Spark's to judge."""
+    unknown: Callable[[], DataFrame] = lambda: windowed(events.stream()).limit(1)  # noqa: E731 (two frames)
+    run(unknown(), sink=Console(), mode="complete")
+
+    with pytest.raises(AnalysisException, match="Limits are not supported"):
+        start(unknown(), sink=Console(), trigger="availableNow", mode="update")

@@ -1,0 +1,926 @@
+"""Windowed aggregation: what the builder refuses, beside what Spark does then; stream and batch."""
+
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit.errors import SchemaError, SpecError
+from sessionkit.spark.query.plan import query_type_of
+from sessionkit.spark.query.rules import QueryType
+from sessionkit.spark.windows import (
+    UnboundedStateWarning,
+    WindowedAggregation,
+    Windows,
+    session,
+    sliding,
+    tumbling,
+)
+from tests.support.streams import write_files
+
+DAY = datetime(2024, 3, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+Event: TypeAlias = tuple[Any, ...]
+Files: TypeAlias = Sequence[Sequence[Event]]
+
+
+def at(clock: str) -> datetime:
+    """Return an instant of the day of the tests, in UTC, such as `12:04`."""
+    hour, _, minute = clock.partition(":")
+    return DAY + timedelta(hours=int(hour), minutes=float(minute))
+
+
+def table(events: Sequence[Event]) -> pa.Table:
+    """Return events of clock, word, and for some a gap."""
+    rows = [(*event, None)[:3] for event in events]
+    return pa.table(
+        {
+            "ts": pa.array(
+                [None if row[0] is None else at(row[0]) for row in rows], pa.timestamp("us", "UTC")
+            ),
+            "word": pa.array([row[1] for row in rows], pa.string()),
+            "gap": pa.array([row[2] for row in rows], pa.string()),
+        }
+    )
+
+
+@attrs.frozen
+class Run:
+    """What a query has written, a list for each micro-batch, and its progress."""
+
+    batches: list[list[Row]]
+    progress: list[Any]
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows that were written, sorted, their times in UTC."""
+        return plain([row for batch in self.batches for row in batch])
+
+    def of_operator(self, counter: str, place: int = 0) -> list[int]:
+        """Return a counter of a stateful operator for each micro-batch."""
+        return [progress["stateOperators"][place][counter] for progress in self.progress]
+
+    @property
+    def watermark(self) -> str:
+        """The last watermark in force."""
+        return str(self.progress[-1]["eventTime"]["watermark"])
+
+
+def plain(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Return rows as sorted tuples, times as clocks of the day in UTC."""
+    return sorted((tuple(map(_plain, row)) for row in rows), key=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        # PySpark collects timestamps in the zone of this machine, without saying so.
+        instant = value.astimezone(UTC)
+        return f"{instant:%H:%M}" if not instant.second else f"{instant:%H:%M:%S.%f}"
+    return [*map(_plain, value)] if isinstance(value, Row) else value
+
+
+@attrs.frozen
+class Source:
+    """Files that are read as a stream, a file a micro-batch, or as a batch."""
+
+    spark: SparkSession
+    folder: Path
+    files: Files
+
+    @property
+    def path(self) -> str:
+        """The folder of the files, written when first asked for."""
+        if not (self.folder / "in").exists():
+            write_files(self.folder / "in", [table(events) for events in self.files])
+        return str(self.folder / "in")
+
+    def batch(self) -> DataFrame:
+        """Return all events as a batch."""
+        return self.spark.read.parquet(self.path)
+
+    def stream(self) -> DataFrame:
+        """Return the events as a stream."""
+        reader = self.spark.readStream.schema(self.batch().schema)
+        return reader.option("maxFilesPerTrigger", 1).parquet(self.path)
+
+    def run(self, frame: DataFrame, mode: str = "append") -> Run:
+        """Run a query over all files, and over the batch without data behind them."""
+        batches: list[list[Row]] = []
+        query = (
+            frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+            .outputMode(mode)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return Run(batches, list(query.recentProgress))
+
+
+Sourced: TypeAlias = Callable[[Files], Source]
+
+
+@pytest.fixture(name="source")
+def _source(spark: SparkSession, tmp_path: Path) -> Sourced:
+    return lambda files: Source(spark, tmp_path, files)
+
+
+@pytest.fixture(name="events")
+def _events(source: Sourced) -> Source:
+    """Two words over an hour, the second file half an hour behind the first."""
+    return source(
+        [
+            [("12:01", "dog"), ("12:04", "dog"), ("12:07", "owl")],
+            [("12:41", "dog")],
+            [("12:02", "dog"), ("13:30", "dog")],
+        ]
+    )
+
+
+def counted(windows: Windows) -> WindowedAggregation:
+    """Return the number of rows of each word and window."""
+    return windows.by("word").agg(n="count(*)")
+
+
+ONE: Any = 1
+REPLACE: Any = "replace"
+TEN = tumbling("10 minutes", on="ts")
+LATE = TEN.watermark("5 minutes")
+
+
+class TestDefinition:
+    """What can be said before there is a frame, or a session."""
+
+    def test_frozen(self) -> None:
+        """Each method returns a new value and leaves the one that it was called on."""
+        counts = counted(TEN)
+        changed = counts.output_mode("update").with_window_time()
+
+        assert ("word", "window_start", "window_end", "n") == counts.columns
+        assert ("word", "window_start", "window_end", "window_time", "n") == changed.columns
+        assert ("append", "update") == (counts.mode, changed.mode)
+
+    def test_short_durations(self) -> None:
+        """A duration means what it says in short too, in words to Spark."""
+        assert timedelta(minutes=30) == session("30m", on="ts").shape.length
+        assert timedelta(minutes=90) == tumbling("1h30m", on="ts").shape.every
+
+    @pytest.mark.parametrize(
+        ("make", "rule", "hint"),
+        [
+            (lambda: tumbling("1 month", on="ts"), "`length` must have a fixed length", "in days"),
+            (lambda: session("1 year", on="ts"), "`gap` must have a fixed length", "in days"),
+            (lambda: TEN.watermark("1 month"), "`delay` must have a fixed length", "in days"),
+            (lambda: session("0s", on="ts"), "`gap` must be longer than zero", "30 minutes"),
+            (lambda: session("-5 minutes", on="ts"), "must be longer than zero", "30 minutes"),
+            (
+                lambda: sliding("5 minutes", every="10 minutes", on="ts"),
+                "`every` must be at most the length, found 10 minutes for windows of 5 minutes",
+                "make the windows longer",
+            ),
+            (
+                lambda: tumbling("5 minutes", on="ts", start_time="5 minutes"),
+                "`start_time` must be less than `length`, found 5 minutes",
+                "windows repeat after 5 minutes",
+            ),
+            (
+                lambda: sliding("1 hour", every="5m", on="ts", start_time="6m"),
+                "`start_time` must be less than `every`",
+                "windows repeat after 5 minutes",
+            ),
+            (
+                lambda: TEN.watermark("0 seconds"),
+                "a watermark delay of zero: the latest event time is the watermark itself",
+                '"1 millisecond"',
+            ),
+            (
+                lambda: TEN.watermark("500 us"),
+                "`delay` must be whole milliseconds, found '500 us'",
+                "round it up",
+            ),
+            (
+                lambda: LATE.watermark("1 hour"),
+                "a second watermark of '1 hour'; there is one of 5 minutes",
+                "declare it once",
+            ),
+            (
+                lambda: counted(TEN).watermark("5 minutes"),
+                "a watermark of '5 minutes' is declared after the aggregation: Spark would put it",
+                "write .watermark(...) before .agg(...)",
+            ),
+            (lambda: session(on="ts"), "takes either a gap or a dynamic_gap", "session("),
+            (
+                lambda: session("5 minutes", on="ts", dynamic_gap="gap"),
+                "takes either a gap or a dynamic_gap",
+                "fixed gap",
+            ),
+            (lambda: session(on="ts", dynamic_gap=" "), "`dynamic_gap` must be SQL text", "CASE"),
+            (lambda: TEN.by(ONE), "`by` takes names of columns, found 1 (int)", "withColumn"),
+            (lambda: TEN.by("a", "A"), "two columns of the result would have the name `A`", "once"),
+            (lambda: TEN.by("window"), "`window` is a name that the columns of", "rename"),
+            (TEN.agg, "`agg` has no aggregate", 'n="count(*)"'),
+            (lambda: TEN.agg(n=ONE), "`n` must be SQL text or a Column, found 1", "F.count"),
+            (
+                lambda: TEN.by("n").agg(n="count(*)"),
+                "two columns of the result would have the name `n`",
+                "once",
+            ),
+            (lambda: TEN.agg(window_end="max(ts)"), "`window_end` is a name that", "rename"),
+            (
+                lambda: counted(TEN).order_by("count"),
+                "`order_by`: there is no output column `count`",
+                "there are word, window_start, window_end, n",
+            ),
+            (
+                lambda: counted(TEN).output_mode(REPLACE),
+                "there is no output mode 'replace'",
+                "'append', 'update' or 'complete'",
+            ),
+        ],
+    )
+    def test_refused(self, make: Callable[[], object], rule: str, hint: str) -> None:
+        """What cannot work is refused where it is written, with the rule and what to change."""
+        with pytest.raises(SpecError) as caught:
+            make()
+
+        found, _, hinted = str(caught.value).partition("\n\nHint: ")
+        assert rule in found
+        assert hint in hinted
+
+    @pytest.mark.parametrize("mode", ["append", "update"])
+    def test_sorted(self, mode: Any) -> None:
+        """A sort outside complete mode is refused, whichever of the two is said first."""
+        rule = "a sort needs the whole result, which only complete mode writes\n\nHint: use mode "
+        with pytest.raises(SpecError, match=rule):
+            counted(LATE).order_by("n").output_mode(mode)
+        with pytest.raises(SpecError, match=rule):
+            counted(LATE).output_mode(mode).order_by("n")
+
+    def test_session_in_update_mode(self) -> None:
+        """Sessions in update mode are refused, with or without a watermark."""
+        rule = "a session that grows or merges changes its key.*\n\nHint: use mode 'append' with"
+        for windows in (session("5 minutes", on="ts"), session("5m", on="ts").watermark("1m")):
+            with pytest.raises(SpecError, match=rule):
+                counted(windows).output_mode("update")
+
+    def test_session_without_key(self) -> None:
+        """A stream of sessions needs a key, and choosing an output mode says that it is one."""
+        counts = session("5 minutes", on="ts").watermark("5 minutes").agg(n="count(*)")
+        rule = "session windows is grouped by nothing else: Spark fails.*\n\nHint: name a key"
+        with pytest.raises(SpecError, match=rule):
+            counts.output_mode("append")
+
+
+SHAPES: dict[str, Windows] = {
+    "tumbling": tumbling("10 minutes", on="ts", start_time="3 minutes"),
+    "sliding": sliding("10 minutes", every="5 minutes", on="ts"),
+    "uneven": sliding("10 minutes", every="3 minutes", on="ts"),
+    "session": session("4 minutes", on="ts"),
+    "dynamic": session(on="ts", dynamic_gap="CASE word WHEN 'owl' THEN '2 minutes' ELSE gap END"),
+}
+
+
+def shuffled(seed: int) -> list[list[Event]]:
+    """Return six files of events at most nine minutes out of order, and one that ends all."""
+    chance = random.Random(seed)
+    files = [
+        [
+            (
+                f"12:{start + chance.randrange(90) / 10}",
+                chance.choice(["dog", "owl"]),
+                chance.choice(["1 minute", "5 minutes"]),
+            )
+            for _ in range(8)
+        ]
+        for start in range(0, 54, 9)
+    ]
+    return [*files, [("18:00", "end", "1 minute")], [("18:30", "end", "1 minute")]]
+
+
+class TestStreamEqualsBatch:
+    """The same definition over a stream and over a batch."""
+
+    @pytest.mark.parametrize("kind", SHAPES)
+    def test_append(self, source: Sourced, kind: str) -> None:
+        """The windows that a stream appends are those of the batch that its watermark is past."""
+        events = source(shuffled(7))
+        counts = SHAPES[kind].by("word").watermark("20 minutes").agg(n="count(*)", last="max(ts)")
+        run = events.run(counts.over(events.stream()))
+        batch = counts.over(events.batch()).where("window_end <= '2024-03-10 14:10:00'")
+
+        assert plain(batch.collect()) == run.rows
+        assert 8 < len(run.rows)
+        assert "2024-03-10T18:10:00.000Z" == run.watermark
+
+    def test_update(self, source: Sourced) -> None:
+        """In update mode the last row of each window and key is that of the batch."""
+        events = source(shuffled(8))
+        counts = counted(SHAPES["sliding"].watermark("20 minutes")).output_mode("update")
+        run = events.run(counts.over(events.stream()), counts.mode)
+        last = {row[:3]: row for batch in run.batches for row in batch}
+
+        assert plain(counts.over(events.batch()).collect()) == plain([*last.values()])
+
+    def test_complete(self, source: Sourced) -> None:
+        """In complete mode the last micro-batch writes all windows of the batch, sorted."""
+        events = source(shuffled(9)[:4])
+        counts = counted(SHAPES["session"]).order_by("window_start", "word", descending=True)
+        counts = counts.output_mode("complete")
+        with pytest.warns(UnboundedStateWarning):
+            run = events.run(counts.over(events.stream()), counts.mode)
+        batch = counts.over(events.batch()).collect()
+
+        assert batch == run.batches[-1]
+        assert batch == sorted(batch, key=lambda row: (row[1], row[0]), reverse=True)
+
+    def test_mode_has_no_effect_on_a_batch(self, events: Source) -> None:
+        """A batch gives the same in every mode, sorted in each, and without a warning."""
+        counts = counted(TEN)
+        expected = plain(counts.over(events.batch()).collect())
+
+        for mode in ("append", "update", "complete"):
+            assert expected == plain(counts.output_mode(mode).over(events.batch()).collect())
+
+    def test_sorted_batch(self, events: Source) -> None:
+        """A batch is sorted whatever the mode is."""
+        counts = counted(TEN).order_by("n", "word", descending=True)
+
+        assert [("dog", 3), ("owl", 1), ("dog", 1), ("dog", 1)] == [
+            (row["word"], row["n"]) for row in counts.over(events.batch()).collect()
+        ]
+
+    def test_columns(self, events: Source) -> None:
+        """Keys, window and aggregates are columns of the top level, in both."""
+        counts = counted(LATE).with_window_time()
+        kinds = ["string", "timestamp", "timestamp", "timestamp", "bigint"]
+
+        for frame in (counts.over(events.stream()), counts.over(events.batch())):
+            assert list(zip(counts.columns, kinds, strict=True)) == frame.dtypes
+
+    def test_columns_as_aggregates(self, events: Source) -> None:
+        """An aggregate is SQL text or a Column, and they give the same."""
+        text = TEN.by("word").agg(n="count(*)", first="min(ts)")
+        column = TEN.by("word").agg(n=F.count("*"), first=F.min("ts"))
+
+        assert text.over(events.batch()).collect() == column.over(events.batch()).collect()
+
+    def test_odd_names(self, events: Source) -> None:
+        """A name may hold what Spark takes for syntax."""
+        stream = events.stream().withColumnsRenamed({"ts": "event.time", "word": "a`b"})
+        odd = tumbling("10 minutes", on="event.time").watermark("5 minutes").by("a`b")
+        run = events.run(odd.agg(**{"count (all)": "count(*)"}).over(stream))
+
+        assert ("dog", "12:00", "12:10", 3) == run.rows[0]
+
+    def test_session_without_key(self, events: Source) -> None:
+        """A batch of sessions needs no key."""
+        counts = session("5 minutes", on="ts").agg(n="count(*)")
+
+        assert [("12:01", "12:12", 4), ("12:41", "12:46", 1), ("13:30", "13:35", 1)] == plain(
+            counts.over(events.batch()).collect()
+        )
+
+
+class TestGuide:
+    """Windows of ten minutes, every five, with a word that comes late, and one that is too late."""
+
+    FILES: Files = (
+        [("12:07", "dog"), ("12:08", "owl")],
+        [("12:14", "dog"), ("12:09", "cat")],
+        [("12:15", "cat"), ("12:08", "dog"), ("12:13", "owl"), ("12:21", "owl")],
+        [("12:17", "owl")],
+        [("12:18", "cat")],
+        [("12:04", "donkey"), ("12:19", "owl")],
+        [("12:50", "end")],
+    )
+    COUNTS = (
+        sliding("10 minutes", every="5 minutes", on="ts")
+        .by("word")
+        .watermark("10 minutes")
+        .agg(n="count(*)")
+    )
+
+    def test_late_word_is_counted(self, source: Sourced) -> None:
+        """The dog of 12:08 comes when 12:14 has been seen, and both its windows count it."""
+        counts = self.COUNTS.output_mode("update")
+        events = source(self.FILES)
+        run = events.run(counts.over(events.stream()), counts.mode)
+
+        assert [
+            ("dog", "12:00", "12:10", 2),
+            ("dog", "12:05", "12:15", 3),
+        ] == [row for row in plain(run.batches[2]) if row[0] == "dog"]
+
+    def test_too_late_word_is_dropped(self, source: Sourced) -> None:
+        """The donkey of 12:04 comes when the watermark is 12:11: neither window takes it."""
+        counts = self.COUNTS.output_mode("append")
+        events = source(self.FILES)
+        run = events.run(counts.over(events.stream()), counts.mode)
+        first = [row for row in run.rows if row[1] == "12:00"]
+
+        assert [
+            ("cat", "12:00", "12:10", 1),
+            ("dog", "12:00", "12:10", 2),
+            ("owl", "12:00", "12:10", 1),
+        ] == first
+        assert not [row for row in run.rows if row[0] == "donkey"]
+        assert 2 == sum(run.of_operator("numRowsDroppedByWatermark"))
+
+    def test_late_is_judged_by_the_batch_before(self, source: Sourced) -> None:
+        """A row that comes in the micro-batch right after the watermark has moved is taken yet."""
+        events = source([*self.FILES[:3], [("12:04", "donkey")], self.FILES[-1]])
+        run = events.run(self.COUNTS.over(events.stream()))
+
+        assert ("donkey", "12:00", "12:10", 1) in run.rows
+
+    def test_counter_counts_groups(self, source: Sourced) -> None:
+        """Three late rows of one key and window are one in numRowsDroppedByWatermark."""
+        late = [("12:01", "dog"), ("12:02", "dog"), ("12:03", "dog")]
+        events = source([[("12:30", "dog")], [("12:31", "dog")], late])
+        run = events.run(counted(LATE).over(events.stream()))
+
+        assert 1 == sum(run.of_operator("numRowsDroppedByWatermark"))
+
+
+class TestDynamicGap:
+    """Sessions whose rows bring their own gaps."""
+
+    FILES: Files = (
+        [
+            ("12:00", "grows", "5 minutes"),
+            ("12:04", "grows", "1 minute"),
+            ("12:00", "null", None),
+            ("12:00", "zero", "0 seconds"),
+            ("12:00", "negative", "-1 minutes"),
+            ("12:00", "short", "5m"),
+            (None, "untimed", "5 minutes"),
+        ],
+        [("18:00", "end", "1 minute")],
+    )
+    COUNTS = session(on="ts", dynamic_gap="gap").by("word").watermark("5 minutes").agg(n="count(*)")
+
+    def test_what_spark_leaves_out(self, source: Sourced) -> None:
+        """Rows without a positive gap are in no session, and no counter shows them."""
+        events = source(self.FILES)
+        run = events.run(self.COUNTS.over(events.stream()))
+
+        assert [("grows", "12:00", "12:05", 2)] == run.rows
+        assert 0 == sum(run.of_operator("numRowsDroppedByWatermark"))
+
+    REJECTED = (
+        ("negative", "the gap is zero or negative"),
+        ("null", "the gap is null, or no interval that Spark can read"),
+        ("short", "the gap is null, or no interval that Spark can read"),
+        ("untimed", "`ts` is null"),
+        ("zero", "the gap is zero or negative"),
+    )
+
+    def test_rejected(self, source: Sourced) -> None:
+        """`rejected` returns those rows with the reason, of a batch and of a stream."""
+        events = source(self.FILES)
+        batch = self.COUNTS.rejected(events.batch()).select("word", "reason")
+        stream = self.COUNTS.rejected(events.stream()).select("word", "reason")
+
+        assert [*self.REJECTED] == plain(batch.collect())
+        assert [*self.REJECTED] == events.run(stream).rows
+
+    def test_nothing_is_lost(self, source: Sourced) -> None:
+        """The rows in sessions and the rejected ones are all rows of a batch."""
+        events = source(self.FILES)
+        counts = self.COUNTS
+        inside = sum(row["n"] for row in counts.over(events.batch()).collect())
+
+        assert 8 == inside + counts.rejected(events.batch()).count()
+
+    def test_interval_column(self, source: Sourced) -> None:
+        """A gap may be a Column of intervals."""
+        minutes = F.expr("make_interval(0, 0, 0, 0, 0, 5)")
+        counts = session(on="ts", dynamic_gap=minutes).agg(n="count(*)")
+
+        assert [("12:00", "12:09", 6), ("18:00", "18:05", 1)] == plain(
+            counts.over(source(self.FILES).batch()).collect()
+        )
+
+    def test_rejected_without_gap(self, events: Source) -> None:
+        """Of fixed windows, only rows without an event time are rejected."""
+        frame = events.batch().withColumn("ts", F.expr("CASE WHEN word = 'dog' THEN ts END"))
+
+        assert [("owl", "`ts` is null")] == plain(
+            counted(TEN).rejected(frame).select("word", "reason").collect()
+        )
+
+
+def refused(definition: WindowedAggregation, frame: DataFrame) -> str:
+    """Return the text of the refusal of a definition over a frame, on one line."""
+    with pytest.raises(SpecError) as caught:
+        definition.over(frame)
+    return str(caught.value).replace("\n", " ")
+
+
+class TestWatermark:
+    """The watermark must be on the column of the windows, once, and before the aggregation."""
+
+    def test_append_without_watermark(self, events: Source) -> None:
+        """Append mode without a watermark is refused when a stream is given, chosen or not."""
+        for counts in (counted(TEN), counted(TEN).output_mode("append")):
+            text = refused(counts, events.stream())
+            assert "no watermark says when a group is final" in text
+            assert "Hint: declare a watermark on the event time before the aggregation" in text
+
+    def test_append_without_watermark_in_spark(self, events: Source) -> None:
+        """Spark refuses it when the query is started."""
+        grouped = events.stream().groupBy(F.window("ts", "10 minutes")).count()
+        with pytest.raises(AnalysisException, match="without watermark"):
+            events.run(grouped)
+
+    def test_other_column(self, events: Source) -> None:
+        """A watermark on another column is refused, beside one of the definition too."""
+        other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
+        for counts in (counted(TEN).output_mode("update"), counted(TEN), counted(LATE)):
+            text = refused(counts, other)
+            assert "the frame has a watermark on `seen`, and the windows are over `ts`" in text
+            assert "Hint: declare the watermark on `ts` instead" in text
+
+    def test_other_column_in_complete_mode(self, events: Source) -> None:
+        """Complete mode, which closes no window, takes it."""
+        other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
+        with pytest.warns(UnboundedStateWarning):
+            counted(TEN).output_mode("complete").over(other)
+
+    def test_other_column_in_spark(self, events: Source) -> None:
+        """Spark runs it in update mode, moves the watermark, and never drops a window."""
+        other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
+        run = events.run(other.groupBy(F.window("ts", "10 minutes")).count(), "update")
+
+        assert "2024-03-10T13:25:00.000Z" == run.watermark
+        assert [1, 2, 3, 3] == run.of_operator("numRowsTotal")
+
+    def test_two_in_spark(self, events: Source) -> None:
+        """Spark fails on a second watermark only when the query runs."""
+        twice = events.stream().withWatermark("ts", "1 hour").withWatermark("ts", "5 minutes")
+        with pytest.raises(StreamingQueryException, match="Redefining watermark is disallowed"):
+            events.run(twice.groupBy(F.window("ts", "10 minutes")).count())
+
+    def test_two(self, events: Source) -> None:
+        """A delay other than that of the frame is refused."""
+        text = refused(counted(LATE), events.stream().withWatermark("ts", "1 hour"))
+
+        assert "declared twice on `ts`: 1 hour on the frame, and 5 minutes here" in text
+        assert "Hint: leave one of them out" in text
+
+    @pytest.mark.parametrize("windows", [TEN, LATE], ids=["none", "the same"])
+    def test_recognised(self, events: Source, windows: Windows) -> None:
+        """A watermark that the frame has on the column is used; the definition may repeat it."""
+        run = events.run(counted(windows).over(events.stream().withWatermark("ts", "5 minutes")))
+
+        assert [("dog", "12:00", "12:10", 3), ("dog", "12:40", "12:50", 1)] == run.rows[:2]
+        assert [2, 3, 2, 1] == run.of_operator("numRowsTotal")
+
+    def test_zero_delay_in_spark(self, source: Sourced) -> None:
+        """With a delay of zero Spark drops a row that is late by a moment."""
+        events = source([[("12:10", "dog")], [("12:11", "dog")], [("12:09.9", "dog")]])
+        stream = events.stream().withWatermark("ts", "0 seconds")
+        run = events.run(stream.groupBy(F.window("ts", "10 minutes")).count())
+
+        assert 1 == sum(run.of_operator("numRowsDroppedByWatermark"))
+
+    def test_units_in_spark(self, events: Source) -> None:
+        """Spark makes a month 31 days, and cuts off what is finer than a millisecond."""
+        for delay, milliseconds in (("1 month", 31 * 86_400_000), ("500 microseconds", 0)):
+            field = events.stream().withWatermark("ts", delay).schema["ts"]
+            assert milliseconds == field.metadata["spark.watermarkDelayMs"]
+
+    def test_after_aggregation_in_spark(self, events: Source) -> None:
+        """In update mode Spark takes a watermark on the result, and never drops a window."""
+        grouped = events.stream().groupBy(F.window("ts", "10 minutes")).count()
+        ends = grouped.select(F.col("window.end").alias("end"), "count")
+        run = events.run(ends.withWatermark("end", "5 minutes"), "update")
+
+        assert [1, 2, 3] == run.of_operator("numRowsTotal")[:3]
+        assert 3 == run.of_operator("numRowsTotal")[-1]
+
+
+class TestState:
+    """State that grows for ever is warned of."""
+
+    @pytest.mark.parametrize(
+        ("definition", "reason"),
+        [
+            (counted(LATE).output_mode("complete"), "mode 'complete' drops no window"),
+            (counted(TEN).output_mode("update"), "no watermark is declared on `ts`"),
+        ],
+        ids=["complete", "update without watermark"],
+    )
+    def test_warning(self, events: Source, definition: WindowedAggregation, reason: str) -> None:
+        """The warning names the reason, the growth and what to change, and is right."""
+        with pytest.warns(UnboundedStateWarning) as caught:
+            frame = definition.over(events.stream())
+        run = events.run(frame, definition.mode)
+        [warned] = [each for each in caught if each.category is UnboundedStateWarning]
+        text = str(warned.message)
+
+        assert reason in text
+        assert "the state grows by one row for each key and window for ever" in text
+        assert "Hint: use mode 'append' or 'update' with a watermark" in text
+        assert __file__ == warned.filename
+        assert [2, 3, 4] == run.of_operator("numRowsTotal")
+
+    def test_complete_takes_late_rows(self, source: Sourced) -> None:
+        """In complete mode the watermark drops no row, however late."""
+        events = source([[("12:30", "dog")], [("12:31", "dog")], [("12:01", "dog")]])
+        with pytest.warns(UnboundedStateWarning):
+            frame = counted(LATE).output_mode("complete").over(events.stream())
+        run = events.run(frame, "complete")
+
+        assert ("dog", "12:00", "12:10", 1) == plain(run.batches[-1])[0]
+
+    @pytest.mark.parametrize("mode", ["append", "update"])
+    def test_no_warning(self, events: Source, mode: Any) -> None:
+        """With a watermark nothing is warned of, and windows leave the state."""
+        definition = counted(LATE).output_mode(mode)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            frame = definition.over(events.stream())
+
+        assert [2, 3, 2, 1] == events.run(frame, mode).of_operator("numRowsTotal")
+
+
+class TestModes:
+    """What is refused by the type of the query, and what Spark does then."""
+
+    @pytest.mark.parametrize("mode", ["append", "update"])
+    def test_sorted(self, events: Source, mode: str) -> None:
+        """Where no mode was chosen, append is meant: a sorted stream is refused."""
+        text = refused(counted(LATE).order_by("n"), events.stream())
+        grouped = events.stream().withWatermark("ts", "5 minutes").groupBy(F.window("ts", "1 hour"))
+
+        assert "a sort needs the whole result, which only complete mode writes" in text
+        assert "Hint: use mode 'complete', or leave the sort out" in text
+        with pytest.raises(AnalysisException, match="Sorting is not supported on streaming"):
+            events.run(grouped.count().orderBy("count"), mode)
+
+    def test_session_in_update_mode_in_spark(self, events: Source) -> None:
+        """Spark refuses sessions in update mode when the query is started."""
+        stream = events.stream().withWatermark("ts", "5 minutes")
+        grouped = stream.groupBy(F.session_window("ts", "5 minutes"), "word").count()
+        with pytest.raises(AnalysisException, match="(?i)update.* not supported.* session window"):
+            events.run(grouped, "update")
+
+    def test_session_without_key(self, events: Source) -> None:
+        """A stream of sessions without a key is refused, whatever mode was chosen."""
+        counts = session("5 minutes", on="ts").watermark("5 minutes").agg(n="count(*)")
+        text = refused(counts, events.stream())
+
+        assert "a stream of session windows is grouped by nothing else" in text
+        assert 'Hint: name a key: .by("user")' in text
+
+    @pytest.mark.parametrize("mode", ["append", "complete"])
+    def test_session_without_key_in_spark(self, events: Source, mode: str) -> None:
+        """Spark fails on it when the query runs."""
+        stream = events.stream().withWatermark("ts", "5 minutes")
+        with pytest.raises(StreamingQueryException, match="Global aggregation with session window"):
+            events.run(stream.groupBy(F.session_window("ts", "5 minutes")).count(), mode)
+
+    def test_durations_in_spark(self, events: Source) -> None:
+        """Spark takes `30m` in a session for null, refuses it elsewhere, and takes months."""
+        batch = events.batch()
+
+        assert 0 == batch.groupBy(F.session_window("ts", "30m")).count().count()
+        assert 1 == batch.groupBy(F.session_window("ts", "1 month")).count().count()
+        with pytest.raises(AnalysisException, match="CANNOT_PARSE_INTERVAL"):
+            batch.groupBy(F.window("ts", "30m")).count()
+        with pytest.raises(IllegalArgumentException, match="greater than a month"):
+            batch.groupBy(F.window("ts", "1 month")).count()
+
+    def test_short_gap(self, events: Source) -> None:
+        """Here `30m` is half an hour, and finds the sessions."""
+        counts = session("30m", on="ts").agg(n="count(*)")
+
+        assert [("12:01", "12:37", 4), ("12:41", "13:11", 1), ("13:30", "14:00", 1)] == plain(
+            counts.over(events.batch()).collect()
+        )
+
+    def test_slide_in_spark(self, events: Source) -> None:
+        """Spark refuses a slide or a shift too long for the windows when it analyses the frame."""
+        for arguments in (("5 minutes", "10 minutes"), ("5 minutes", "5 minutes", "5 minutes")):
+            with pytest.raises(AnalysisException, match="PARAMETER_CONSTRAINT_VIOLATION"):
+                events.batch().groupBy(F.window("ts", *arguments)).count()
+
+
+class TestColumns:
+    """The time column must be a timestamp, and what is named must be there."""
+
+    @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
+    @pytest.mark.parametrize(
+        ("change", "rule", "hint"),
+        [
+            ("CAST(ts AS timestamp_ntz)", "is a timestamp_ntz, which has no zone", "cast it"),
+            ("CAST(ts AS string)", "must be a timestamp, found string", "to_timestamp"),
+            ("CAST(ts AS date)", "must be a timestamp, found date", "to_timestamp"),
+        ],
+    )
+    def test_type(self, events: Source, change: str, rule: str, hint: str, streaming: bool) -> None:
+        """Any other type is refused, on a batch as on a stream."""
+        frame = events.stream() if streaming else events.batch()
+        with pytest.raises(SchemaError) as caught:
+            counted(LATE).over(frame.withColumn("ts", F.expr(change)))
+        found, _, hinted = str(caught.value).partition("\n\nHint: ")
+
+        assert rule in found
+        assert hint in hinted
+
+    def test_type_in_spark(self, events: Source) -> None:
+        """Spark refuses a watermark on a timestamp_ntz, and reads text as a time without a word."""
+        ntz = events.stream().withColumn("ts", F.expr("CAST(ts AS timestamp_ntz)"))
+        text = events.batch().withColumn("ts", F.lit("2024-03-10 12:00"))
+
+        with pytest.raises(AnalysisException, match="EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE"):
+            ntz.withWatermark("ts", "5 minutes")
+        assert 6 == text.groupBy(F.window("ts", "10 minutes")).count().collect()[0]["count"]
+
+    def test_missing(self, events: Source) -> None:
+        """A column that is missing is named, with those that are there."""
+        with pytest.raises(
+            SchemaError, match="the key `Word` is missing; there are ts, word, gap"
+        ) as one:
+            TEN.by("Word").agg(n="count(*)").over(events.batch())
+        with pytest.raises(SchemaError, match="`at` is missing"):
+            counted(tumbling("1 hour", on="at")).rejected(events.batch())
+        assert str(one.value).endswith("Hint: write it `word`")
+
+
+class TestWindowsOverWindows:
+    """A second aggregation on the windows of the first one."""
+
+    FIRST = counted(LATE).with_window_time()
+    SECOND = (
+        tumbling("30 minutes", on="window_time").by("word").agg(total="sum(n)", windows="max(n)")
+    )
+
+    @pytest.fixture(name="long")
+    def _long(self, source: Sourced) -> Source:
+        ends = [[("18:00", "end")], [("19:00", "end")]]
+        files = [[("12:01", "dog"), ("12:12", "dog")], [("12:25", "owl"), ("12:41", "dog")], *ends]
+        return source(files)
+
+    def test_stream_equals_batch(self, long: Source) -> None:
+        """In append mode the windows over windows of a stream are those of a batch."""
+        run = long.run(self.SECOND.over(self.FIRST.over(long.stream())))
+        batch = self.SECOND.over(self.FIRST.over(long.batch()))
+
+        assert [
+            ("dog", "12:00", "12:30", 2, 1),
+            ("dog", "12:30", "13:00", 1, 1),
+            ("end", "18:00", "18:30", 1, 1),
+            ("owl", "12:00", "12:30", 1, 1),
+        ] == run.rows
+        assert plain(batch.where("window_end < '2024-03-10 15:00:00'").collect()) == run.rows
+
+    def test_sessions_of_windows(self, long: Source) -> None:
+        """Sessions may follow windows, and windows may follow sessions."""
+        of_windows = session("20 minutes", on="window_time").by("word").agg(total="sum(n)")
+        sessions = session("5m", on="ts").watermark("5m").by("word").agg(n="count(*)")
+
+        first = long.run(of_windows.over(self.FIRST.over(long.stream())))
+        second = long.run(self.SECOND.over(sessions.with_window_time().over(long.stream())))
+
+        assert ("dog", "12:09:59.999999", "12:39:59.999999", 2) == first.rows[0]
+        assert ("dog", "12:00", "12:30", 2, 1) == second.rows[0]
+
+    @pytest.mark.parametrize("mode", ["update", "complete"])
+    def test_other_modes(self, long: Source, mode: Any) -> None:
+        """Other modes than append are refused; Spark refuses them when the query is started."""
+        first = self.FIRST.over(long.stream())
+        text = refused(self.SECOND.output_mode(mode), first)
+
+        assert "the second one cannot take a row back" in text
+        assert "Hint: use mode 'append' with a watermark" in text
+        with pytest.raises(AnalysisException, match="possible 'correctness' issue"):
+            long.run(first.groupBy(F.window("window_time", "1 hour")).count(), mode)
+
+    def test_column_without_watermark(self, long: Source) -> None:
+        """A column that carries no watermark is refused; Spark refuses it at the start."""
+        first = counted(LATE).over(long.stream())
+        text = refused(counted(tumbling("1 hour", on="window_end")), first)
+
+        assert "the frame is an aggregation already, and `window_end` carries no" in text
+        assert "Hint: declare the watermark before the first aggregation" in text
+        with pytest.raises(AnalysisException, match="without watermark"):
+            long.run(first.groupBy(F.window("window_end", "1 hour")).count())
+
+    def test_watermark_after_aggregation(self, long: Source) -> None:
+        """A watermark on the result of an aggregation is refused, of the frame or declared here."""
+        first = counted(LATE).over(long.stream())
+        hour = tumbling("1 hour", on="window_end")
+        for text in (
+            refused(counted(hour.watermark("5 minutes")), first),
+            refused(counted(hour), first.withWatermark("window_end", "5 minutes")),
+            refused(
+                counted(LATE),
+                self.FIRST.over(long.stream())
+                .withColumnRenamed("window_time", "ts")
+                .withWatermark("ts", "1 hour"),
+            ),
+        ):
+            assert "a watermark is declared after an aggregation, for the windows over" in text
+            assert "its watermark stays at 1970 and no window is ever over" in text
+            assert "Hint: declare it before the first aggregation only" in text
+
+    def test_watermark_after_aggregation_in_spark(self, long: Source) -> None:
+        """Spark runs it, leaves its watermark at 1970, keeps all windows and writes none."""
+        again = counted(LATE).over(long.stream()).withWatermark("window_end", "5 minutes")
+        run = long.run(again.groupBy(F.window("window_end", "1 hour")).count())
+
+        assert [] == run.rows
+        assert "1970-01-01T00:00:00.000Z" == run.watermark
+        assert [1, 3, 4, 5] == [total - 1 for total in run.of_operator("numRowsTotal", 1)][:4]
+
+
+class TestTable:
+    """The table of output modes and the frames that definitions make agree on their types."""
+
+    @pytest.mark.parametrize(
+        ("definition", "expected"),
+        [
+            (counted(LATE), "watermarked_aggregation"),
+            (counted(TEN).output_mode("update"), "aggregation"),
+            (counted(SHAPES["session"].watermark("1m")), "watermarked_session_window"),
+            (counted(SHAPES["session"]).output_mode("complete"), "session_window"),
+            (counted(LATE).output_mode("complete").order_by("n"), "sorted_aggregation"),
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore::sessionkit.spark.windows.UnboundedStateWarning")
+    def test_type(
+        self, events: Source, definition: WindowedAggregation, expected: QueryType
+    ) -> None:
+        """The plan that Spark makes of a definition has the type that it was checked as."""
+        frame = definition.over(events.stream())
+
+        assert expected == query_type_of(frame)
+        assert f"query type:    {expected}" in definition.explain()
+
+    def test_chained(self, events: Source) -> None:
+        """Windows over windows are a chained aggregation."""
+        first = counted(LATE).with_window_time().over(events.stream())
+
+        assert "chained_aggregation" == query_type_of(TestWindowsOverWindows.SECOND.over(first))
+
+    def test_table_joined(self, events: Source) -> None:
+        """A table that is an aggregation itself makes no chain of what it is joined to."""
+        totals = events.batch().groupBy("word").agg(F.count("*").alias("total"))
+        joined = events.stream().join(totals, "word").withWatermark("ts", "5 minutes")
+        run = events.run(counted(TEN).over(joined))
+
+        assert ("dog", "12:00", "12:10", 3) == run.rows[0]
+
+
+class TestExplain:
+    """What a definition says of itself."""
+
+    def test_append(self) -> None:
+        """The text tells the type, the modes, when a window is written, and what is late."""
+        text = counted(sliding("10m", every="5m", on="ts").watermark("10m")).explain()
+
+        for line in (
+            "windows:       10 minutes long, one every 5 minutes, over `ts`",
+            "one row for:   each window and word",
+            "watermark:     the latest `ts` seen less 10 minutes",
+            "query type:    watermarked_aggregation",
+            "  append:      possible, chosen",
+            "  update:      possible",
+            "written:       once, in the first micro-batch whose watermark is at or past its end",
+            "kept in state: until it is over",
+            "numRowsDroppedByWatermark counts groups of late rows, not rows",
+            "on a batch:    every window once",
+        ):
+            assert line in text
+
+    def test_refused_modes(self) -> None:
+        """A mode that is refused comes with its reason."""
+        counts = session("5 minutes", on="ts").by("word").agg(n="count(*)")
+
+        assert "  update:      refused: a session that grows or merges changes" in counts.explain()
+        assert "  append:      refused: no watermark says when a group is final" in counts.explain()
+
+    def test_frame(self, events: Source) -> None:
+        """The watermark that a frame has is the definition's, if it is shown the frame."""
+        text = counted(TEN).explain(events.stream().withWatermark("ts", "1 hour"))
+
+        assert "watermark:     the latest `ts` seen less 1 hour" in text
+        assert "  append:      possible, chosen" in text
+
+    def test_unbounded_state(self) -> None:
+        """Complete mode is said to keep every window, and to drop no late row."""
+        text = counted(LATE).output_mode("complete").order_by("n").explain()
+
+        assert "query type:    sorted_aggregation" in text
+        assert "kept in state: for ever: mode 'complete' drops no window" in text
+        assert "late:          no row" in text

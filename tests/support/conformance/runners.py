@@ -1,0 +1,148 @@
+"""A case on the driver, and the same on a Spark stream."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import SparkSession
+
+from sessionkit._instants import instant_of
+from sessionkit.testing import ClosedSession, OpenSession, Rejection, SessionDriver
+from tests.support.conformance.cases import (
+    ORIGIN,
+    SCHEMA,
+    Batch,
+    Case,
+    Outcome,
+    Restart,
+    Row,
+    Run,
+    Watermark,
+    Window,
+)
+from tests.support.conformance.dedup import dedup_case
+from tests.support.conformance.keyed import KeyedRun, keyed_on_driver, keyed_on_spark
+from tests.support.random_streams import Batches
+
+
+@attrs.frozen
+class DedupRun:
+    """A case about deduplication, and its answer: what is emitted, and what is late."""
+
+    name: str
+    case: Case
+
+    @property
+    def expected(self) -> tuple[list[Any], list[Any]]:
+        """The answer."""
+        return self.case["expected_emitted"], self.case["late"]
+
+
+AnyRun: TypeAlias = Run | KeyedRun | DedupRun
+
+
+def on_driver(run: Run | KeyedRun) -> Any:
+    """Run a case without Spark."""
+    return keyed_on_driver(run) if isinstance(run, KeyedRun) else _sessions_on_driver(run)
+
+
+def on_spark(run: AnyRun, spark: SparkSession, folder: Path) -> Any:
+    """Run a case on a Spark stream."""
+    if isinstance(run, KeyedRun):
+        return keyed_on_spark(run, spark, folder)
+    if isinstance(run, DedupRun):
+        return dedup_case(run.case, spark, folder)
+    return _sessions_on_spark(run, spark, folder)
+
+
+def _sessions_on_driver(run: Run) -> Outcome:
+    """Run a case without Spark; after each step until nothing more would happen."""
+    driver = SessionDriver(run.spec)
+    sessions: list[ClosedSession[Any]] = []
+    rejections: list[Rejection] = []
+    for step in run.steps:
+        match step:
+            case Batch(rows):
+                for row in rows:
+                    driver.add_row(row)
+            case Watermark(instant):
+                driver.advance_watermark_to(instant)
+            case Restart():
+                driver = SessionDriver.restore(run.spec, driver.snapshot())
+        driver.run_until_idle()
+        sessions += driver.take_sessions()
+        rejections += driver.take_rejections()
+    return Outcome(
+        closed=[_window(s.key[0], s.start, s.end, s.result.values) for s in sessions],
+        still_open=_still_open(driver.open_sessions()),
+        late=[
+            (r.key[0], _ms(r.event_time), r.carry["shown"]) for r in rejections if r.kind == "late"
+        ],
+        quarantined=[r.carry["shown"] for r in rejections if r.kind == "quarantined"],
+    )
+
+
+def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
+    stream = Batches.of(spark, run.spec, SCHEMA, folder)
+    for batches in _stretches(run):
+        stream.run(batches)
+    # Without the rows that only move the watermark: they have no key.
+    rows = [row for batch in stream.rows.values() for row in batch if row["key"] is not None]
+    return Outcome(
+        closed=[
+            Window(row["key"], _us(row["session_start"]), _us(row["session_end"]), row["values"])
+            for row in rows
+            if row["kind"] == "session"
+        ],
+        still_open=_still_open(stream.open_sessions()),
+        late=[
+            (row["key"], _us(row["event_time"]), row["shown"])
+            for row in rows
+            if row["kind"] == "late"
+        ],
+        quarantined=[row["shown"] for row in rows if row["kind"] == "quarantined"],
+    )
+
+
+def _stretches(run: Run) -> list[list[list[Row]]]:
+    """
+    Return the rows of each micro-batch, from one restart to the next.
+
+    The watermark is moved by a row of the batch before, to be in force in the next one. That row
+    has no key, so it is quarantined, but its time counts.
+    """
+    stretches: list[list[list[Row]]] = [[]]
+    for step in run.steps:
+        batches = stretches[-1]
+        match step:
+            case Batch(rows):
+                batches.append(list(rows))
+            case Watermark(instant):
+                if not batches:
+                    batches.append([])
+                batches[-1].append({"at": instant + run.spec.watermark_delay})
+            case Restart():
+                stretches.append([])
+    return stretches
+
+
+def _still_open(sessions: Iterable[OpenSession[Any]]) -> list[Window]:
+    return [_window(s.key[0], s.start, s.end, s.state.values) for s in sessions]
+
+
+def _window(key: str, start: datetime, end: datetime, values: list[str]) -> Window:
+    return Window(key, _ms(start), _ms(end), values)
+
+
+def _ms(instant: datetime | None) -> int:
+    """Return the time that a case means by an instant."""
+    assert instant is not None
+    milliseconds, rest = divmod(instant - ORIGIN, timedelta(milliseconds=1))
+    assert not rest
+    return milliseconds
+
+
+def _us(instant_us: int) -> int:
+    return _ms(instant_of(instant_us))

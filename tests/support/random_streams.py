@@ -1,0 +1,97 @@
+"""A real Spark stream, micro-batch by micro-batch: what the driver is compared with."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from sessionkit import Counts, SessionSpec
+from sessionkit.spark import batch_counts, sessionize
+from sessionkit.testing import OpenSession
+from tests.support.streams import FileStream, write_files
+
+AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+Row: TypeAlias = Mapping[str, Any]
+
+INSTANT: Final = pa.timestamp("us", tz="UTC")
+
+
+@attrs.define
+class Batches:
+    """
+    A stream from rows to rows; each run after the first is a restart.
+
+    Attributes:
+        files: The query's spec, source and checkpoint.
+        schema: The columns of the source.
+        rows: What came out, rejected rows too, by batch; times as microseconds since the epoch.
+        counts: The counts of every batch.
+    """
+
+    files: FileStream
+    schema: pa.Schema
+    rows: dict[int, list[dict[str, Any]]] = attrs.field(factory=dict)
+    counts: dict[int, Counts] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, spark: SparkSession, spec: AnySpec, schema: pa.Schema, folder: Path) -> "Batches":
+        """Prepare a stream in an empty folder."""
+        return cls(FileStream(spark, spec, folder), schema)
+
+    def run(self, batches: Iterable[Sequence[Row]]) -> None:
+        """Start, run a micro-batch for each of these, then those without data, and stop."""
+        self._put(batches)
+        query = self._writer().trigger(availableNow=True).start()
+        query.awaitTermination()
+        self._read_progress(query.recentProgress)
+
+    def run_with_pauses(self, batches: Sequence[Sequence[Row]]) -> None:
+        """Start, and after each of these micro-batches let those without data run; stop."""
+        self._put(batches[:1])
+        query = self._writer().start()
+        query.processAllAvailable()
+        for batch in batches[1:]:
+            self._put([batch])
+            query.processAllAvailable()
+        query.stop()
+        self._read_progress(query.recentProgress)
+
+    def open_sessions(self) -> list[OpenSession[Any]]:
+        """Return the open sessions of the checkpoint, in order of key and start."""
+        return sorted(self.files.open(), key=lambda session: (repr(session.key), session.start))
+
+    def _put(self, batches: Iterable[Sequence[Row]]) -> None:
+        """Put files before the source, each at once: a running query may look at any time."""
+        source, made = self.files.source, self.files.folder / "made"
+        source.mkdir(parents=True, exist_ok=True)
+        number = len(list(source.iterdir()))
+        tables = [pa.Table.from_pylist(list(map(dict, batch)), self.schema) for batch in batches]
+        write_files(made, tables, first=number)
+        for path in sorted(made.iterdir()):
+            path.rename(source / path.name)
+
+    def _writer(self) -> DataStreamWriter:
+        sessions = sessionize(self.files.events(), self.files.spec, with_rejected=True)
+        return (
+            sessions.writeStream.option("checkpointLocation", self.files.checkpoint)
+            .outputMode("append")
+            .foreachBatch(self._keep)
+        )
+
+    def _keep(self, frame: DataFrame, batch_id: int) -> None:
+        # As numbers: a datetime from Spark is naive, in the zone of the machine.
+        columns = [
+            F.unix_micros(F.col(name)).alias(name) if kind == "timestamp" else F.col(name)
+            for name, kind in frame.dtypes
+        ]
+        self.rows[batch_id] = [row.asDict() for row in frame.select(*columns).collect()]
+
+    def _read_progress(self, progress: Iterable[Mapping[str, Any]]) -> None:
+        for entry in progress:
+            if entry["observedMetrics"]:
+                self.counts[entry["batchId"]] = batch_counts(entry)

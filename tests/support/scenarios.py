@@ -1,0 +1,320 @@
+"""
+The life of a query over a `StatefulSpec`, on the driver and on Spark: what can be seen is the same.
+
+An event is a command: it says what `process` is to do with the state and the timers of its key. So
+one spec can be brought into any situation by its rows alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from sessionkit import Counts, KeyState, KeyTimes, NoTimeout, StatefulSpec
+from sessionkit._instants import micros_of
+from sessionkit.spark import stored_keys
+from sessionkit.testing import StatefulBatchResult, StatefulDriver, StoredKey
+from tests.support.clocked import ClockedStream, Trigger
+
+__all__ = [
+    "SCHEMA",
+    "AnySpec",
+    "Call",
+    "Command",
+    "Life",
+    "Log",
+    "Report",
+    "command",
+    "commanded",
+    "instant",
+    "instant_us",
+    "live_on_driver",
+    "on_driver",
+    "on_spark",
+    "tick",
+]
+
+AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
+AnyDriver: TypeAlias = StatefulDriver[Any, Any, Any]
+Row: TypeAlias = dict[str, Any]
+
+NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
+SCHEMA: Final = pa.schema(
+    {
+        "key": pa.string(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "act": pa.string(),
+        "name": pa.string(),
+        "seconds": pa.float64(),
+        "offset": pa.int64(),
+    }
+)
+
+
+@attrs.frozen
+class Command:
+    """
+    An event: what is to be done.
+
+    Attributes:
+        act: `note` sets the state. `event` and `processing` set a timer on that clock, `delete`
+            deletes one. `remove` drops the state. `fail` raises behind a change. `look` only looks.
+        name: The timer's name.
+        seconds: Its instant, in seconds behind noon.
+    """
+
+    act: str
+    name: str | None
+    seconds: float | None
+
+
+@attrs.define
+class Log:
+    """The state: what was noted, in order."""
+
+    notes: list[str]
+
+
+@attrs.frozen
+class Call:
+    """
+    A result row: what a call saw.
+
+    Attributes:
+        by: What the commands were, or the name of the timer that went off.
+        notes: The state; None where there is none.
+        timers: The timers that have not gone off, in the order of their names.
+    """
+
+    by: str
+    notes: list[str] | None
+    timers: list[str]
+
+
+def instant(seconds: float) -> datetime:
+    """Return the instant that lies this many seconds behind noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def instant_us(seconds: float) -> int:
+    """Return the same in microseconds since the epoch."""
+    return micros_of(instant(seconds))
+
+
+def command(
+    key: str | None,
+    seconds: float | None,
+    act: str | None,
+    name: str | None = None,
+    at: float | None = None,
+    *,
+    offset: int = 0,
+) -> Row:
+    """Return an event as a row of the source; times in seconds behind noon."""
+    time = None if seconds is None else instant(seconds)
+    return {"key": key, "at": time, "act": act, "name": name, "seconds": at, "offset": offset}
+
+
+def tick(seconds: float) -> Row:
+    """Return a row whose time moves the watermark; it has no key, so it is quarantined."""
+    return command(None, seconds, "look")
+
+
+def process(key: Any, events: list[Command], state: KeyState[Log], times: KeyTimes) -> Call:
+    """Do what the events say, and tell what there is then."""
+    for event in events:
+        _obey(event, state, times)
+    return _call("+".join(event.act for event in events), state, times)
+
+
+def on_timer(key: Any, name: str, state: KeyState[Log], times: KeyTimes) -> Call:
+    """Note that a timer has gone off; some names do more."""
+    seen = _call(name, state, times)
+    if name.startswith("fail"):
+        message = f"{name} has gone off"
+        raise ValueError(message)
+    if name.startswith("again"):
+        times.set_event_timer(f"last {name}", NOON)
+    if name.startswith("drop"):
+        state.remove()
+    return seen
+
+
+def _obey(event: Command, state: KeyState[Log], times: KeyTimes) -> None:
+    name = event.name or ""
+    at = instant(event.seconds or 0)
+    match event.act:
+        case "note" | "fail":
+            state.set(Log([*state.get(Log([])).notes, name]))
+        case "event":
+            times.set_event_timer(name, at)
+        case "processing":
+            times.set_processing_timer(name, at)
+        case "delete":
+            times.delete_timer(name)
+        case "remove":
+            state.remove()
+    if event.act == "fail":
+        message = f"told to fail: {name}"
+        raise ValueError(message)
+
+
+def _call(by: str, state: KeyState[Log], times: KeyTimes) -> Call:
+    held = state.get(None)
+    return Call(by, None if held is None else held.notes, sorted(times.timers))
+
+
+def commanded(**options: Any) -> AnySpec:
+    """Return the spec whose events are commands; both clocks, unless the options say otherwise."""
+    settings: dict[str, Any] = {
+        "timeout": NoTimeout(),
+        "event_time": "at",
+        "watermark_delay": timedelta(0),
+        "processing_timers": True,
+        "bucket_count": 2,
+        "carry": {"offset": int},
+        **options,
+    }
+    return StatefulSpec(
+        keys={"key": str},
+        event=Command,
+        state=Log,
+        result=Call,
+        process=process,
+        on_timer=on_timer,
+        **settings,
+    )
+
+
+@attrs.frozen
+class Life:
+    """
+    A spec, and the life of its query.
+
+    Attributes:
+        spec: The spec.
+        stretches: The triggers from each start of the query to its stop.
+    """
+
+    spec: AnySpec
+    stretches: Sequence[Sequence[Trigger]]
+
+
+@attrs.define
+class Report:
+    """
+    All that can be seen of it.
+
+    Attributes:
+        batches: The number of the batch that each trigger ran, None where it ran none.
+        rows: The result rows of every batch, those of a key in the order of the calls.
+        rejections: The rejected rows of every batch, in any order.
+        counts: The counts of every batch.
+        stored: What is stored of each key in the end.
+        state_rows: How many rows of state every batch has left behind; on Spark only.
+    """
+
+    batches: list[int | None] = attrs.field(factory=list)
+    rows: dict[int, list[tuple[Any, ...]]] = attrs.field(factory=dict)
+    rejections: dict[int, list[tuple[Any, ...]]] = attrs.field(factory=dict)
+    counts: dict[int, Counts] = attrs.field(factory=dict)
+    stored: list[tuple[Any, ...]] = attrs.field(factory=list)
+    state_rows: dict[int, int] = attrs.field(factory=dict, eq=False)
+
+
+def live_on_driver(life: Life) -> tuple[AnyDriver, list[StatefulBatchResult[Any]]]:
+    """Live it without Spark; return the driver as it stands in the end, and its micro-batches."""
+    now = life.stretches[0][0].at
+    driver: AnyDriver = StatefulDriver(life.spec, processing_time=now)
+    results = []
+    for number, stretch in enumerate(life.stretches):
+        if number:
+            driver = StatefulDriver.restore(life.spec, driver.snapshot())
+        for trigger in stretch:
+            driver.advance_processing_time(trigger.at - now)
+            now = trigger.at
+            for row in trigger.rows:
+                driver.add_row(row)
+            results.append(driver.run_batch())
+    return driver, results
+
+
+def on_driver(life: Life) -> Report:
+    """Live it without Spark."""
+    report = Report()
+    driver, results = live_on_driver(life)
+    for result in results:
+        _report(report, result)
+    report.stored = _stored(driver.stored_keys())
+    return report
+
+
+def _report(report: Report, result: StatefulBatchResult[Any]) -> None:
+    report.batches.append(result.batch_id)
+    if result.batch_id is None:
+        return
+    rows = [(row.key.key, *attrs.astuple(row.result)) for row in result.rows]
+    report.rows[result.batch_id] = _by_key(rows)
+    report.rejections[result.batch_id] = sorted(
+        (
+            (
+                one.kind,
+                one.reason.splitlines()[0],
+                one.key.key,
+                None if one.event_time is None else micros_of(one.event_time),
+                one.carry.get("offset"),
+            )
+            for one in result.rejections
+        ),
+        key=repr,
+    )
+    report.counts[result.batch_id] = result.counts
+
+
+def on_spark(life: Life, spark: SparkSession, folder: Path) -> Report:
+    """Live it on a Spark stream."""
+    report = Report()
+    stream = ClockedStream.of(spark, life.spec, SCHEMA, folder)
+    for stretch in life.stretches:
+        report.batches += stream.run(stretch)
+    for batch, rows in stream.rows.items():
+        results = [row for row in rows if row["kind"] == "result"]
+        names = ["key", *(field.name for field in attrs.fields(Call))]
+        report.rows[batch] = _by_key(tuple(row[name] for name in names) for row in results)
+        report.rejections[batch] = sorted(
+            (
+                (
+                    row["kind"],
+                    row["reason"].splitlines()[0],
+                    row["key"],
+                    row["event_time"],
+                    row["offset"],
+                )
+                for row in rows
+                if row["kind"] != "result"
+            ),
+            key=repr,
+        )
+    report.counts, report.state_rows = stream.counts, stream.state_rows
+    report.stored = _stored(stored_keys(stream.files.checkpoint, life.spec, spark=spark))
+    return report
+
+
+def _by_key(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Put keys in order, and leave the rows of each in theirs."""
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _stored(keys: Iterable[StoredKey[Any]]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (
+            key.key.key,
+            None if key.state is None else key.state.notes,
+            sorted((name, timer.clock, micros_of(timer.at)) for name, timer in key.timers.items()),
+        )
+        for key in keys
+    )

@@ -1,0 +1,125 @@
+"""A live query over files, step by step: rows come, and all micro-batches that follow run."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sessionkit._instants import EPOCH
+from tests.support.streams import write_files
+
+__all__ = ["Source", "Steps", "TimedRow", "instant", "running"]
+
+TimedRow: TypeAlias = tuple[str | None, int | None, Any]
+"""The id of a row, its event time in milliseconds since the epoch, and a number."""
+
+SCHEMA: Final = pa.schema(
+    {"id": pa.string(), "ts": pa.timestamp("us", tz="UTC"), "value": pa.int64()}
+)
+COLUMNS: Final = "id string, ts timestamp, value bigint"
+
+
+def instant(time_ms: int) -> datetime:
+    """Return the instant that lies this many milliseconds behind the epoch."""
+    return EPOCH + timedelta(milliseconds=time_ms)
+
+
+@attrs.frozen
+class Source:
+    """A folder of files; each file is a micro-batch."""
+
+    spark: SparkSession
+    folder: Path
+
+    def put(self, *rows: TimedRow) -> None:
+        """Put a file behind those that are there."""
+        there = len(list(self.folder.glob("*.parquet"))) if self.folder.exists() else 0
+        columns = zip(*rows, strict=True) if rows else ((), (), ())
+        ids, times, values = columns
+        instants = [None if time is None else instant(time) for time in times]
+        table = pa.table([pa.array(ids, pa.string()), instants, list(values)], schema=SCHEMA)
+        write_files(self.folder, [table], first=there)
+
+    def stream(self) -> DataFrame:
+        """Return the files as a stream."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.folder))
+
+    def batch(self) -> DataFrame:
+        """Return the files as a batch."""
+        return self.spark.read.schema(COLUMNS).parquet(str(self.folder))
+
+
+@attrs.frozen
+class Steps:
+    """
+    A query that runs.
+
+    Attributes:
+        query: The query.
+        rows: What it has emitted: times as milliseconds since the epoch.
+    """
+
+    query: StreamingQuery
+    rows: list[dict[str, Any]]
+
+    def run(self) -> None:
+        """Run all micro-batches that there are, those without data too."""
+        self.query.processAllAvailable()
+
+    @property
+    def values(self) -> list[int]:
+        """The numbers of the rows emitted, sorted."""
+        return sorted(row["value"] for row in self.rows)
+
+    def state_rows(self) -> int:
+        """Return how many rows the last micro-batch left in state."""
+        progress: Any = self.query.lastProgress
+        total: int = progress["stateOperators"][0]["numRowsTotal"]
+        return total
+
+    def dropped(self) -> int:
+        """Return how many rows were dropped behind the watermark."""
+        return sum(
+            operator["numRowsDroppedByWatermark"]
+            for progress in self.query.recentProgress
+            for operator in progress["stateOperators"]
+        )
+
+
+@contextmanager
+def running(frame: DataFrame, checkpoint: Path, mode: str = "append") -> Iterator[Steps]:
+    """Start a query, and stop it at the end."""
+    rows: list[dict[str, Any]] = []
+    query = (
+        frame.writeStream.foreachBatch(keep_in(rows))
+        .outputMode(mode)
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    try:
+        yield Steps(query, rows)
+    finally:
+        query.stop()
+
+
+def keep_in(rows: list[dict[str, Any]]) -> Callable[[DataFrame, int], None]:
+    """Return what adds the rows of a micro-batch to a list."""
+
+    def keep(frame: DataFrame, _: int) -> None:
+        # As numbers: a datetime from Spark is naive, in the zone of the machine.
+        shown = [
+            F.unix_millis(name).alias(name) if kind == "timestamp" else F.col(name)
+            for name, kind in frame.dtypes
+        ]
+        rows.extend(row.asDict() for row in frame.select(*shown).collect())
+
+    return keep

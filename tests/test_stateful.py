@@ -1,0 +1,440 @@
+"""The spec of state per key: what it holds, and everything that it refuses on the driver."""
+
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from sessionkit import (
+    BatchTimes,
+    BucketResult,
+    EventTimeGap,
+    FirstOf,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    ProcessingTimeGap,
+    StatefulSpec,
+    TimeToLive,
+)
+from sessionkit._instants import LAST_INSTANT_US, span_us
+from sessionkit.errors import FieldTypeError, SpecError
+from sessionkit.timeouts import Clock
+from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
+
+HALF_HOUR = timedelta(minutes=30)
+ONE_OF_THREE = "exactly one of process, process_frame, process_bucket must be given, found "
+
+
+@attrs.frozen
+class Unstorable:
+    """A class with two fields that cannot be stored."""
+
+    tags: set[str]
+    raw: object
+
+
+@attrs.frozen
+class KeyedSum:
+    """A state that repeats the key."""
+
+    key: str
+    total: int
+
+
+def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+    """Keep every state."""
+    return BucketResult(states)
+
+
+def gap_of(event: Amount) -> timedelta:
+    """Return a gap of the event's own."""
+    return HALF_HOUR
+
+
+def refusal(**changes: Any) -> str:
+    """Return the text with which a spec with these changes is refused."""
+    with pytest.raises(SpecError) as refused:
+        summing(**changes)
+    return str(refused.value)
+
+
+# ------------------------------------------------------------------------------ what a spec holds
+
+
+def test_durations_are_read_once() -> None:
+    """A spec holds durations as `timedelta`, however they were spelled."""
+    spec = summing(watermark_delay="10m", max_future_skew="1h", late_horizon="1 day")
+
+    assert timedelta(minutes=10) == spec.watermark_delay
+    assert timedelta(hours=1) == spec.max_future_skew
+    assert timedelta(days=1) == spec.late_horizon
+
+
+def test_specs_that_mean_the_same_are_equal() -> None:
+    """Two specs are compared by what they mean, not by how they were spelled."""
+    assert summing() == summing(watermark_delay=timedelta(minutes=10))
+    assert summing() != summing(bucket_count=65)
+
+
+def test_a_spec_cannot_be_changed() -> None:
+    """A spec is frozen; a changed one is made by `attrs.evolve`, which checks it again."""
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        summing().bucket_count = 2  # type: ignore[misc]
+    with pytest.raises(SpecError):
+        attrs.evolve(summing(), bucket_count=0)
+
+    assert summing(bucket_count=2) == attrs.evolve(summing(), bucket_count=2)
+
+
+@pytest.mark.parametrize("tool", [pickle, cloudpickle])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"timeout": TimeToLive("1h") | EventTimeGap("30m"), "on_timer": report},
+        {"process": None, "process_bucket": fold},
+    ],
+)
+def test_a_spec_pickles(tool: Any, changes: dict[str, Any]) -> None:
+    """A spec travels to the executors, with either pickle, and is equal there."""
+    spec = summing(**changes)
+
+    assert spec == tool.loads(tool.dumps(spec))
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("process", add), ("process_frame", add), ("process_bucket", fold)]
+)
+def test_the_handler_is_the_function_that_was_given(name: str, function: Any) -> None:
+    """One of the three functions takes the events, and the spec says which."""
+    assert name == summing(**{"process": None, name: function}).handler
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes"),
+    [
+        ("event_time", {}),
+        ("event_time", {"timeout": EventTimeGap("1m")}),
+        ("event_time", {"timeout": TimeToLive("1m", clock="event_time")}),
+        ("processing_time", {"timeout": ProcessingTimeGap("1m")}),
+        ("processing_time", {"timeout": TimeToLive("1m")}),
+        ("processing_time", {"timeout": EventTimeGap("1m") | ProcessingTimeGap("1m")}),
+        ("processing_time", {"processing_timers": True, "on_timer": report}),
+        ("processing_time", {"watermark_delay": None, "timeout": TimeToLive("1m")}),
+        (None, {"watermark_delay": None}),
+        (None, {"watermark_delay": None, "event_time": None}),
+    ],
+)
+def test_the_clock_is_the_one_that_wakes_keys(
+    expected: Clock | None, changes: dict[str, Any]
+) -> None:
+    """Spark's operator has one clock: processing time wherever anything asks for it."""
+    assert expected == summing(**changes).clock
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes"),
+    [
+        (3_600_000, {}),
+        (86_400_000, {"late_horizon": "1 day"}),
+        (0, {"late_horizon": "0s"}),
+        (2, {"late_horizon": "1001 us"}),
+        (0, {"timeout": TimeToLive("1h")}),
+        (0, {"watermark_delay": None}),
+    ],
+)
+def test_the_horizon_is_an_hour_where_spark_drops_late_rows(
+    expected: int, changes: dict[str, Any]
+) -> None:
+    """Spark's watermark trails so far behind; under a clock in processing time it drops nothing."""
+    assert expected == summing(**changes).horizon_ms
+
+
+@pytest.mark.parametrize(("expected", "delay"), [(600_000, "10m"), (0, "0s"), (None, None)])
+def test_the_delay_is_counted_in_milliseconds(expected: int | None, delay: str | None) -> None:
+    """The watermark delay may be nothing, and there may be no watermark at all."""
+    assert expected == summing(watermark_delay=delay).delay_ms
+
+
+@pytest.mark.parametrize(
+    ("span", "timeout"),
+    [
+        (timedelta(0), NoTimeout()),
+        (timedelta(0), TimeToLive("7d")),
+        (HALF_HOUR, EventTimeGap(HALF_HOUR)),
+        (timedelta(days=7), EventTimeGap(HALF_HOUR) | TimeToLive("7d", clock="event_time")),
+    ],
+)
+def test_every_end_in_event_time_lies_in_the_calendar(span: timedelta, timeout: Any) -> None:
+    """The last event time that is taken leaves room for the longest end in event time."""
+    assert LAST_INSTANT_US - span_us(span) == summing(timeout=timeout).latest_event_us
+
+
+def test_a_result_row_is_the_key_and_the_result() -> None:
+    """The columns of the key stand before those of the result."""
+    spec = summing(keys={"user": str, "place": int}, carry={"offset": int})
+
+    assert ["user", "place", "what", "total"] == [field.name for field in spec.result_fields]
+    assert ["user", "place"] == [field.name for field in spec.key_fields]
+    assert ["offset"] == [field.name for field in spec.carry_fields]
+
+
+def test_the_key_may_be_part_of_the_state_of_a_plain_function() -> None:
+    """Only `process_bucket` sees key and state in one table, so only there they must differ."""
+    assert KeyedSum is summing(state=KeyedSum).state
+
+
+def test_settings_are_named() -> None:
+    """A spec is not made by position."""
+    with pytest.raises(TypeError, match="positional"):
+        StatefulSpec({"key": str}, Amount)  # type: ignore[call-arg]
+
+
+# ------------------------------------------------------------------------------ what it refuses
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "hint"),
+    [
+        (
+            {"keys": {}},
+            "`keys` must name at least one column, found none",
+            'write keys={"user_id": str}; for one global key add a constant column',
+        ),
+        (
+            {"event_time": ""},
+            "`event_time` must be the name of a column, found ''",
+            'write event_time="ts"',
+        ),
+        (
+            {"event_time": None},
+            "`watermark_delay` needs an event time, and `event_time` is missing",
+            'add event_time="ts"',
+        ),
+        (
+            {"watermark_delay": timedelta(microseconds=1_500)},
+            "`watermark_delay` must be whole milliseconds, found 0:00:00.001500",
+            "Spark's watermark counts in milliseconds: round it",
+        ),
+        (
+            {"watermark_delay": None, "timeout": EventTimeGap("30m")},
+            (
+                "`timeout` counts in event time, and there is no watermark: "
+                f"{EventTimeGap(HALF_HOUR)!r}"
+            ),
+            'add event_time="ts" and watermark_delay="10 minutes"',
+        ),
+        (
+            {"watermark_delay": None, "timeout": TimeToLive("30m", clock="event_time")},
+            (
+                "`timeout` counts in event time, and there is no watermark: "
+                f"{TimeToLive(HALF_HOUR, clock='event_time')!r}"
+            ),
+            'add event_time="ts" and watermark_delay="10 minutes"',
+        ),
+        (
+            {"watermark_delay": None, "late": "process"},
+            "`late` and `late_horizon` have no meaning without a watermark",
+            'add watermark_delay="10 minutes", or leave them out',
+        ),
+        (
+            {"watermark_delay": None, "late_horizon": "1h"},
+            "`late` and `late_horizon` have no meaning without a watermark",
+            'add watermark_delay="10 minutes", or leave them out',
+        ),
+        (
+            {"timeout": "30 minutes"},
+            "`timeout` must be a policy, found '30 minutes'",
+            'write timeout=EventTimeGap("30 minutes"), TimeToLive("7 days") or NoTimeout()',
+        ),
+        (
+            {"timeout": None},
+            "`timeout` must be a policy, found None",
+            'write timeout=EventTimeGap("30 minutes"), TimeToLive("7 days") or NoTimeout()',
+        ),
+        (
+            {"timeout": EventTimeGap("30m", exact_gap="splits")},
+            (
+                "`timeout` of a StatefulSpec has one gap and no events to split, found "
+                f"{EventTimeGap('30m', exact_gap='splits')!r}"
+            ),
+            'write EventTimeGap("30 minutes")',
+        ),
+        (
+            {"timeout": EventTimeGap(gap_of, at_most="1h")},
+            (
+                "`timeout` of a StatefulSpec has one gap and no events to split, found "
+                f"{EventTimeGap(gap_of, at_most='1h')!r}"
+            ),
+            'write EventTimeGap("30 minutes")',
+        ),
+        (
+            {"timeout": TimeToLive("1h") | EventTimeGap(gap_of, at_most="1h")},
+            (
+                "`timeout` of a StatefulSpec has one gap and no events to split, found "
+                f"{EventTimeGap(gap_of, at_most='1h')!r}"
+            ),
+            'write EventTimeGap("30 minutes")',
+        ),
+        (
+            {"late": "own"},
+            "`late` must be one of 'reject', 'process', found 'own'",
+            "the default is 'reject'",
+        ),
+        (
+            {"nulls": None},
+            "`nulls` must be one of 'quarantine', 'refuse', found None",
+            "the default is 'quarantine'",
+        ),
+        (
+            {"on_error": "ignore"},
+            "`on_error` must be one of 'raise', 'reject', found 'ignore'",
+            "the default is 'raise'",
+        ),
+        (
+            {"layout": "rows"},
+            "`layout` must be one of 'buckets', 'per_key', found 'rows'",
+            "the default is 'buckets'",
+        ),
+        (
+            {"bucket_count": 0},
+            "`bucket_count` must be a whole number from 1, found 0",
+            "leave it out for the default, 64",
+        ),
+        (
+            {"bucket_count": 65_537},
+            "`bucket_count` must be at most 65,536, found 65,537",
+            "64 to 1,024 serve most streams; see docs/explanation/buckets.md",
+        ),
+        (
+            {"state_version": 0},
+            "`state_version` must be a whole number from 1, found 0",
+            "leave it out for the default, 1",
+        ),
+        (
+            {"processing_timers": "yes", "on_timer": report},
+            "`processing_timers` must be True or False, found 'yes'",
+            "leave it out for False",
+        ),
+        (
+            {"processing_timers": True},
+            "`processing_timers` is asked for, and there is no function to call for them",
+            "add on_timer=..., or leave processing_timers out",
+        ),
+        (
+            {"process": None},
+            f"{ONE_OF_THREE}none",
+            "pass process=... for plain functions over events",
+        ),
+        (
+            {"process_frame": add},
+            f"{ONE_OF_THREE}['process', 'process_frame']",
+            "pass process=... for plain functions over events",
+        ),
+        (
+            {"process": None, "process_bucket": fold, "layout": "per_key"},
+            "`process_bucket` folds many keys at once, and layout='per_key' has one a group",
+            'write layout="buckets", or pass process_frame',
+        ),
+        (
+            {"process": None, "process_bucket": fold, "state": KeyedSum},
+            "`process_bucket` would be given two columns named `key`",
+            "leave the key out of KeyedSum",
+        ),
+        (
+            {"keys": {"total": str}},
+            "the result would have two columns named `total`",
+            "rename the column, or the field of Added",
+        ),
+    ],
+)
+def test_a_spec_that_cannot_work_is_refused(changes: dict[str, Any], found: str, hint: str) -> None:
+    """Each mistake is refused when the spec is made, with the one thing to change."""
+    assert f"{found}\n\nHint: {hint}" == refusal(**changes)
+
+
+@pytest.mark.parametrize("name", ["watermark_delay", "late_horizon", "max_future_skew"])
+@pytest.mark.parametrize("value", ["soon", "-1 minute", "1 month", 600])
+def test_a_duration_is_refused_under_its_name(name: str, value: object) -> None:
+    """Every duration of a spec is read strictly."""
+    assert f"`{name}` " == refusal(**{name: value})[: len(name) + 3]
+
+
+@pytest.mark.parametrize("role", ["event", "state", "result"])
+def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
+    """All fields that cannot be stored are named, for each of the three classes."""
+    with pytest.raises(FieldTypeError) as refused:
+        summing(**{role: Unstorable})
+
+    assert "\n  `Unstorable.tags`: set[str] cannot be stored; " in str(refused.value)
+    assert "\n  `Unstorable.raw`: object cannot be stored; " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "arguments"),
+    [
+        ("process", "key, events, state, times"),
+        ("process_frame", "key, events, state, times"),
+        ("process_bucket", "events, states, times"),
+        ("on_timer", "key, name, state, times"),
+    ],
+)
+def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> None:
+    """Each function is tried against the arguments that it will be given."""
+    handler = {} if role == "on_timer" else {"process": None}
+
+    text = refusal(**{**handler, role: lambda one: one})
+
+    assert f"`{role}` must take {role}({arguments}), found {__name__}." in text
+    assert text.endswith(f"\n\nHint: write `def {role}({arguments}): ...`")
+
+
+@pytest.mark.parametrize("role", ["process", "on_timer"])
+def test_an_async_function_is_refused(role: str) -> None:
+    """No function of a spec may be asynchronous."""
+
+    async def later(key: object, given: object, state: object, times: object) -> None: ...
+
+    text = refusal(**{role: later})
+
+    assert f"`{role}` must be a plain function, found the async " in text
+    assert text.endswith("\n\nHint: write it with `def`")
+
+
+def test_what_is_no_function_is_refused() -> None:
+    """A name in place of a function is refused with the line to write."""
+    text = refusal(on_timer="report")
+
+    assert "`on_timer` must be a function, found 'report' (str)" in text
+    assert text.endswith(
+        "Hint: write `def on_timer(key, name, state, times): ...` and pass its name"
+    )
+
+
+def test_a_timeout_may_be_a_choice_of_one() -> None:
+    """A `FirstOf` of one policy counts as that policy does."""
+    assert "event_time" == summing(timeout=FirstOf((EventTimeGap("1m"),))).clock
+
+
+def takes_everything(*given: object) -> None:
+    """Take whatever comes."""
+
+
+def test_a_function_may_take_whatever_comes() -> None:
+    """A wrapper that passes its arguments on is a function like any other."""
+    assert takes_everything is summing(takes_everything, takes_everything).on_timer
+
+
+def annotated(key: Any, events: list[Amount], state: KeyState[Any], times: KeyTimes) -> Added:
+    """Say what it is given."""
+    return Added("annotated", len(events))
+
+
+def test_annotated_views_are_accepted() -> None:
+    """`KeyState` and `KeyTimes` are what the functions may be annotated with."""
+    assert annotated is summing(annotated, state=Sum).process

@@ -1,0 +1,724 @@
+"""`SessionDriver`: what happens when in a micro-batch, clocks, restarts, and what is refused."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pandas as pd
+import pytest
+
+from examples.visits import View, Visit, VisitRow, visits
+from sessionkit import Counts, EventTimeGap, ScriptError, Session, SessionSpec, UserFunctionError
+from sessionkit.testing import (
+    BatchResult,
+    SessionDriver,
+    Snapshot,
+    at,
+    hours,
+    minutes,
+    seconds,
+)
+from tests.support.session_specs import Open, Reading, collecting, in_order
+
+Driver = SessionDriver[Any, Any, Any]
+MILLISECOND = timedelta(milliseconds=1)
+PAGE = View(url="/", seconds=1.0)
+
+
+def strict(state: Visit, event: View) -> Visit:
+    """Add a page view, but refuse one page after changing the state."""
+    state.pages += 1
+    if event.url == "/broken":
+        msg = "no such page"
+        raise LookupError(msg)
+    return state
+
+
+@attrs.frozen
+class Unreadable:
+    """Looks like a page view, but its seconds are text."""
+
+    url: str
+    seconds: str
+
+
+carrying = attrs.evolve(visits, carry={"offset": int})
+rejecting = attrs.evolve(visits, update=strict, on_error="reject")
+
+
+def driver_of(spec: SessionSpec[Any, Any, Any] = visits, **options: Any) -> Driver:
+    """Return a driver that has run one event of ann at 10:00; gap 30, delay 10 minutes."""
+    driver = SessionDriver(spec, **options)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch()
+    return driver
+
+
+def all_of(driver: Driver) -> tuple[Any, ...]:
+    """Return everything that a refused step must leave alone."""
+    return driver.snapshot(), driver.counts, driver.watermark, driver.open_sessions()
+
+
+# -- the watermark -----------------------------------------------------------------------------
+
+
+def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
+    """An event moves the watermark of the next batch, by its time less the delay, not its own."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00"), PAGE)
+    assert None is driver.run_batch().watermark
+    driver.add("ann", at("10:05"), PAGE)
+    assert at("09:50") == driver.run_batch().watermark
+    assert at("09:55") == driver.watermark
+
+
+def test_a_session_stays_open_in_the_batch_whose_event_moves_the_watermark_past_it() -> None:
+    """Sessions close by the watermark of the batch's start, so one batch later."""
+    driver = driver_of()
+    driver.add("bob", at("12:00"), PAGE)
+    assert [] == driver.run_batch().sessions
+    assert ["ann"] == [session.key.user_id for session in driver.run_batch().sessions]
+
+
+@pytest.mark.parametrize(("offset_ms", "closed"), [(-1, 0), (0, 1), (1, 1)])
+def test_a_session_closes_once_the_watermark_reaches_its_end(offset_ms: int, closed: int) -> None:
+    """The end of a session is exclusive: a watermark exactly there closes it."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("10:30") + offset_ms * MILLISECOND)
+    assert closed == len(driver.run_batch().sessions)
+
+
+def test_the_watermark_follows_the_latest_event_of_the_batch() -> None:
+    """An older event in the batch, or in a later one, does not move the watermark back."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:20"), PAGE)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch()
+    driver.add("ann", at("10:05"), PAGE)
+    driver.run_batch()
+    assert at("10:10") == driver.watermark
+
+
+def test_the_watermark_counts_whole_milliseconds() -> None:
+    """Microseconds of an event time are cut off, as in Spark."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00:00.000999"), PAGE)
+    driver.run_batch()
+    assert at("09:50") == driver.watermark
+
+
+@pytest.mark.parametrize(
+    ("instant", "said"),
+    [
+        (at("09:49:59.999"), "cannot go back"),
+        (at("10:00:00.0005"), "whole milliseconds"),
+        (datetime(1970, 1, 1, 0, 30, tzinfo=UTC), "well after 1970"),
+        (at("10:00").replace(tzinfo=None), "time zone"),
+    ],
+)
+def test_a_watermark_that_cannot_be_is_refused(instant: datetime, said: str) -> None:
+    """The watermark never goes back; a refused one changes nothing."""
+    driver = driver_of()
+    before = all_of(driver)
+    with pytest.raises(ScriptError, match=said):
+        driver.advance_watermark_to(instant)
+    assert before == all_of(driver)
+
+
+def test_the_watermark_may_be_moved_to_where_it_is() -> None:
+    """To advance it to its own value is no step back, and no reason for a batch."""
+    driver = driver_of()
+    driver.run_until_idle()
+    driver.advance_watermark_to(at("09:50"))
+    assert None is driver.run_batch().batch_id
+
+
+# -- batches without data ----------------------------------------------------------------------
+
+
+def test_nothing_runs_before_there_is_anything_to_run() -> None:
+    """A new driver without events has no batch, and says so."""
+    driver = SessionDriver(visits)
+    assert BatchResult(None, None, [], [], Counts()) == driver.run_batch()
+    assert 0 == driver.snapshot().batch_id
+
+
+def test_a_batch_without_data_runs_once_for_each_move_of_the_watermark() -> None:
+    """After a batch with data one without follows, since the watermark moved; then none."""
+    driver = driver_of()
+    assert [1, None, None] == [driver.run_batch().batch_id for _ in range(3)]
+
+
+def test_a_batch_without_data_runs_only_if_the_watermark_moved() -> None:
+    """An event that does not move the watermark is followed by no batch without data."""
+    driver = driver_of()
+    driver.run_until_idle()
+    driver.add("ann", at("09:59"), PAGE)
+    assert [2] == [result.batch_id for result in driver.run_until_idle()]
+
+
+def test_run_until_idle_closes_what_the_batch_has_made_due() -> None:
+    """It runs the batch over the events, then the one without data that they made due."""
+    driver = driver_of()
+    driver.add("bob", at("12:00"), PAGE)
+    first, second = driver.run_until_idle()
+    assert (1, 1, 0) == (first.batch_id, first.counts.folded, first.counts.sessions)
+    assert (2, 0, 1) == (second.batch_id, second.counts.folded, second.counts.sessions)
+
+
+def test_data_comes_before_timeouts_in_one_batch() -> None:
+    """Buckets with rows and buckets whose timer went off are both called in one batch."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    driver.add("bob", at("11:00"), PAGE)
+    result = driver.run_batch()
+    assert (1, 1) == (result.counts.folded, result.counts.sessions)
+
+
+# -- restart -----------------------------------------------------------------------------------
+
+
+def restored(driver: Driver) -> Driver:
+    """Return a driver that goes on with what another left behind."""
+    return SessionDriver.restore(driver.spec, driver.snapshot())
+
+
+def test_a_restart_fires_nothing_before_new_data() -> None:
+    """A session that is due waits after a restart, until a batch with data has run."""
+    driver = driver_of()
+    driver.add("bob", at("12:00"), PAGE)
+    driver.run_batch()
+    driver = restored(driver)
+    assert None is driver.run_batch().batch_id
+    driver.add("bob", at("12:00"), PAGE)
+    assert 1 == driver.run_batch().counts.sessions
+
+
+def test_a_restart_keeps_sessions_clocks_and_the_number_of_the_next_batch() -> None:
+    """What is stored is the same behind a restart; the counts begin anew."""
+    driver = driver_of(processing_time=at("12:00"))
+    again = restored(driver)
+    assert driver.snapshot() == again.snapshot()
+    assert driver.open_sessions() == again.open_sessions()
+    assert driver.watermark == again.watermark
+    assert Counts() == again.counts
+
+
+def test_a_restart_keeps_the_events_that_wait() -> None:
+    """The source has not handed them out, so the next batch of the new query reads them."""
+    driver = driver_of()
+    driver.add("ann", at("10:10"), PAGE)
+    driver = restored(driver)
+    assert 1 == driver.run_batch().counts.folded
+    assert [2] == [session.events for session in driver.open_sessions()]
+
+
+def test_one_snapshot_serves_several_drivers() -> None:
+    """What one driver does after a snapshot changes neither the snapshot nor another driver."""
+    driver = driver_of()
+    snapshot = driver.snapshot()
+    driver.add("ann", at("10:10"), PAGE)
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+    twin = SessionDriver.restore(visits, snapshot)
+    assert snapshot == twin.snapshot()
+    assert [1] == [session.events for session in twin.open_sessions()]
+
+
+def test_every_cut_by_restarts_gives_the_same_sessions() -> None:
+    """A restart before each batch leaves results and rejections as they are without."""
+    times = ["10:00", "10:20", "09:55", "11:30", "10:02", "12:30"]
+
+    def played(step: Callable[[Driver], Driver]) -> tuple[Any, ...]:
+        driver: Driver = SessionDriver(visits)
+        sessions, rejections = [], []
+        for text in times:
+            driver = step(driver)
+            driver.add("ann", at(text), PAGE)
+            result = driver.run_batch()
+            sessions += result.sessions
+            rejections += result.rejections
+        return sessions, rejections, driver.open_sessions(), driver.snapshot()
+
+    assert played(lambda driver: driver) == played(restored)
+
+
+# -- a sink that fails -------------------------------------------------------------------------
+
+
+def test_a_batch_runs_again_alike_behind_a_sink_that_failed() -> None:
+    """The same rows, watermark and number: the replay returns an equal result."""
+    driver = driver_of()
+    driver.add("ann", at("10:10"), PAGE)
+    driver.add("ann", at("08:00"), PAGE)
+    driver.advance_watermark_to(at("10:00"))
+    failed = driver.run_batch(sink_fails=True)
+    assert 1 == failed.counts.folded
+    assert failed == driver.run_batch()
+
+
+def test_a_sink_that_fails_changes_nothing() -> None:
+    """Neither state, clocks, counts nor the output that can be taken show the failed batch."""
+    driver = driver_of()
+    driver.add("ann", at("10:10"), PAGE)
+    driver.advance_watermark_to(at("11:00"))
+    before, *counted = all_of(driver)
+    for _ in range(3):
+        driver.run_batch(sink_fails=True)
+    after, *still_counted = all_of(driver)
+    assert before == attrs.evolve(after, waiting=after.planned or (), planned=None)
+    assert counted == still_counted
+    assert ([], []) == (driver.take_sessions(), driver.take_rejections())
+
+
+def test_a_replay_reads_the_same_rows_under_the_same_clocks() -> None:
+    """Rows that come in between wait for the batch behind it, and no clock can move."""
+    driver = driver_of()
+    driver.add("ann", at("10:10"), PAGE)
+    failed = driver.run_batch(sink_fails=True)
+    driver.add("bob", at("10:20"), PAGE)
+    with pytest.raises(ScriptError, match="waits to run again"):
+        driver.advance_watermark_to(at("12:00"))
+
+    restarted = SessionDriver.restore(driver.spec, driver.snapshot())
+
+    assert failed == restarted.run_batch()
+    assert 1 == restarted.run_batch().counts.events
+
+
+def test_counts_are_not_doubled_by_a_replay() -> None:
+    """Only the batch that reached its sink is counted."""
+    driver = driver_of()
+    driver.add("ann", at("10:10"), PAGE)
+    driver.run_batch(sink_fails=True)
+    driver.run_batch()
+    assert Counts(events=2, folded=2) == driver.counts
+
+
+# -- late and dropped --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset_ms", "late"), [(-1, 1), (0, 1), (1, 0)])
+def test_an_event_is_late_once_its_own_window_is_over(offset_ms: int, late: int) -> None:
+    """Event time + gap at or behind the watermark is late, and shown with its key and time."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
+    result = driver.run_batch()
+    assert late == result.counts.late
+    shown = [("late", "ann", at("10:30") + offset_ms * MILLISECOND)][:late]
+    assert shown == [(r.kind, r.key.user_id, r.event_time) for r in result.rejections]
+
+
+@pytest.mark.parametrize(("offset_ms", "dropped"), [(-1, 1), (0, 1), (1, 0)])
+def test_spark_drops_what_lies_behind_its_watermark_of_the_batch_before(
+    offset_ms: int, dropped: int
+) -> None:
+    """At or behind that one, one horizon behind ours, a row is dropped and only counted."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+    driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
+    result = driver.run_batch()
+    assert (dropped, 1 - dropped) == (result.counts.dropped, result.counts.folded)
+    assert [] == result.rejections
+
+
+def test_spark_drops_nothing_by_the_watermark_of_the_running_batch() -> None:
+    """The filter lags by one batch: what is older still comes through, and is late."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    driver.add("ann", at("10:00"), PAGE)
+    assert Counts(events=1, late=1, sessions=1, rows=1) == driver.run_batch().counts
+
+
+def test_dropped_events_are_not_among_those_that_reached_sessionkit() -> None:
+    """The counts add up without them."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+    driver.add("ann", at("09:00"), PAGE)
+    driver.run_batch()
+    assert Counts(events=1, folded=1, sessions=1, rows=1, dropped=1) == driver.counts
+    assert driver.counts.add_up
+
+
+# -- quarantine and the processing time --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"ts": at("10:00"), "url": "/", "seconds": 1.0},
+        {"user_id": "ann", "url": "/", "seconds": 1.0},
+        {"user_id": "ann", "ts": at("10:00"), "url": "/"},
+        {"user_id": "ann", "ts": datetime(1970, 1, 1, tzinfo=UTC), "url": "/", "seconds": 1.0},
+    ],
+)
+def test_rows_that_cannot_be_events_are_quarantined(row: dict[str, Any]) -> None:
+    """A null key, time or required field, or a time before 1970, is counted with its reason."""
+    driver = SessionDriver(visits)
+    driver.add_row(row)
+    result = driver.run_batch()
+    assert Counts(events=1, quarantined=1) == result.counts
+    (rejection,) = result.rejections
+    assert ("quarantined", row.get("user_id")) == (rejection.kind, rejection.key.user_id)
+    assert row.get("ts") == rejection.event_time
+    assert rejection.reason
+
+
+@pytest.mark.parametrize(("offset_ms", "quarantined"), [(-1, 0), (0, 0), (1, 1)])
+def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int) -> None:
+    """More than `max_future_skew` ahead of the processing time, a day here, is too far."""
+    driver = SessionDriver(visits, processing_time=at("10:00"))
+    driver.add("ann", at("2026-01-02 10:00") + offset_ms * MILLISECOND, PAGE)
+    assert quarantined == driver.run_batch().counts.quarantined
+
+
+def test_an_event_too_far_ahead_does_not_move_the_watermark() -> None:
+    """The other events of the batch do."""
+    driver = SessionDriver(visits, processing_time=at("10:00"))
+    driver.add("ann", at("2027-01-01 10:00"), PAGE)
+    driver.run_batch()
+    assert None is driver.watermark
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch()
+    assert at("09:50") == driver.watermark
+
+
+def test_processing_time_moves_by_hand_only() -> None:
+    """What was too far ahead is not any more, once the processing time has been moved."""
+    driver = SessionDriver(visits, processing_time=at("10:00"))
+    driver.add("ann", at("2026-01-02 11:00"), PAGE)
+    assert 1 == driver.run_batch().counts.quarantined
+    driver.add("ann", at("2026-01-02 11:00"), PAGE)
+    assert 1 == driver.run_batch().counts.quarantined
+    driver.advance_processing_time(hours(1))
+    driver.add("ann", at("2026-01-02 11:00"), PAGE)
+    assert 1 == driver.run_batch().counts.folded
+
+
+def test_without_a_processing_time_nothing_is_too_far_ahead() -> None:
+    """The rule has nothing to compare with."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("2999-01-01 00:00"), PAGE)
+    assert 1 == driver.run_batch().counts.folded
+
+
+def test_processing_time_never_goes_back() -> None:
+    """It may stand still; a step back is refused and changes nothing."""
+    driver = driver_of(processing_time=at("12:00"))
+    driver.advance_processing_time(timedelta(0))
+    before = all_of(driver)
+    with pytest.raises(ScriptError, match="cannot go back"):
+        driver.advance_processing_time(-seconds(1))
+    assert before == all_of(driver)
+
+
+def test_processing_time_must_exist_to_be_moved() -> None:
+    """A driver that was built without one says how to give it one."""
+    with pytest.raises(ScriptError, match="Hint: pass processing_time="):
+        SessionDriver(visits).advance_processing_time(seconds(1))
+
+
+def test_processing_time_needs_a_zone() -> None:
+    """A naive one is refused."""
+    with pytest.raises(ScriptError, match="`processing_time` must be a datetime with a time zone"):
+        SessionDriver(visits, processing_time=datetime(2026, 1, 1))  # noqa: DTZ001 (that is it)
+
+
+# -- what cannot be added ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("add", "said"),
+    [
+        (lambda d: d.add(("ann", 1), at("10:00"), PAGE), "the key has no value for each of"),
+        (lambda d: d.add((), at("10:00"), PAGE), "the key has no value for each of"),
+        (lambda d: d.add(7, at("10:00"), PAGE), "`user_id` must be a str"),
+        (lambda d: d.add("ann", at("10:00").replace(tzinfo=None), PAGE), "time zone"),
+        (lambda d: d.add("ann", "10:00", PAGE), "`ts` must be a datetime"),
+        (lambda d: d.add("ann", at("10:00"), PAGE, offset=1), "reads no column `offset`"),
+        (
+            lambda d: d.add("ann", at("10:00"), Unreadable("/", "1")),
+            "must be a View, found Unreadable",
+        ),
+        (lambda d: d.add_row({"user": "ann"}), "reads no column `user`"),
+    ],
+)
+def test_what_cannot_be_a_row_is_refused(add: Callable[[Driver], None], said: str) -> None:
+    """A wrong key, time, column or type is a `ScriptError` with a hint, and changes nothing."""
+    driver = driver_of()
+    before = all_of(driver)
+    with pytest.raises(ScriptError, match=said) as refused:
+        add(driver)
+    assert "\n\nHint: " in str(refused.value)
+    assert before == all_of(driver)
+
+
+def test_an_event_is_read_when_it_is_added() -> None:
+    """What the test does to the object or the row afterwards does not reach the batch."""
+    driver = SessionDriver(visits)
+    event = View("/", 1.0)
+    row = {"user_id": "bob", "ts": at("10:00"), "url": "/", "seconds": 1.0}
+    driver.add("ann", at("10:00"), event)
+    driver.add_row(row)
+    event.seconds = row["seconds"] = 99.0
+    driver.run_batch()
+    assert [1.0, 1.0] == [session.state.reading for session in driver.open_sessions()]
+
+
+def test_a_key_of_several_columns_is_a_tuple() -> None:
+    """The parts stand in the order of `keys`."""
+    spec = attrs.evolve(visits, keys={"shop": int, "user_id": str})
+    driver = SessionDriver(spec)
+    driver.add((7, "ann"), at("10:00"), PAGE)
+    driver.run_batch()
+    assert [(7, "ann")] == [session.key for session in driver.open_sessions()]
+
+
+# -- functions that fail -----------------------------------------------------------------------
+
+
+def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
+    """As in Spark, whose query would stop: the events still wait, and no state was changed."""
+    driver = driver_of(attrs.evolve(visits, update=strict))
+    driver.add("bob", at("10:05"), PAGE)
+    driver.add("ann", at("10:05"), View("/broken", 1.0))
+    before = all_of(driver)
+    with pytest.raises(UserFunctionError, match="no such page"):
+        driver.run_batch()
+    assert before == all_of(driver)
+    assert ([], []) == (driver.take_sessions(), driver.take_rejections())
+
+
+def test_on_error_reject_folds_the_session_without_the_event() -> None:
+    """The failing event is counted and shown; its change to the state does not stay."""
+    driver = driver_of(rejecting)
+    for minute, url in [("10:05", "/"), ("10:06", "/broken"), ("10:07", "/")]:
+        driver.add("ann", at(minute), View(url, 1.0))
+    result = driver.run_batch()
+    assert (2, 1) == (result.counts.folded, result.counts.failed)
+    assert [("failed", at("10:06"))] == [(r.kind, r.event_time) for r in result.rejections]
+    assert "no such page" in result.rejections[0].reason
+    assert [3] == [session.state.pages for session in driver.open_sessions()]
+
+
+# -- order="event_time" ------------------------------------------------------------------------
+
+
+def test_events_wait_for_their_turn_under_order_event_time() -> None:
+    """They are held until the watermark passes them, then folded in time order."""
+    spec = in_order(EventTimeGap("30 minutes"), watermark_delay="5 minutes")
+    driver = SessionDriver(spec)
+    for minute, value in [("10:00", 1), ("10:10", 3), ("10:05", 2)]:
+        driver.add("k", at(minute), Reading(value, minutes(0)))
+    assert Counts(events=3, held=3) == driver.run_batch().counts
+    assert Counts(folded=2, held=-2) == driver.run_batch().counts
+    assert [Open([1, 2, 3])] == [session.state for session in driver.open_sessions()]
+
+
+def test_an_event_at_the_watermark_is_late_under_order_event_time() -> None:
+    """Its turn has passed, although its window is open."""
+    driver = SessionDriver(in_order(EventTimeGap("30 minutes")))
+    driver.add("k", at("10:00"), Reading(1, minutes(0)))
+    driver.run_until_idle()
+    driver.add("k", at("10:00"), Reading(2, minutes(0)))
+    assert 1 == driver.run_batch().counts.late
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Order:
+    """An event with a list, a decimal and a float that may be missing."""
+
+    items: list[str]
+    price: Decimal
+    weight: float | None
+
+
+@attrs.define
+class Basket:
+    """The state: what the event held."""
+
+    items: list[str]
+    price: Decimal
+    weight: float | None
+
+
+def fill(key: Any, event: Order) -> Basket:
+    """Take over the values of an event."""
+    return Basket(event.items, event.price, event.weight)
+
+
+def keep(state: Basket, event: Order) -> Basket:
+    """Ignore further events."""
+    return state
+
+
+def join(left: Basket, right: Basket) -> Basket:
+    """Keep the earlier one."""
+    return left
+
+
+def show(session: Session, state: Basket) -> Basket:
+    """Hand out the state itself."""
+    return state
+
+
+baskets = SessionSpec(
+    keys={"user_id": str},
+    event_time="ts",
+    event=Order,
+    state=Basket,
+    result=Basket,
+    create=fill,
+    update=keep,
+    merge=join,
+    finish=show,
+    timeout=EventTimeGap("30 minutes"),
+    watermark_delay=minutes(0),
+)
+
+
+@pytest.mark.parametrize("weight", [1.5, None, -0.0, float("inf"), float("nan")])
+def test_values_come_back_as_they_were_added(weight: float | None) -> None:
+    """Lists, decimals, nulls and NaN, by way of the wire, the stored bytes and the wire again."""
+    driver = SessionDriver(baskets)
+    driver.add("ann", at("10:00"), Order(["tea", "", "\u2615"], Decimal("12.50"), weight))
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+    (result,) = driver.take_results()
+    assert (["tea", "", "\u2615"], Decimal("12.50")) == (result.items, result.price)
+    assert repr(weight) == repr(result.weight)
+
+
+# -- output ------------------------------------------------------------------------------------
+
+
+def test_output_is_handed_out_once_in_order_of_key_and_start() -> None:
+    """`take_sessions` gathers the batches since the last call, and leaves nothing behind."""
+    driver = SessionDriver(visits)
+    for key, minute in [("bob", "10:00"), ("ann", "11:00"), ("ann", "10:00"), ("eve", "13:00")]:
+        driver.add(key, at(minute), PAGE)
+    driver.run_until_idle()
+    taken = [(session.key.user_id, session.start) for session in driver.take_sessions()]
+    assert [("ann", at("10:00")), ("ann", at("11:00")), ("bob", at("10:00"))] == taken
+    assert [] == driver.take_sessions()
+
+
+def test_results_and_frames_are_the_same_sessions_in_other_forms() -> None:
+    """A frame has the columns that Spark's would have: key, session columns, result."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    snapshot = driver.snapshot()
+    driver.run_batch()
+    (session,) = driver.run_batch(sink_fails=True).sessions or driver.take_sessions()
+    assert VisitRow(1, 1.0) == session.result
+    twin = rerun(snapshot)
+    expected = pd.DataFrame(
+        [["ann", session.id, at("10:00"), at("10:30"), 1, 1.0]],
+        columns=["user_id", "session_id", "session_start", "session_end", "pages", "reading"],
+    )
+    pd.testing.assert_frame_equal(expected, twin.take_frame())
+    assert [] == twin.take_results()
+
+
+def rerun(snapshot: Snapshot) -> Driver:
+    """Return a driver that has run what was due in a snapshot, by way of a late event."""
+    driver: Driver = SessionDriver.restore(visits, snapshot)
+    driver.add("zoe", at("10:00"), PAGE)
+    driver.run_batch()
+    return driver
+
+
+def test_a_frame_without_sessions_has_its_columns_all_the_same() -> None:
+    """So that a test can look at a column that is empty."""
+    names = ["user_id", "session_id", "session_start", "session_end", "pages", "reading"]
+    assert names == list(SessionDriver(visits).take_frame().columns)
+
+
+def test_rejections_can_be_taken_by_kind() -> None:
+    """One kind is taken, the others stay."""
+    driver = driver_of()
+    driver.advance_watermark_to(at("11:00"))
+    driver.add("ann", at("10:00"), PAGE)
+    driver.add("bob", None, PAGE)
+    driver.run_batch()
+    assert ["late"] == [rejection.kind for rejection in driver.take_rejections("late")]
+    assert [] == driver.take_rejections("late")
+    assert ["quarantined"] == [rejection.kind for rejection in driver.take_rejections()]
+
+
+def test_carried_columns_show_in_rejections_only() -> None:
+    """They travel with the event, a null where there was none, and never reach the functions."""
+    driver = SessionDriver(carrying)
+    driver.add("ann", None, PAGE, offset=41)
+    driver.add("bob", None, PAGE)
+    driver.run_batch()
+    shown = {r.key.user_id: r.carry for r in driver.take_rejections()}
+    assert {"ann": {"offset": 41}, "bob": {"offset": None}} == shown
+
+
+def test_an_open_session_shows_a_state_of_its_own() -> None:
+    """Whoever changes the state that is shown does not change what is stored."""
+    driver = driver_of()
+    driver.open_sessions()[0].state.pages = 99
+    assert [Visit(1, 1.0)] == [session.state for session in driver.open_sessions()]
+
+
+def test_the_id_of_an_open_session_is_that_of_its_result() -> None:
+    """While its start stays."""
+    driver = driver_of()
+    (opened,) = driver.open_sessions()
+    driver.advance_watermark_to(at("11:00"))
+    (closed,) = driver.run_batch().sessions
+    assert (opened.key, opened.id, opened.start) == (closed.key, closed.id, closed.start)
+
+
+def test_counts_are_the_sum_of_the_batches() -> None:
+    """Those of the driver are the sums of what its batches returned, and add up."""
+    driver = SessionDriver(visits)
+    total = Counts()
+    for minute in ["10:00", "10:50", "10:05", "10:20", "12:00"]:
+        driver.add("ann", at(minute), PAGE)
+        for result in driver.run_until_idle():
+            total += result.counts
+    assert total == driver.counts
+    assert Counts(events=4, folded=4, sessions=2, rows=2, dropped=1) == total
+    assert total.add_up
+
+
+def test_many_buckets_or_one_give_the_same() -> None:
+    """The bucket of a key does not show in any result."""
+
+    def played(bucket_count: int) -> list[Any]:
+        driver = SessionDriver(collecting(EventTimeGap("5 minutes"), bucket_count=bucket_count))
+        for n in range(40):
+            driver.add(f"key {n % 7}", at("10:00") + minutes(n), Reading(n, minutes(0)))
+            driver.run_batch()
+        return [*driver.take_sessions(), *driver.open_sessions()]
+
+    assert played(1) == played(64)
+
+
+def test_five_batches_and_a_restart_take_milliseconds() -> None:
+    """A test of a spec is fast enough to run at every key stroke; the figure is printed."""
+    began = time.perf_counter()
+    driver: Driver = SessionDriver(visits)
+    for batch in range(5):
+        driver.add("ann", at("10:00") + batch * minutes(20), PAGE)
+        driver.run_batch()
+        if batch == 2:
+            driver = restored(driver)
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_batch()
+    assert [VisitRow(5, 5.0)] == driver.take_results()
+    print(f"five batches and a restart: {1000 * (time.perf_counter() - began):.1f} ms")  # noqa: T201

@@ -1,0 +1,474 @@
+"""`StatefulDriver`: what happens when, clocks, batches without data, restarts, and refusals."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pandas as pd
+import pytest
+
+from sessionkit import (
+    Counts,
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    ProcessingTimeGap,
+    ScriptError,
+    StateMismatchError,
+    Timer,
+    TimeToLive,
+)
+from sessionkit.testing import (
+    KeyResult,
+    StatefulBatchResult,
+    StatefulDriver,
+    StoredKey,
+    at,
+    hours,
+    minutes,
+)
+from tests.support.stateful_specs import (
+    Added,
+    Amount,
+    Driver,
+    Sum,
+    adding,
+    driver_of,
+    report,
+    summing,
+    texts,
+)
+
+LAYOUTS = ["buckets", "per_key"]
+MILLISECOND = timedelta(milliseconds=1)
+gapped = summing(on_timer=report, timeout=EventTimeGap("30m"))
+waiting = summing(on_timer=report, timeout=ProcessingTimeGap("5m"))
+
+
+def driver_behind_noon(spec: Any = gapped, processing_time: Any = None) -> Driver:
+    """Return a driver that has run one event of ann at 12:00; the delay is 10 minutes."""
+    driver = driver_of(spec, processing_time)
+    adding(driver, "ann", at("12:00"), 5)
+    return driver
+
+
+# -- what a batch gives ------------------------------------------------------------------------
+
+
+def test_a_batch_gives_its_rows_rejections_and_counts() -> None:
+    """What one batch did is its result; what all did is taken from the driver."""
+    driver = driver_of(gapped)
+    driver.add("ann", at("12:00"), Amount(5))
+    driver.add_row({"key": None, "at": at("12:00"), "number": 1})
+
+    result = driver.run_batch()
+
+    key = driver.stored_keys()[0].key
+    assert (
+        StatefulBatchResult(
+            batch_id=0,
+            watermark=None,
+            rows=[KeyResult(key, Added("process", 5))],
+            rejections=driver.take_rejections("quarantined"),
+            counts=Counts(events=2, folded=1, quarantined=1, rows=1),
+        )
+        == result
+    )
+    assert [StoredKey(key, Sum(5), {})] == driver.stored_keys()
+
+
+def test_rows_are_taken_once_in_the_order_of_their_keys() -> None:
+    """The rows of a key keep the order in which they were returned."""
+    driver = driver_of(gapped)
+    for key in ("cid", "ann", "bob"):
+        driver.add(key, at("12:00"), Amount(1))
+    driver.run_batch()
+    driver.add("ann", at("12:01"), Amount(4))
+    driver.run_batch()
+
+    rows = driver.take_rows()
+
+    assert [("ann", 1), ("ann", 5), ("bob", 1), ("cid", 1)] == [
+        (row.key.key, row.result.total) for row in rows
+    ]
+    assert [] == driver.take_rows()
+
+
+def test_results_are_the_rows_without_their_keys() -> None:
+    """A test that knows its key need not look at it."""
+    driver = driver_of(gapped)
+    driver.add("ann", at("12:00"), Amount(5))
+    driver.run_batch()
+
+    assert [Added("process", 5)] == driver.take_results()
+    assert [] == driver.take_results()
+
+
+def test_a_frame_has_the_columns_that_spark_would_give() -> None:
+    """Key columns first, then the fields of the result."""
+    driver = driver_of(gapped)
+    driver.add("ann", at("12:00"), Amount(5))
+    driver.run_batch()
+
+    expected = pd.DataFrame({"key": ["ann"], "what": ["process"], "total": [5]})
+    pd.testing.assert_frame_equal(expected, driver.take_frame())
+    assert ["key", "what", "total"] == list(driver.take_frame().columns)
+
+
+def test_rejections_are_taken_by_kind() -> None:
+    """Taking one kind leaves the others."""
+    driver = driver_behind_noon()
+    driver.add("ann", at("11:00"), Amount(1))
+    driver.add_row({"key": "ann", "at": None, "number": 1})
+    driver.run_batch()
+
+    assert ["quarantined"] == [found.kind for found in driver.take_rejections("quarantined")]
+    assert ["late"] == [found.kind for found in driver.take_rejections()]
+    assert [] == driver.take_rejections()
+
+
+def test_carried_columns_come_with_what_is_rejected() -> None:
+    """They travel only to be shown."""
+    driver = driver_of(attrs.evolve(gapped, carry={"offset": int}))
+    driver.add("ann", at("12:00"), Amount(5), offset=1)
+    driver.run_batch()
+    driver.add("ann", at("10:50:00.000001"), Amount(5), offset=2)
+    driver.run_batch()
+
+    assert [{"offset": 2}] == [found.carry for found in driver.take_rejections("late")]
+
+
+def test_a_stored_key_may_have_timers_only() -> None:
+    """A key without state is stored while it has timers, and its state is None."""
+
+    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("13:00"))
+
+    driver = driver_of(summing(arm, report))
+    adding(driver, "ann", at("12:00"))
+
+    (key,) = driver.stored_keys()
+    assert StoredKey(key.key, None, {"due": Timer("event_time", at("13:00"))}) == key
+
+
+# -- clocks ------------------------------------------------------------------------------------
+
+
+def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
+    """An event moves the watermark of the next batch, by its time less the delay."""
+    driver = driver_of(gapped)
+    driver.add("ann", at("12:00"), Amount())
+    assert None is driver.run_batch().watermark
+    driver.add("ann", at("12:05"), Amount())
+    assert at("11:50") == driver.run_batch().watermark
+    assert at("11:55") == driver.watermark
+
+
+def test_spark_drops_what_is_behind_its_own_watermark_under_an_event_clock() -> None:
+    """Rows more than the horizon behind are dropped before anyone sees them, one batch later."""
+    driver = driver_behind_noon()
+    driver.add("ann", at("10:50"), Amount())
+    driver.run_batch()
+    driver.add("ann", at("10:50"), Amount())
+    result = driver.run_batch()
+
+    assert (1, 0) == (result.counts.dropped, result.counts.events)
+    assert 1 == driver.counts.late
+
+
+def test_nothing_is_dropped_under_a_clock_in_processing_time() -> None:
+    """Spark has no late filter then, so every late row is counted."""
+    driver = driver_of(waiting, at("12:00"))
+    adding(driver, "ann", at("12:00"))
+    for _ in range(2):
+        driver.add("ann", at("2026-01-01 00:01"), Amount())
+        driver.run_batch()
+
+    assert (0, 2) == (driver.counts.dropped, driver.counts.late)
+
+
+def test_a_time_too_far_ahead_is_quarantined_and_moves_no_watermark() -> None:
+    """With a processing time the driver tells such rows as the engine does."""
+    driver = driver_behind_noon(processing_time=at("12:00"))
+    adding(driver, "ann", at("2026-01-02 12:00:00.000001"))
+
+    (rejected,) = driver.take_rejections("quarantined")
+    assert "its event time is too far in the future" == rejected.reason
+    assert at("11:50") == driver.watermark
+
+
+def test_the_functions_see_the_epoch_where_the_test_has_no_processing_time() -> None:
+    """A spec without a clock in processing time may be tested without one."""
+    seen: list[datetime] = []
+
+    def look(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        seen.append(times.processing_time)
+
+    adding(driver_of(summing(look)), "ann", at("12:00"))
+
+    assert [datetime(1970, 1, 1, tzinfo=UTC)] == seen
+
+
+@pytest.mark.parametrize(
+    ("said", "spec", "move"),
+    [
+        ("cannot go back", gapped, lambda d: d.advance_watermark_to(at("11:49"))),
+        ("whole milliseconds", gapped, lambda d: d.advance_watermark_to(at("13:00:00.0001"))),
+        (
+            "has no watermark",
+            summing(watermark_delay=None),
+            lambda d: d.advance_watermark_to(at("13:00")),
+        ),
+        ("has no processing time", gapped, lambda d: d.advance_processing_time(minutes(1))),
+        ("the event must be a Amount", gapped, lambda d: d.add("ann", at("12:00"), Sum())),
+        (
+            "the key has no value for each",
+            gapped,
+            lambda d: d.add(("a", "b"), at("12:00"), Amount()),
+        ),
+        ("the spec reads no column `nr`", gapped, lambda d: d.add_row({"nr": 1})),
+        ("must be an int, found str", gapped, lambda d: d.add_row({"number": "1"})),
+        (
+            "`at` must be a datetime with a time zone",
+            gapped,
+            lambda d: d.add("ann", at("12:00").replace(tzinfo=None), Amount()),
+        ),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(said: str, spec: Any, move: Any) -> None:
+    """A refused step changes nothing."""
+    driver = driver_behind_noon(spec)
+    before = driver.snapshot()
+
+    with pytest.raises(ScriptError, match=said) as refused:
+        move(driver)
+
+    assert "\n\nHint: " in str(refused.value)
+    assert before == driver.snapshot()
+
+
+def test_a_clock_in_processing_time_must_be_given() -> None:
+    """A test of what waits for the engine's clock has to say where it stands."""
+    with pytest.raises(ScriptError) as refused:
+        StatefulDriver(waiting)
+
+    assert (
+        "the spec has a clock in processing time, and the driver was given none\n\n"
+        "Hint: pass processing_time=datetime(..., tzinfo=UTC)"
+    ) == str(refused.value)
+
+
+@pytest.mark.parametrize("processing_time", [datetime(2026, 1, 1), 5])  # noqa: DTZ001 (the fault)
+def test_a_processing_time_has_a_zone(processing_time: Any) -> None:
+    """A time without a zone is no instant."""
+    with pytest.raises(ScriptError, match="`processing_time` must be a datetime with a time zone"):
+        StatefulDriver(waiting, processing_time=processing_time)
+
+
+def test_the_processing_time_does_not_go_back() -> None:
+    """No clock of the driver does."""
+    driver = driver_behind_noon(waiting, at("12:00"))
+    with pytest.raises(ScriptError, match="the processing time cannot go back"):
+        driver.advance_processing_time(-MILLISECOND)
+
+
+# -- batches without data ----------------------------------------------------------------------
+
+
+def test_a_batch_without_data_runs_once_for_a_watermark_that_moved() -> None:
+    """Under a clock in event time Spark runs one only where the watermark has moved."""
+    driver = driver_behind_noon()
+
+    assert 1 == driver.run_batch().batch_id
+    assert None is driver.run_batch().batch_id
+
+
+def test_without_a_clock_no_batch_runs_without_data() -> None:
+    """Nothing waits for a clock, so that there is no reason to run one."""
+    driver = driver_behind_noon(summing(watermark_delay=None))
+
+    assert None is driver.run_batch().batch_id
+
+
+def test_under_a_clock_in_processing_time_every_trigger_runs_a_batch() -> None:
+    """Spark cannot know whether a timer is due, so it runs one each time."""
+    driver = driver_behind_noon(waiting, at("12:00"))
+
+    assert [1, 2, 3] == [driver.run_batch().batch_id for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "processing_time"), [(gapped, None), (waiting, at("12:00"))], ids=["event", "both"]
+)
+def test_run_until_idle_ends(spec: Any, processing_time: Any) -> None:
+    """It runs until no row waits and the watermark stands still, whatever waits for a clock."""
+    driver = driver_of(spec, processing_time)
+    driver.add("ann", at("12:00"), Amount())
+
+    assert [0, 1] == [result.batch_id for result in driver.run_until_idle()]
+    assert [] == driver.run_until_idle()
+
+
+# -- sinks that fail, restarts -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
+    """State, timers and rows are those of one run, however often the sink fails."""
+
+    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+        total = Sum(state.get(Sum()).total + len(events))
+        state.set(total)
+        times.set_processing_timer("due", times.processing_time + minutes(1))
+        return Added("process", total.total)
+
+    spec = summing(arm, report, processing_timers=True, layout=layout)
+    driver = driver_of(spec, at("12:00"))
+    driver.add("ann", at("12:00"), Amount())
+    failed = [driver.run_batch(sink_fails=True) for _ in range(2)]
+    with pytest.raises(ScriptError, match="waits to run again"):
+        driver.advance_processing_time(minutes(1))
+    driver = StatefulDriver.restore(spec, driver.snapshot())
+
+    assert failed[0] == failed[1] == driver.run_batch()
+    assert [Added("process", 1)] == driver.take_results()
+    assert Counts(events=1, folded=1, rows=1) == driver.counts
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_restart_keeps_states_timers_and_clocks(layout: Any) -> None:
+    """A query that starts again goes on where it stopped."""
+    spec = attrs.evolve(waiting, layout=layout)
+    driver = driver_behind_noon(spec, at("12:00"))
+    driver.advance_processing_time(minutes(4))
+
+    again = StatefulDriver.restore(spec, driver.snapshot())
+
+    assert driver.stored_keys() == again.stored_keys()
+    again.advance_processing_time(minutes(1))
+    assert None is again.run_batch().batch_id
+    assert ["processing_time_gap", "process"] == texts(adding(again, "bob", at("12:01")))
+
+
+def test_after_a_restart_an_event_timer_waits_for_data() -> None:
+    """As in Spark no batch without data runs before one with data, so ends are late, not lost."""
+    driver = driver_behind_noon()
+    driver.advance_watermark_to(at("12:30"))
+    again = StatefulDriver.restore(gapped, driver.snapshot())
+
+    assert None is again.run_batch().batch_id
+    assert ["event_time_gap", "process"] == texts(adding(again, "ann", at("12:45")))
+
+
+def test_a_snapshot_starts_as_many_drivers_as_one_likes() -> None:
+    """What one driver does changes no other, nor the snapshot."""
+    snapshot = driver_behind_noon().snapshot()
+    one, other = (StatefulDriver.restore(gapped, snapshot) for _ in range(2))
+
+    adding(one, "ann", at("12:01"))
+
+    assert [Sum(5)] == [key.state for key in other.stored_keys()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bucket_count": 32},
+        {"state_version": 2},
+        {"watermark_delay": "11 minutes"},
+        {"late_horizon": "2 hours"},
+        {"timeout": TimeToLive("1h", clock="event_time")},
+        {"keys": {"key": bytes}},
+        {"state": attrs.make_class("Sum", {"total": attrs.field(type=float)})},
+    ],
+)
+def test_other_rules_than_those_of_the_stored_state_are_refused(
+    layout: Any, changes: dict[str, Any]
+) -> None:
+    """A restart under rules that do not fit what is stored names the differences, changes none."""
+    snapshot = driver_behind_noon(attrs.evolve(gapped, layout=layout)).snapshot()
+    spec = attrs.evolve(gapped, layout=layout, **changes)
+    driver = StatefulDriver.restore(spec, snapshot)
+
+    with pytest.raises(StateMismatchError, match="written under other rules") as refused:
+        driver.stored_keys()
+
+    assert "\n\nHint: " in str(refused.value)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timeout": EventTimeGap("2h")},
+        {"late": "process"},
+        {"on_error": "reject"},
+        {"carry": {"offset": int}},
+        {"event": attrs.make_class("Other", {"number": attrs.field(type=float)})},
+    ],
+)
+def test_rules_that_do_not_touch_the_stored_state_may_change(
+    layout: Any, changes: dict[str, Any]
+) -> None:
+    """Functions, gaps and what is read may change from one start to the next."""
+    driver = driver_behind_noon(attrs.evolve(gapped, layout=layout))
+
+    again = StatefulDriver.restore(
+        attrs.evolve(gapped, layout=layout, **changes), driver.snapshot()
+    )
+
+    assert driver.stored_keys() == again.stored_keys()
+
+
+def test_fields_of_the_state_may_stand_in_another_order() -> None:
+    """Stored columns are found by name."""
+    names = {"total": attrs.field(type=int, default=0), "last": attrs.field(type=str, default="")}
+    one, other = (
+        attrs.make_class("Both", names),
+        attrs.make_class("Both", dict(reversed(names.items()))),
+    )
+
+    def keep(key: Any, events: list[Amount], state: KeyState[Any], times: KeyTimes) -> None:
+        state.set(one(total=5, last="a"))
+
+    driver = driver_of(summing(keep, state=one))
+    adding(driver, "ann", at("12:00"))
+    again = StatefulDriver.restore(summing(keep, state=other), driver.snapshot())
+
+    assert [other(total=5, last="a")] == [key.state for key in again.stored_keys()]
+
+
+def test_under_per_key_the_fields_of_the_state_keep_their_order() -> None:
+    """Spark stores the fields of a row by their places, so another order is another state."""
+    names = {"total": attrs.field(type=int, default=0), "last": attrs.field(type=int, default=0)}
+    one, other = (
+        attrs.make_class("Both", dict(order)) for order in (names.items(), reversed(names.items()))
+    )
+
+    def keep(key: Any, events: list[Amount], state: KeyState[Any], times: KeyTimes) -> None:
+        state.set(one(total=5, last=6))
+
+    driver = driver_of(summing(keep, state=one, layout="per_key"))
+    adding(driver, "ann", at("12:00"))
+    again = StatefulDriver.restore(summing(keep, state=other, layout="per_key"), driver.snapshot())
+
+    with pytest.raises(StateMismatchError, match="`state_order`"):
+        again.stored_keys()
+
+
+def test_a_key_that_rests_costs_its_place_only() -> None:
+    """Many keys in one bucket: each ends at its own time, none before, none twice."""
+    driver = driver_of(attrs.evolve(gapped, bucket_count=1))
+    for minute in range(60):
+        driver.add(f"user {minute:02}", at("12:00") + minutes(minute), Amount())
+    driver.run_batch()
+    driver.take_rows()
+    ended = []
+    for minute in range(60):
+        driver.advance_watermark_to(at("12:30") + hours(1) + minutes(minute))
+        driver.run_batch()
+        ended += [row.key.key for row in driver.take_rows()]
+
+    assert [f"user {minute:02}" for minute in range(60)] == ended
+    assert [] == driver.stored_keys()

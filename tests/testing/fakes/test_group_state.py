@@ -1,0 +1,790 @@
+"""
+`FakeGroupState` against PySpark's `GroupState`.
+
+The tests of the first part run on both classes: they are the contract. They need neither a JVM
+nor the project's pytest settings, so that the last test can run them on another PySpark.
+"""
+
+import datetime as dt
+import decimal
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql.streaming.state import GroupState
+from pyspark.sql.types import Row, StructType
+
+from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+EVENT_TIME = "EventTimeTimeout"
+PROCESSING_TIME = "ProcessingTimeTimeout"
+State = Any
+"""The fake or PySpark's class; untyped, because the tests also pass what both refuse."""
+MakeState = Callable[..., State]
+Refused = Any
+"""An argument that the annotations forbid."""
+
+
+def _pyspark_state(
+    *,
+    value: tuple[Any, ...] | None = None,
+    timeout: str = "NoTimeout",
+    watermark_ms: int | None = None,
+    processing_time_ms: int = 0,
+    has_timed_out: bool = False,
+) -> GroupState:
+    """Build PySpark's class as its worker does from what the JVM sends."""
+    return GroupState(
+        optionalValue=Row(*(value or ())),
+        batchProcessingTimeMs=processing_time_ms,
+        eventTimeWatermarkMs=-1 if watermark_ms is None else watermark_ms,
+        timeoutConf=timeout,
+        hasTimedOut=has_timed_out,
+        watermarkPresent=watermark_ms is not None,
+        defined=value is not None,
+        updated=False,
+        removed=False,
+        timeoutTimestamp=-1,
+        keyAsUnsafe=b"",
+        valueSchema=StructType([]),
+    )
+
+
+@pytest.fixture(name="make_state", params=[FakeGroupState, _pyspark_state], ids=["fake", "pyspark"])
+def _make_state(request: pytest.FixtureRequest) -> MakeState:
+    """Make a state by keywords, of the fake or of PySpark."""
+    make: MakeState = request.param
+    return make
+
+
+def _armed(state: State) -> int | None:
+    """Read the timer this call has armed; what PySpark sends to the JVM, as the JVM reads it."""
+    if isinstance(state, FakeGroupState):
+        return state.timeout_timestamp_ms
+    sent = json.loads(state.json())["timeoutTimestamp"]
+    return None if sent == -1 else int(sent)
+
+
+def _changes(state: State) -> tuple[bool, bool]:
+    """Read whether the state is marked as updated and as removed."""
+    if isinstance(state, FakeGroupState):
+        return state.is_updated, state.is_removed
+    sent = json.loads(state.json())
+    return sent["updated"], sent["removed"]
+
+
+class TestValueContract:
+    """The state value, on the fake and on PySpark."""
+
+    def test_absent(self, make_state: MakeState) -> None:
+        """A key without a value does not exist, and getOption gives None."""
+        state = make_state()
+
+        assert not state.exists
+        assert state.getOption is None
+
+    def test_get_absent(self, make_state: MakeState) -> None:
+        """Getting the value of a key that has none is a ValueError."""
+        with pytest.raises(ValueError, match=r"."):
+            _ = make_state().get
+
+    def test_present(self, make_state: MakeState) -> None:
+        """A stored value exists and comes back as a tuple from both getters."""
+        state = make_state(value=(1, "a", None))
+
+        assert state.exists
+        assert (1, "a", None) == state.get
+        assert (1, "a", None) == state.getOption
+        assert tuple is type(state.get)
+
+    def test_untouched(self, make_state: MakeState) -> None:
+        """Reading marks nothing as changed."""
+        state = make_state(value=(1,))
+        _ = state.get, state.getOption, state.exists
+
+        assert (False, False) == _changes(state)
+        assert _armed(state) is None
+
+    def test_update(self, make_state: MakeState) -> None:
+        """An update gives a key its value and marks it as updated."""
+        state = make_state()
+        state.update((7,))
+
+        assert (7,) == state.get
+        assert (True, False) == _changes(state)
+
+    def test_update_list(self, make_state: MakeState) -> None:
+        """A list of fields is as good as a tuple."""
+        state = make_state()
+        state.update([7, "a"])
+
+        assert (7, "a") == state.get
+
+    def test_update_none(self, make_state: MakeState) -> None:
+        """None is no state value, and the refusal changes nothing."""
+        state = make_state(value=(1,))
+
+        with pytest.raises(TypeError):
+            state.update(None)
+
+        assert (1,) == state.get
+        assert (False, False) == _changes(state)
+
+    def test_update_scalar(self, make_state: MakeState) -> None:
+        """A bare number is no state value."""
+        with pytest.raises(TypeError):
+            make_state().update(7)
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            (np.int64(3), 3),
+            (np.float32(0.5), 0.5),
+            (np.True_, True),
+            (np.str_("a"), "a"),
+            (np.datetime64("2024-01-01T00:00:00", "us"), dt.datetime(2024, 1, 1)),  # noqa: DTZ001
+            (np.datetime64(5, "ns"), 5),
+            (pd.Timestamp("2024-01-01", tz="UTC"), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+            (pd.Timedelta(minutes=3), dt.timedelta(minutes=3)),
+            (decimal.Decimal("1.50"), decimal.Decimal("1.50")),
+            (None, None),
+        ],
+    )
+    def test_update_converts(self, make_state: MakeState, given: object, expected: object) -> None:
+        """NumPy and pandas scalars at the top level become Python values."""
+        state = make_state()
+        state.update((given,))
+
+        assert (expected,) == state.get
+        assert type(expected) is type(state.get[0])
+
+    def test_remove(self, make_state: MakeState) -> None:
+        """A removed value is gone, and the key is marked as removed."""
+        state = make_state(value=(1,))
+        state.remove()
+
+        assert not state.exists
+        assert state.getOption is None
+        assert (False, True) == _changes(state)
+
+    def test_remove_absent(self, make_state: MakeState) -> None:
+        """Removing what is not there is allowed."""
+        state = make_state()
+        state.remove()
+
+        assert (False, True) == _changes(state)
+
+    def test_update_after_remove(self, make_state: MakeState) -> None:
+        """The last of update and remove wins: update."""
+        state = make_state(value=(1,))
+        state.remove()
+        state.update((2,))
+
+        assert (2,) == state.get
+        assert (True, False) == _changes(state)
+
+    def test_remove_after_update(self, make_state: MakeState) -> None:
+        """The last of update and remove wins: remove."""
+        state = make_state(value=(1,))
+        state.update((2,))
+        state.remove()
+
+        assert not state.exists
+        assert (False, True) == _changes(state)
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [(None, "GroupState(<undefined>)"), ((1, "a"), "GroupState((1, 'a'))")],
+    )
+    def test_str(self, make_state: MakeState, value: tuple[Any, ...] | None, text: str) -> None:
+        """The text names the value, or says that there is none."""
+        assert text == str(make_state(value=value))
+
+
+class TestClockContract:
+    """What a call learns about time, on the fake and on PySpark."""
+
+    def test_watermark(self, make_state: MakeState) -> None:
+        """The watermark is known in every timeout mode."""
+        assert 500 == make_state(watermark_ms=500).getCurrentWatermarkMs()
+
+    def test_first_watermark(self, make_state: MakeState) -> None:
+        """The watermark of a first batch is 0, not absent."""
+        state = make_state(timeout=EVENT_TIME, watermark_ms=0)
+
+        assert 0 == state.getCurrentWatermarkMs()
+
+    def test_no_watermark(self, make_state: MakeState) -> None:
+        """Asking for the watermark of a query without one is a RuntimeError."""
+        with pytest.raises(RuntimeError):
+            make_state().getCurrentWatermarkMs()
+
+    def test_processing_time(self, make_state: MakeState) -> None:
+        """The processing time is known in every timeout mode."""
+        assert 900 == make_state(processing_time_ms=900).getCurrentProcessingTimeMs()
+
+    @pytest.mark.parametrize("timed_out", [False, True])
+    def test_has_timed_out(self, make_state: MakeState, timed_out: bool) -> None:
+        """The function is told whether it is called on timeout."""
+        state = make_state(timeout=EVENT_TIME, watermark_ms=500, has_timed_out=timed_out)
+
+        assert timed_out is state.hasTimedOut
+
+    def test_old_timeout(self, make_state: MakeState) -> None:
+        """The stored timer is never told, whatever the call arms."""
+        state = make_state(timeout=EVENT_TIME, watermark_ms=500)
+        state.setTimeoutTimestamp(700)
+
+        assert -1 == state.oldTimeoutTimestamp
+
+
+class TestDurationContract:
+    """The processing-time timer, on the fake and on PySpark."""
+
+    @pytest.fixture(name="state")
+    def _state(self, make_state: MakeState) -> State:
+        """Make a state at processing time 1000."""
+        return make_state(timeout=PROCESSING_TIME, processing_time_ms=1_000)
+
+    @pytest.mark.parametrize("duration", [1, 250, 250.75, np.float64(250)])
+    def test_armed(self, state: State, duration: float) -> None:
+        """The timer is processing time plus duration, cut to whole milliseconds."""
+        state.setTimeoutDuration(duration)
+
+        assert 1_000 + int(duration) == _armed(state)
+        assert (False, False) == _changes(state)
+
+    def test_last_wins(self, state: State) -> None:
+        """Of two timers set in one call the last counts."""
+        state.setTimeoutDuration(10)
+        state.setTimeoutDuration(5)
+
+        assert 1_005 == _armed(state)
+
+    @pytest.mark.parametrize("change", ["update", "remove"])
+    def test_survives_change(self, state: State, change: str) -> None:
+        """A timer set earlier in the call survives update and remove."""
+        state.setTimeoutDuration(10)
+        if change == "update":
+            state.update((1,))
+        else:
+            state.remove()
+
+        assert 1_010 == _armed(state)
+
+    @pytest.mark.parametrize("duration", [0, -1, 0.0, -0.5])
+    def test_not_positive(self, state: State, duration: float) -> None:
+        """A duration that is not positive is a ValueError and leaves the timer as it was."""
+        state.setTimeoutDuration(10)
+
+        with pytest.raises(ValueError, match=r"."):
+            state.setTimeoutDuration(duration)
+
+        assert 1_010 == _armed(state)
+
+    @pytest.mark.parametrize("duration", ["10 seconds", None, dt.timedelta(seconds=1)])
+    def test_wrong_type(self, state: State, duration: object) -> None:
+        """Text, None and timedelta are no durations."""
+        with pytest.raises(TypeError):
+            state.setTimeoutDuration(duration)
+
+        assert _armed(state) is None
+
+    @pytest.mark.parametrize("timeout", ["NoTimeout", EVENT_TIME])
+    @pytest.mark.parametrize("duration", [10, -10])
+    def test_wrong_mode(self, make_state: MakeState, timeout: str, duration: int) -> None:
+        """Another timeout mode is a RuntimeError, told before a bad number."""
+        state = make_state(timeout=timeout, watermark_ms=0)
+
+        with pytest.raises(RuntimeError):
+            state.setTimeoutDuration(duration)
+
+        assert _armed(state) is None
+
+    def test_text_before_mode(self, make_state: MakeState) -> None:
+        """Text is a TypeError even where the timeout mode is wrong as well."""
+        with pytest.raises(TypeError):
+            make_state().setTimeoutDuration("10 seconds")
+
+    def test_keyword(self, state: State) -> None:
+        """The parameter has PySpark's name."""
+        state.setTimeoutDuration(durationMs=10)
+
+        assert 1_010 == _armed(state)
+
+
+class TestTimestampContract:
+    """The event-time timer, on the fake and on PySpark."""
+
+    @pytest.fixture(name="state")
+    def _state(self, make_state: MakeState) -> State:
+        """Make a state at watermark 500."""
+        return make_state(timeout=EVENT_TIME, watermark_ms=500)
+
+    @pytest.mark.parametrize("timestamp", [500, 501, 700.9, np.float64(700)])
+    def test_armed(self, state: State, timestamp: float) -> None:
+        """A timer at the watermark or after it is armed, cut to whole milliseconds."""
+        state.setTimeoutTimestamp(timestamp)
+
+        assert int(timestamp) == _armed(state)
+
+    @pytest.mark.parametrize("timestamp", [499, 1, 499.9])
+    def test_behind_watermark(self, state: State, timestamp: float) -> None:
+        """A timer before the watermark is a ValueError and leaves the timer as it was."""
+        state.setTimeoutTimestamp(600)
+
+        with pytest.raises(ValueError, match=r"."):
+            state.setTimeoutTimestamp(timestamp)
+
+        assert 600 == _armed(state)
+
+    @pytest.mark.parametrize("timestamp", [0, -1, -0.5])
+    def test_not_positive(self, make_state: MakeState, timestamp: float) -> None:
+        """A timer that is not positive is a ValueError, also in a first batch."""
+        state = make_state(timeout=EVENT_TIME, watermark_ms=0)
+
+        with pytest.raises(ValueError, match=r"."):
+            state.setTimeoutTimestamp(timestamp)
+
+        assert _armed(state) is None
+
+    @pytest.mark.parametrize(
+        "when",
+        [
+            dt.datetime(2024, 1, 1, 12, 0, 0, 123_999, tzinfo=dt.UTC),
+            pd.Timestamp("2024-01-01T14:00:00.123999", tz="Europe/Helsinki"),
+        ],
+    )
+    def test_aware_datetime(self, state: State, when: dt.datetime) -> None:
+        """An aware time is armed as its instant, cut to whole milliseconds."""
+        state.setTimeoutTimestamp(when)
+
+        assert 1_704_110_400_123 == _armed(state)
+
+    @pytest.mark.parametrize(
+        "when",
+        [dt.datetime(2024, 1, 1, 12), pd.Timestamp("2024-01-01T12:00")],  # noqa: DTZ001
+    )
+    def test_naive_datetime(self, state: State, when: dt.datetime) -> None:
+        """A naive time is read in the time zone of the machine."""
+        state.setTimeoutTimestamp(when)
+
+        expected = dt.datetime(2024, 1, 1, 12).astimezone()
+        assert int(expected.timestamp() * 1000) == _armed(state)
+
+    def test_old_datetime(self, state: State) -> None:
+        """A time before the epoch is a ValueError."""
+        with pytest.raises(ValueError, match=r"."):
+            state.setTimeoutTimestamp(dt.datetime(1969, 12, 31, tzinfo=dt.UTC))
+
+    def test_nat(self, state: State) -> None:
+        """NaT is a ValueError."""
+        with pytest.raises(ValueError, match=r"."):
+            state.setTimeoutTimestamp(pd.NaT)
+
+    @pytest.mark.parametrize("timestamp", ["2024-01-01", None, dt.date(2024, 1, 1)])
+    def test_wrong_type(self, state: State, timestamp: object) -> None:
+        """Text, None and a date are no timestamps."""
+        with pytest.raises(TypeError):
+            state.setTimeoutTimestamp(timestamp)
+
+        assert _armed(state) is None
+
+    @pytest.mark.parametrize("timeout", ["NoTimeout", PROCESSING_TIME])
+    @pytest.mark.parametrize("timestamp", [600, -1, "2024-01-01"])
+    def test_wrong_mode(self, make_state: MakeState, timeout: str, timestamp: object) -> None:
+        """Another timeout mode is a RuntimeError, told before anything else."""
+        state = make_state(timeout=timeout, watermark_ms=0)
+
+        with pytest.raises(RuntimeError):
+            state.setTimeoutTimestamp(timestamp)
+
+        assert _armed(state) is None
+
+    def test_without_state(self, state: State) -> None:
+        """A key without a value may have a timer."""
+        state.setTimeoutTimestamp(600)
+
+        assert not state.exists
+        assert 600 == _armed(state)
+
+    def test_keyword(self, state: State) -> None:
+        """The parameter has PySpark's name."""
+        state.setTimeoutTimestamp(timestampMs=600)
+
+        assert 600 == _armed(state)
+
+
+class TestTaskContract:
+    """Timeouts that cannot be sent back: PySpark fails the task, the fake the call."""
+
+    @pytest.mark.parametrize("number", [np.int64(600), np.int32(600), decimal.Decimal(600)])
+    def test_timestamp(self, make_state: MakeState, number: Refused) -> None:
+        """A number that is neither int nor float does not survive a call that arms with it."""
+        state = make_state(timeout=EVENT_TIME, watermark_ms=0)
+
+        with pytest.raises(TypeError):
+            _sent_after(state, lambda: state.setTimeoutTimestamp(number))
+
+    @pytest.mark.parametrize("number", [np.int64(600), np.int32(600), decimal.Decimal(600)])
+    def test_duration(self, make_state: MakeState, number: Refused) -> None:
+        """The same for a duration."""
+        state = make_state(timeout=PROCESSING_TIME)
+
+        with pytest.raises(TypeError):
+            _sent_after(state, lambda: state.setTimeoutDuration(number))
+
+
+def _sent_after(state: State, call: Callable[[], None]) -> int | None:
+    """Do what a function does, and then what the worker does at the end of the call."""
+    call()
+    return _armed(state)
+
+
+class TestStricter:
+    """What PySpark's class lets pass and Spark then fails on or stores as something else."""
+
+    @pytest.mark.parametrize("number", [float("nan"), float("inf"), 2**63, True])
+    def test_timeout(self, number: float) -> None:
+        """NaN, infinity, more than 64 bits and a truth value are refused by both setters."""
+        event = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+        processing = FakeGroupState(timeout="ProcessingTimeTimeout")
+
+        with pytest.raises((ValueError, TypeError), match="Hint: "):
+            event.setTimeoutTimestamp(number)
+        with pytest.raises((ValueError, TypeError), match="Hint: "):
+            processing.setTimeoutDuration(number)
+
+    @pytest.mark.parametrize(
+        ("value", "path"),
+        [
+            ((1, pd.NaT), r"\[1\]"),
+            ((pd.NA,), r"\[0\]"),
+            ((np.array([1]),), r"\[0\]"),
+            (([1, np.int64(2)],), r"\[0\]\[1\]"),
+            (({"a": (np.float64(1),)},), r"\[0\]\['a'\]\[0\]"),
+            ((object(),), r"\[0\]"),
+        ],
+    )
+    def test_field(self, value: tuple[Any, ...], path: str) -> None:
+        """A field that is no plain value is refused with its path."""
+        with pytest.raises(TypeError, match=rf"{path} of the state value(.|\n)*Hint: "):
+            FakeGroupState().update(value)
+
+    @pytest.mark.parametrize("value", ["ab", b"ab", {"a": 1}, {1, 2}])
+    def test_taken_apart(self, value: Refused) -> None:
+        """Text, a mapping and a set are refused: Spark would take them apart into fields."""
+        with pytest.raises(TypeError, match="Hint: "):
+            FakeGroupState().update(value)
+
+    def test_width(self) -> None:
+        """A value with another number of fields is refused, also after remove."""
+        state = FakeGroupState(value=(1, 2))
+        state.remove()
+
+        with pytest.raises(ValueError, match=r"2 fields(.|\n)*Hint: "):
+            state.update((1, 2, 3))
+
+    def test_nested_plain(self) -> None:
+        """Lists, tuples and dicts of plain values are kept."""
+        state = FakeGroupState()
+        state.update(([1], (2, None), {"a": "b"}))
+
+        assert ([1], (2, None), {"a": "b"}) == state.get
+
+
+class TestConstruction:
+    """Calls that Spark never makes are refused."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ({"timeout": "EventTime"}, "EventTimeTimeout is needed, found 'EventTime'"),
+            ({"timeout": EVENT_TIME}, "without a watermark"),
+            ({"has_timed_out": True}, "need a timeout mode"),
+            ({"stored_timeout_ms": 5}, "need a timeout mode"),
+            ({"watermark_ms": -1}, "`watermark_ms`: found -1"),
+            ({"processing_time_ms": -1}, "`processing_time_ms`: found -1"),
+            ({"timeout": PROCESSING_TIME, "has_timed_out": True}, "processing_time_ms=0"),
+            (
+                {
+                    "timeout": EVENT_TIME,
+                    "watermark_ms": 9,
+                    "has_timed_out": True,
+                    "stored_timeout_ms": 9,
+                },
+                "a timer at 9 does not fire at watermark_ms=9",
+            ),
+        ],
+    )
+    def test_impossible(self, arguments: dict[str, Any], text: str) -> None:
+        """An impossible call is a ValueError with a hint."""
+        with pytest.raises(ValueError, match=rf"{text}(.|\n)*Hint: "):
+            FakeGroupState(**arguments)
+
+    @pytest.mark.parametrize("name", ["watermark_ms", "processing_time_ms", "stored_timeout_ms"])
+    def test_clock_type(self, name: str) -> None:
+        """A clock that is no integer is a TypeError with a hint."""
+        arguments: dict[str, Any] = {"timeout": EVENT_TIME, "watermark_ms": 0, name: 1.5}
+
+        with pytest.raises(TypeError, match=rf"`{name}`(.|\n)*Hint: "):
+            FakeGroupState(**arguments)
+
+    def test_value_type(self) -> None:
+        """A value that is no tuple of fields is a TypeError with a hint."""
+        value: Any = 7
+
+        with pytest.raises(TypeError, match=r"`value`(.|\n)*Hint: "):
+            FakeGroupState(value=value)
+
+    def test_numpy_clock(self) -> None:
+        """A NumPy integer from a test's own frame is a clock, and reads as an int."""
+        arguments: dict[str, Any] = {"watermark_ms": np.int64(6)}
+        state = FakeGroupState(**arguments)
+
+        assert int is type(state.getCurrentWatermarkMs())
+
+    def test_own_copy(self) -> None:
+        """A list in the value of a test is not the one that the function changes."""
+        mine = [1]
+        state = FakeGroupState(value=(mine,))
+        state.get[0].append(2)
+
+        assert [1] == mine
+
+    def test_repr(self) -> None:
+        """The representation shows value, marks and timer."""
+        state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+        state.update((1,))
+        state.setTimeoutTimestamp(5)
+
+        assert (
+            "FakeGroupState(value=(1,), timeout='EventTimeTimeout', is_updated=True, "
+            "is_removed=False, timeout_timestamp_ms=5)"
+        ) == repr(state)
+
+
+class TestErrorTexts:
+    """What the contract refuses, the fake refuses with a hint."""
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            (lambda state: state.get, "no state value"),
+            (lambda state: state.getCurrentWatermarkMs(), "no watermark"),
+            (lambda state: state.update(None), "found NoneType"),
+            (lambda state: state.update(7), "found int"),
+            (lambda state: state.setTimeoutDuration("10 s"), r"found '10 s' \(str\)"),
+            (lambda state: state.setTimeoutDuration(0), "found 0"),
+            (lambda state: state.setTimeoutDuration(np.int64(1)), "numpy.int64"),
+            (lambda state: state.setTimeoutTimestamp(1), "has ProcessingTimeTimeout"),
+        ],
+    )
+    def test_hint(self, call: Callable[[FakeGroupState], object], text: str) -> None:
+        """The text says what was found, and closes with a hint."""
+        state = FakeGroupState(timeout="ProcessingTimeTimeout")
+
+        with pytest.raises(
+            (ValueError, TypeError, RuntimeError), match=rf"{text}(.|\n)*\n\nHint: "
+        ):
+            call(state)
+
+    def test_watermark_hint(self) -> None:
+        """A timer before the watermark is answered with both numbers and the way out."""
+        state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=500)
+
+        with pytest.raises(ValueError, match=r"499 is before(.|\n)* 500(.|\n)*Hint: pass `max"):
+            state.setTimeoutTimestamp(499)
+
+
+class TestStoredAfter:
+    """The row that Spark keeps after a call."""
+
+    @pytest.fixture(name="state")
+    def _state(self) -> FakeGroupState:
+        """Make a state with the value (1,) and a timer at 700, at watermark 500."""
+        return FakeGroupState(
+            value=(1,), timeout="EventTimeTimeout", watermark_ms=500, stored_timeout_ms=700
+        )
+
+    def test_untouched(self, state: FakeGroupState) -> None:
+        """A call that does nothing keeps value and timer."""
+        assert StoredGroup((1,), 700) == state.stored_after()
+
+    def test_nothing(self) -> None:
+        """A call that does nothing for a new key stores nothing."""
+        assert FakeGroupState().stored_after() is None
+
+    def test_update(self, state: FakeGroupState) -> None:
+        """An update without a new timer clears the old one."""
+        state.update((2,))
+
+        assert StoredGroup((2,), None) == state.stored_after()
+
+    def test_update_and_timer(self, state: FakeGroupState) -> None:
+        """An update with a timer stores both."""
+        state.update((2,))
+        state.setTimeoutTimestamp(800)
+
+        assert StoredGroup((2,), 800) == state.stored_after()
+
+    def test_timer_only(self, state: FakeGroupState) -> None:
+        """A timer alone moves the timer and keeps the value."""
+        state.setTimeoutTimestamp(800)
+
+        assert StoredGroup((1,), 800) == state.stored_after()
+
+    def test_remove(self, state: FakeGroupState) -> None:
+        """A removal deletes the row and its timer."""
+        state.remove()
+
+        assert state.stored_after() is None
+
+    def test_remove_and_timer(self, state: FakeGroupState) -> None:
+        """A removal with a timer keeps a row without a value."""
+        state.remove()
+        state.setTimeoutTimestamp(800)
+
+        assert StoredGroup(None, 800) == state.stored_after()
+
+    def test_timeout_ignored(self) -> None:
+        """A timeout that does nothing leaves the timer that will fire again."""
+        state = FakeGroupState(
+            value=(1,), timeout="EventTimeTimeout", watermark_ms=500, has_timed_out=True
+        )
+
+        assert StoredGroup((1,), 499) == state.stored_after()
+
+    def test_changed_in_place(self) -> None:
+        """A list changed in place and not given to update is lost, as in Spark."""
+        state = FakeGroupState(value=([1],))
+        state.get[0].append(2)
+
+        assert StoredGroup(([1],), None) == state.stored_after()
+
+    def test_changed_after_update(self) -> None:
+        """A list changed after update is stored as it is at the end of the call."""
+        state = FakeGroupState()
+        pages = [1]
+        state.update((pages,))
+        pages.append(2)
+
+        assert StoredGroup(([1, 2],), None) == state.stored_after()
+
+
+class TestNextCall:
+    """The state of the next call for the same key."""
+
+    def test_carries_over(self) -> None:
+        """Value and timer are those stored, the marks are fresh, the clocks stay or advance."""
+        state = FakeGroupState(
+            timeout="EventTimeTimeout", watermark_ms=500, processing_time_ms=1_000
+        )
+        state.update((2,))
+        state.setTimeoutTimestamp(800)
+        later = state.next_call(watermark_ms=600)
+
+        assert (2,) == later.get
+        assert not later.is_updated
+        assert later.timeout_timestamp_ms is None
+        assert StoredGroup((2,), 800) == later.stored_after()
+        assert (600, 1_000) == (
+            later.getCurrentWatermarkMs(),
+            later.getCurrentProcessingTimeMs(),
+        )
+
+    def test_removed(self) -> None:
+        """After a removal the key is new."""
+        state = FakeGroupState(value=(1,))
+        state.remove()
+
+        assert not state.next_call().exists
+
+    @pytest.mark.parametrize(("watermark_ms", "fires"), [(799, False), (800, False), (801, True)])
+    def test_fires(self, watermark_ms: int, fires: bool) -> None:
+        """A timer fires when the watermark is strictly past it."""
+        state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=500)
+        state.setTimeoutTimestamp(800)
+
+        if fires:
+            assert state.next_call(watermark_ms=watermark_ms, has_timed_out=True).hasTimedOut
+        else:
+            with pytest.raises(ValueError, match=r"a timer at 800 does not fire(.|\n)*Hint: "):
+                state.next_call(watermark_ms=watermark_ms, has_timed_out=True)
+
+    @pytest.mark.parametrize(
+        ("processing_time_ms", "fires"), [(1_049, False), (1_050, False), (1_051, True)]
+    )
+    def test_fires_processing_time(self, processing_time_ms: int, fires: bool) -> None:
+        """A processing-time timer fires when the batch's time is strictly past it."""
+        state = FakeGroupState(timeout="ProcessingTimeTimeout", processing_time_ms=1_000)
+        state.setTimeoutDuration(50)
+        arguments: dict[str, Any] = {
+            "processing_time_ms": processing_time_ms,
+            "has_timed_out": True,
+        }
+
+        if fires:
+            assert state.next_call(**arguments).hasTimedOut
+        else:
+            with pytest.raises(ValueError, match="a timer at 1050 does not fire"):
+                state.next_call(**arguments)
+
+    def test_no_timer(self) -> None:
+        """A key whose timer was cleared by an update does not time out."""
+        state = FakeGroupState(
+            value=(1,), timeout="EventTimeTimeout", watermark_ms=500, stored_timeout_ms=700
+        )
+        state.update((2,))
+
+        with pytest.raises(ValueError, match=r"no timer is stored(.|\n)*Hint: "):
+            state.next_call(watermark_ms=900, has_timed_out=True)
+
+    @pytest.mark.parametrize("name", ["watermark_ms", "processing_time_ms"])
+    def test_clock_back(self, name: str) -> None:
+        """Neither clock goes back."""
+        state = FakeGroupState(watermark_ms=500, processing_time_ms=500)
+        earlier: dict[str, Any] = {name: 499}
+
+        with pytest.raises(ValueError, match=rf"{name}=499(.|\n)*never goes back(.|\n)*Hint: "):
+            state.next_call(**earlier)
+
+
+@pytest.mark.long
+def test_contract_on_spark_35(tmp_path: Path) -> None:
+    """The file passes unchanged on PySpark 3.5, in an environment of its own."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    packages = ["pyspark==3.5.*", "pandas==2.2.*", "numpy<2", "pyarrow==18.*", "attrs", "pytest"]
+    # What is importable already pip would not install, and the Spark session exports a path.
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    install = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    subprocess.run(install, check=True, env=alone)
+    version = _output([python, "-c", "import pyspark; print(pyspark.__version__)"], tmp_path)
+    options = ["-c", os.devnull, "--rootdir", tmp_path, "--noconftest", "-p", "no:cacheprovider"]
+    selected = ["--import-mode=importlib", "-k", "not test_contract_on_spark_35", __file__]
+    closing = _output([python, "-m", "pytest", "-q", *options, *selected], tmp_path)
+
+    assert version.startswith("3.5.")
+    assert "passed" in closing
+    assert "failed" not in closing
+
+
+def _output(command: list[Any], folder: Path) -> str:
+    """Run a command that has to succeed, with the project importable, and give what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    sys.stdout.write(done.stdout + done.stderr)
+    assert 0 == done.returncode
+    return done.stdout
