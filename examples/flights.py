@@ -133,7 +133,7 @@ def total_counts(query: StreamingQuery) -> Counts:
 
 def accounted_for(counts: Counts) -> int:
     """Return the number of flights of which it is known what became of them."""
-    return counts.folded + counts.quarantined + counts.late + counts.dropped
+    return counts.processed + counts.quarantined + counts.late + counts.dropped
 
 
 def show_busiest(sessions: DataFrame) -> None:
@@ -147,7 +147,7 @@ def show_busiest(sessions: DataFrame) -> None:
 def show_counts(counts: Counts) -> None:
     """Print what became of the flights."""
     rows = [
-        ("folded into sessions", counts.folded),
+        ("folded into sessions", counts.processed),
         ("quarantined: cancelled, so without a departure", counts.quarantined),
         ("late", counts.late),
         ("dropped by Spark", counts.dropped),

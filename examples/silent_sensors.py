@@ -102,9 +102,9 @@ def report(folder: Path, *names: str) -> None:
     rows = [{"sensor": name, "read_at": now, "celsius": 4.0 + len(name)} for name in names]
     number = len(list(folder.glob("*.parquet")))
     # A query that runs must not see half a file, and takes none whose name begins with a dot.
-    unfinished = folder / ".unfinished"
-    pq.write_table(pa.Table.from_pylist(rows, READINGS), unfinished)
-    unfinished.rename(folder / f"{number:04}.parquet")
+    failed_output = folder / ".failed_output"
+    pq.write_table(pa.Table.from_pylist(rows, READINGS), failed_output)
+    failed_output.rename(folder / f"{number:04}.parquet")
 
 
 def report_until(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from examples.local_spark import start_spark
-from sessionkit.spark.dedup import Deduplication, unique_by_key, unique_within
+from sessionkit.spark.dedup import Deduplication, drop_duplicates_by_key, drop_duplicates_within
 
 __all__ = ["FOR_EVER", "WITHIN_AN_HOUR", "deliveries", "main", "remembered", "run"]
 
@@ -32,8 +32,8 @@ MORNING = datetime(2026, 3, 8, 6, tzinfo=UTC)
 COLUMNS = "order_id string, sent timestamp"
 INSTANT = pa.timestamp("us", tz="UTC")
 
-FOR_EVER = unique_by_key("order_id", on="sent", keep_state="for ever")
-WITHIN_AN_HOUR = unique_within("1 hour", by="order_id", on="sent")
+FOR_EVER = drop_duplicates_by_key("order_id", on="sent", unbounded_state=True)
+WITHIN_AN_HOUR = drop_duplicates_within("1 hour", by="order_id", on="sent")
 
 
 def deliveries() -> Iterator[list[Message]]:
@@ -66,7 +66,7 @@ def remembered(
     """Stream the files; return the ids that were kept, and the size of the state after each."""
     reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
     query = (
-        rule.over(reader.parquet(str(source)))
+        rule.apply(reader.parquet(str(source)))
         .writeStream.format("parquet")
         .outputMode("append")
         .option("checkpointLocation", str(folder / "checkpoint"))

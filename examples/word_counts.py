@@ -61,7 +61,7 @@ def windows(lines: DataFrame, mode: OutputMode) -> DataFrame:
         F.expr("try_to_timestamp(parts[0])").alias("ts"),
         F.explode(F.expr("slice(parts, 2, greatest(size(parts) - 1, 0))")).alias("word"),
     )
-    return WINDOWED.output_mode(mode).over(words.where("word <> ''"))
+    return WINDOWED.output_mode(mode).apply(words.where("word <> ''"))
 
 
 def start(

@@ -31,7 +31,6 @@ __all__ = [
     "REJECTED_COLUMNS",
     "SpecInput",
     "at_least_one",
-    "carried_fields",
     "check_bucket_count",
     "check_columns",
     "check_kind",
@@ -39,8 +38,9 @@ __all__ = [
     "choice",
     "column_name",
     "key_class",
-    "read_carry",
+    "optional_columns",
     "read_keys",
+    "read_passthrough",
     "read_skew",
     "typed_columns",
 ]
@@ -77,8 +77,8 @@ class SpecInput(Protocol):
         """How far ahead of the processing time an event time may be."""
 
     @property
-    def carry(self) -> Mapping[str, Any]:
-        """The carried columns and their types."""
+    def passthrough(self) -> Mapping[str, Any]:
+        """The columns passed through, and their types."""
 
     @property
     def bucket_count(self) -> int:
@@ -89,7 +89,7 @@ class SpecInput(Protocol):
         """The key columns, typed."""
 
     @property
-    def carry_fields(self) -> tuple[Field, ...]:
+    def passthrough_fields(self) -> tuple[Field, ...]:
         """The carried columns, typed; all may be null."""
 
     @property
@@ -151,9 +151,9 @@ def read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
     return _copied(value, "keys")
 
 
-def read_carry(value: Mapping[str, Any]) -> dict[str, Any]:
+def read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the declared carried columns."""
-    return _copied(value, "carry")
+    return _copied(value, "passthrough")
 
 
 def _copied(value: object, name: str) -> dict[str, Any]:
@@ -171,11 +171,11 @@ def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
     )
 
 
-def carried_fields(columns: Mapping[str, Any]) -> tuple[Field, ...]:
+def optional_columns(columns: Mapping[str, Any]) -> tuple[Field, ...]:
     """Return the carried columns, typed; all may be null."""
     return tuple(
         attrs.evolve(field, type=OptionalType(field.type))
-        for field in typed_columns(columns, "carry")
+        for field in typed_columns(columns, "passthrough")
     )
 
 
@@ -184,7 +184,7 @@ def carried_fields(columns: Mapping[str, Any]) -> tuple[Field, ...]:
 
 def check_columns(
     keys: Mapping[str, Any],
-    carry: Mapping[str, Any],
+    passthrough: Mapping[str, Any],
     result: type[Any],
     own_columns: Iterable[str] = (),
 ) -> None:
@@ -193,7 +193,7 @@ def check_columns(
 
     Args:
         keys: The key columns and their types.
-        carry: The carried columns and their types.
+        passthrough: The columns passed through, and their types.
         result: The attrs class of a result row.
         own_columns: The columns that sessionkit adds to every result row.
 
@@ -209,17 +209,17 @@ def check_columns(
             found = f"the key column `{field.name}` cannot be a {keys[field.name]}"
             hint = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
             raise SpecError(with_hint(found, hint))
-    for field in typed_columns(carry, "carry"):
+    for field in typed_columns(passthrough, "passthrough"):
         if not (isinstance(field.type, KEY_TYPES) or field.type.plain):
-            found = f"the carried column `{field.name}` cannot be a {carry[field.name]}"
-            hint = "carry plain columns; every one may be null, so none need be Optional"
+            found = f"the passthrough column `{field.name}` cannot be a {passthrough[field.name]}"
+            hint = "pass plain columns through; every one may be null, so none need be Optional"
             raise SpecError(with_hint(found, hint))
-    _check_names(keys, carry, result, own_columns)
+    _check_names(keys, passthrough, result, own_columns)
 
 
 def _check_names(
     keys: Mapping[str, Any],
-    carry: Mapping[str, Any],
+    passthrough: Mapping[str, Any],
     result: type[Any],
     own_columns: Iterable[str],
 ) -> None:
@@ -227,7 +227,7 @@ def _check_names(
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*carry, "kind", *REJECTED_COLUMNS, *keys, *own_columns]
+    names = [*passthrough, "kind", *REJECTED_COLUMNS, *keys, *own_columns]
     names += [field.name for field in codec_of(result).type.fields]
     # Spark's names ignore case unless it is told otherwise.
     folded = [name.casefold() for name in names]

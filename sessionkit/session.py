@@ -11,14 +11,14 @@ from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit._spec import (
     MILLISECOND,
     at_least_one,
-    carried_fields,
     check_bucket_count,
     check_columns,
     check_whole_milliseconds,
     choice,
     column_name,
-    read_carry,
+    optional_columns,
     read_keys,
+    read_passthrough,
     read_skew,
     typed_columns,
 )
@@ -61,8 +61,8 @@ def _read_delay(value: Duration) -> timedelta:
     return duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_horizon(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "late_horizon")
+def _read_retention(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "late_retention")
 
 
 @attrs.frozen(kw_only=True)
@@ -95,19 +95,19 @@ class SessionSpec(Generic[E, S, R]):
         order: `"arrival"` folds events as they come, in time order within a micro-batch, so
             `create`, `update` and `merge` must give the same for any order. `"event_time"` holds
             events until the watermark passes them and folds them in time order.
-        late: Which window must be over for an event to be late. `"own"`: its own, event time +
-            gap, as in Spark. `"merged"`: that of the session it would join, as in Flink.
-        nulls: `"quarantine"` counts rows with a null where there must be none, and leaves them
+        late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
+            gap, as in Spark. `"session"`: that of the session it would join, as in Flink.
+        nulls: `"reject"` counts rows with a null where there must be none, and leaves them
             out; `"refuse"` makes nullable columns an error on the driver.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the event
             as failed and folds the session without it.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
-        late_horizon: How far behind the watermark events still reach sessionkit, to be counted as
+        late_retention: How far behind the watermark events still reach sessionkit, to be counted as
             late rather than dropped by Spark; at least the longest gap, which is the default.
-        max_held_per_key: How many events a key may hold under `order="event_time"`; those beyond,
-            in time order, are quarantined.
-        carry: Columns and their types that travel with an event only to be shown where it is
+        max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
+            beyond, in time order, are quarantined.
+        passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
         state_version: Raise it when stored state must not be read by this code any more.
@@ -131,17 +131,19 @@ class SessionSpec(Generic[E, S, R]):
     order: Literal["arrival", "event_time"] = attrs.field(
         default="arrival", validator=choice("arrival", "event_time")
     )
-    late: Literal["own", "merged"] = attrs.field(default="own", validator=choice("own", "merged"))
-    nulls: Literal["quarantine", "refuse"] = attrs.field(
-        default="quarantine", validator=choice("quarantine", "refuse")
+    late_by: Literal["event", "session"] = attrs.field(
+        default="event", validator=choice("event", "session")
+    )
+    nulls: Literal["reject", "refuse"] = attrs.field(
+        default="reject", validator=choice("reject", "refuse")
     )
     on_error: Literal["raise", "reject"] = attrs.field(
         default="raise", validator=choice("raise", "reject")
     )
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=read_skew)
-    late_horizon: timedelta | None = attrs.field(default=None, converter=_read_horizon)
-    max_held_per_key: int = attrs.field(default=100_000, validator=at_least_one)
-    carry: Mapping[str, Any] = attrs.field(factory=dict, converter=read_carry)
+    late_retention: timedelta | None = attrs.field(default=None, converter=_read_retention)
+    max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=read_passthrough)
     bucket_count: int = attrs.field(default=64, validator=at_least_one)
     state_version: int = attrs.field(default=1, validator=at_least_one)
     row_kind: ClassVar = "session"
@@ -150,7 +152,7 @@ class SessionSpec(Generic[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         """Check what the single fields cannot see."""
-        check_columns(self.keys, self.carry, self.result, SESSION_COLUMNS)
+        check_columns(self.keys, self.passthrough, self.result, SESSION_COLUMNS)
         for cls in (self.event, self.state):
             codec_of(cls)
         _check_functions(self)
@@ -163,9 +165,9 @@ class SessionSpec(Generic[E, S, R]):
         return typed_columns(self.keys, "keys")
 
     @property
-    def carry_fields(self) -> tuple[Field, ...]:
+    def passthrough_fields(self) -> tuple[Field, ...]:
         """The carried columns, typed; all may be null."""
-        return carried_fields(self.carry)
+        return optional_columns(self.passthrough)
 
     @property
     def result_fields(self) -> tuple[Field, ...]:
@@ -180,10 +182,10 @@ class SessionSpec(Generic[E, S, R]):
         return LAST_INSTANT_US - span_us(self.timeout.longest)
 
     @property
-    def horizon_ms(self) -> int:
+    def retention_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force, in milliseconds."""
-        horizon = self.timeout.longest if self.late_horizon is None else self.late_horizon
-        return -(-horizon // MILLISECOND)
+        retention = self.timeout.longest if self.late_retention is None else self.late_retention
+        return -(-retention // MILLISECOND)
 
     @property
     def delay_ms(self) -> int:
@@ -210,9 +212,11 @@ def _check_times(spec: SessionSpec[Any, Any, Any]) -> None:
     if callable(spec.timeout.gap):
         check_function(spec.timeout.gap, "gap", event=spec.event)
     check_whole_milliseconds(spec.watermark_delay, "watermark_delay")
-    if spec.late_horizon is not None and span_us(spec.late_horizon) < span_us(spec.timeout.longest):
+    if spec.late_retention is not None and span_us(spec.late_retention) < span_us(
+        spec.timeout.longest
+    ):
         found = (
-            f"`late_horizon` must be at least the longest gap, {spec.timeout.longest}, "
-            f"found {spec.late_horizon}"
+            f"`late_retention` must be at least the longest gap, {spec.timeout.longest}, "
+            f"found {spec.late_retention}"
         )
         raise SpecError(with_hint(found, "leave it out for the longest gap"))

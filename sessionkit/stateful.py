@@ -14,14 +14,14 @@ from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit._spec import (
     MILLISECOND,
     at_least_one,
-    carried_fields,
     check_bucket_count,
     check_columns,
     check_whole_milliseconds,
     choice,
     column_name,
-    read_carry,
+    optional_columns,
     read_keys,
+    read_passthrough,
     read_skew,
     typed_columns,
 )
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 Handler: TypeAlias = Literal["process", "process_frame", "process_bucket"]
 HANDLERS: Final[tuple[Handler, ...]] = ("process", "process_frame", "process_bucket")
-DEFAULT_HORIZON: Final = timedelta(hours=1)
+DEFAULT_RETENTION: Final = timedelta(hours=1)
 
 
 @attrs.frozen
@@ -60,8 +60,8 @@ def _read_delay(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_horizon(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "late_horizon", zero_allowed=True)
+def _read_retention(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "late_retention", zero_allowed=True)
 
 
 def _flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
@@ -111,19 +111,19 @@ class StatefulSpec(Generic[E, S, R]):
             micro-batch at every trigger, and with the `availableNow` trigger never ends.
         late: What becomes of an event at or behind the watermark. `"reject"`: it is counted as
             late and left out. `"process"`: it is handed to `process` like any other, up to
-            `late_horizon` behind the watermark; what comes later than that Spark drops.
-        nulls: `"quarantine"` counts rows with a null where there must be none, and leaves them
+            `late_retention` behind the watermark; what comes later than that Spark drops.
+        nulls: `"reject"` counts rows with a null where there must be none, and leaves them
             out; `"refuse"` makes nullable columns an error on the driver.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
             of that call as failed and leaves state and timers of the key as they were; a timer
             whose `on_timer` raises is gone, and so is a key that its policy ends, both reported as
-            `unfinished`.
+            `failed_output`.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
-        late_horizon: How far behind the watermark events still reach sessionkit, to be counted as
+        late_retention: How far behind the watermark events still reach sessionkit, to be counted as
             late or processed rather than dropped by Spark; an hour by default. Of no effect with a
             clock in processing time, under which Spark drops nothing.
-        carry: Columns and their types that travel with an event only to be shown where it is
+        passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
         layout: `"buckets"` packs many keys into one Spark group: microseconds a key.
             `"per_key"` gives each key a group and a row of state of its own, some milliseconds a
@@ -155,15 +155,15 @@ class StatefulSpec(Generic[E, S, R]):
     late: Literal["reject", "process"] = attrs.field(
         default="reject", validator=choice("reject", "process")
     )
-    nulls: Literal["quarantine", "refuse"] = attrs.field(
-        default="quarantine", validator=choice("quarantine", "refuse")
+    nulls: Literal["reject", "refuse"] = attrs.field(
+        default="reject", validator=choice("reject", "refuse")
     )
     on_error: Literal["raise", "reject"] = attrs.field(
         default="raise", validator=choice("raise", "reject")
     )
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=read_skew)
-    late_horizon: timedelta | None = attrs.field(default=None, converter=_read_horizon)
-    carry: Mapping[str, Any] = attrs.field(factory=dict, converter=read_carry)
+    late_retention: timedelta | None = attrs.field(default=None, converter=_read_retention)
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=read_passthrough)
     layout: Literal["buckets", "per_key"] = attrs.field(
         default="buckets", validator=choice("buckets", "per_key")
     )
@@ -173,7 +173,7 @@ class StatefulSpec(Generic[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         """Check what the single fields cannot see."""
-        check_columns(self.keys, self.carry, self.result)
+        check_columns(self.keys, self.passthrough, self.result)
         for cls in (self.event, self.state):
             codec_of(cls)
         _check_clocks(self)
@@ -214,9 +214,9 @@ class StatefulSpec(Generic[E, S, R]):
         return typed_columns(self.keys, "keys")
 
     @property
-    def carry_fields(self) -> tuple[Field, ...]:
+    def passthrough_fields(self) -> tuple[Field, ...]:
         """The carried columns, typed; all may be null."""
-        return carried_fields(self.carry)
+        return optional_columns(self.passthrough)
 
     @property
     def result_fields(self) -> tuple[Field, ...]:
@@ -234,12 +234,12 @@ class StatefulSpec(Generic[E, S, R]):
         return LAST_INSTANT_US - span_us(max(spans, default=timedelta(0)))
 
     @property
-    def horizon_ms(self) -> int:
+    def retention_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force, in milliseconds."""
         if self.clock != "event_time":
             return 0
-        horizon = DEFAULT_HORIZON if self.late_horizon is None else self.late_horizon
-        return -(-horizon // MILLISECOND)
+        retention = DEFAULT_RETENTION if self.late_retention is None else self.late_retention
+        return -(-retention // MILLISECOND)
 
     @property
     def delay_ms(self) -> int | None:
@@ -257,7 +257,7 @@ def _check_clocks(spec: StatefulSpec[Any, Any, Any]) -> None:
         hint = 'write timeout=EventTimeGap("30 minutes"), TimeToLive("7 days") or NoTimeout()'
         raise SpecError(with_hint(found, hint))
     for part in policy.policies if isinstance(policy, FirstOf) else (policy,):
-        if isinstance(part, EventTimeGap) and (callable(part.gap) or part.exact_gap != "joins"):
+        if isinstance(part, EventTimeGap) and (callable(part.gap) or not part.gap_inclusive):
             found = (
                 f"`timeout` of a StatefulSpec has one gap and no events to split, found {part!r}"
             )
@@ -270,8 +270,8 @@ def _check_clocks(spec: StatefulSpec[Any, Any, Any]) -> None:
     elif any(deadline.clock == "event_time" for deadline in deadlines_of(policy)):
         found = f"`timeout` counts in event time, and there is no watermark: {policy!r}"
         raise SpecError(with_hint(found, 'add event_time="ts" and watermark_delay="10 minutes"'))
-    elif spec.late_horizon is not None or spec.late != "reject":
-        found = "`late` and `late_horizon` have no meaning without a watermark"
+    elif spec.late_retention is not None or spec.late != "reject":
+        found = "`late` and `late_retention` have no meaning without a watermark"
         raise SpecError(with_hint(found, 'add watermark_delay="10 minutes", or leave them out'))
 
 

@@ -104,10 +104,10 @@ def refusal(**changes: Any) -> str:
 
 def test_durations_are_read_once() -> None:
     """A spec holds durations as `timedelta`, however they were spelled."""
-    spec = visits(watermark_delay="10m", max_future_skew="1h", late_horizon="1 day")
+    spec = visits(watermark_delay="10m", max_future_skew="1h", late_retention="1 day")
     assert timedelta(minutes=10) == spec.watermark_delay
     assert timedelta(hours=1) == spec.max_future_skew
-    assert timedelta(days=1) == spec.late_horizon
+    assert timedelta(days=1) == spec.late_retention
 
 
 def test_specs_that_mean_the_same_are_equal() -> None:
@@ -136,7 +136,10 @@ def test_a_spec_keeps_no_hold_of_what_it_was_given() -> None:
 @pytest.mark.parametrize("tool", [pickle, cloudpickle])
 def test_a_spec_pickles(tool: Any) -> None:
     """A spec travels to the executors, with either pickle, and is equal there."""
-    for spec in (visits(), visits(timeout=EventTimeGap(gap_of, at_most="1h"), carry={"x": int})):
+    for spec in (
+        visits(),
+        visits(timeout=EventTimeGap(gap_of, at_most="1h"), passthrough={"x": int}),
+    ):
         assert spec == tool.loads(tool.dumps(spec))
 
 
@@ -169,9 +172,11 @@ def test_keys_are_typed_in_their_order() -> None:
 
 def test_carried_columns_may_be_null() -> None:
     """A carried column is shown as it came, so a null in it is no fault; floats are allowed."""
-    spec = visits(carry={"offset": int, "payload": bytes, "score": float, "note": str | None})
-    assert all(field.type.coerce(None, "carry") is None for field in spec.carry_fields)
-    assert ["offset", "payload", "score", "note"] == [field.name for field in spec.carry_fields]
+    spec = visits(passthrough={"offset": int, "payload": bytes, "score": float, "note": str | None})
+    assert all(field.type.coerce(None, "passthrough") is None for field in spec.passthrough_fields)
+    assert ["offset", "payload", "score", "note"] == [
+        field.name for field in spec.passthrough_fields
+    ]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,7 @@ def test_carried_columns_may_be_null() -> None:
     [
         (1_800_000, {}),
         (3_600_000, {"timeout": EventTimeGap(gap_of, at_most="1h")}),
-        (86_400_000, {"late_horizon": "1 day"}),
+        (86_400_000, {"late_retention": "1 day"}),
         (1, {"timeout": EventTimeGap("1 us")}),
         (2, {"timeout": EventTimeGap("1001 us")}),
         (1, {"timeout": EventTimeGap("1 ms")}),
@@ -187,7 +192,7 @@ def test_carried_columns_may_be_null() -> None:
 )
 def test_the_horizon_is_at_least_the_longest_gap(expected: int, changes: dict[str, Any]) -> None:
     """Spark's watermark trails by whole milliseconds, rounded up so that no event is dropped."""
-    assert expected == visits(**changes).horizon_ms
+    assert expected == visits(**changes).retention_ms
 
 
 @pytest.mark.parametrize(("expected", "delay"), [(600_000, "10m"), (0, "0s"), (1, "1 ms")])
@@ -198,8 +203,8 @@ def test_the_delay_is_counted_in_milliseconds(expected: int, delay: str) -> None
 
 def test_the_largest_and_smallest_settings_are_accepted() -> None:
     """A limit that a refusal names is itself allowed."""
-    spec = visits(bucket_count=65_536, late_horizon="30 minutes", max_held_per_key=1)
-    assert (65_536, 1_800_000) == (spec.bucket_count, spec.horizon_ms)
+    spec = visits(bucket_count=65_536, late_retention="30 minutes", max_buffered_per_key=1)
+    assert (65_536, 1_800_000) == (spec.bucket_count, spec.retention_ms)
 
 
 def test_a_missing_merge_is_fine_in_event_time_order() -> None:
@@ -245,9 +250,9 @@ def test_a_session_is_a_value() -> None:
             'write keys={"user_id": str}',
         ),
         (
-            {"carry": "offset"},
-            "`carry` must be a dict of column names and types, found 'offset'",
-            'write carry={"user_id": str}',
+            {"passthrough": "offset"},
+            "`passthrough` must be a dict of column names and types, found 'offset'",
+            'write passthrough={"user_id": str}',
         ),
         (
             {"keys": {"price": float}},
@@ -310,14 +315,14 @@ def test_a_session_is_a_value() -> None:
             "the default is 'arrival'",
         ),
         (
-            {"late": "never"},
-            "`late` must be one of 'own', 'merged', found 'never'",
-            "the default is 'own'",
+            {"late_by": "never"},
+            "`late_by` must be one of 'event', 'session', found 'never'",
+            "the default is 'event'",
         ),
         (
             {"nulls": None},
-            "`nulls` must be one of 'quarantine', 'refuse', found None",
-            "the default is 'quarantine'",
+            "`nulls` must be one of 'reject', 'refuse', found None",
+            "the default is 'reject'",
         ),
         (
             {"on_error": []},
@@ -345,8 +350,8 @@ def test_a_session_is_a_value() -> None:
             "64 to 1,024 serve most streams; see docs/explanation/buckets.md",
         ),
         (
-            {"max_held_per_key": -1},
-            "`max_held_per_key` must be a whole number from 1, found -1",
+            {"max_buffered_per_key": -1},
+            "`max_buffered_per_key` must be a whole number from 1, found -1",
             "leave it out for the default, 100000",
         ),
         (
@@ -360,13 +365,13 @@ def test_a_session_is_a_value() -> None:
             "Spark's watermark counts in milliseconds: round it",
         ),
         (
-            {"late_horizon": "29 minutes"},
-            "`late_horizon` must be at least the longest gap, 0:30:00, found 0:29:00",
+            {"late_retention": "29 minutes"},
+            "`late_retention` must be at least the longest gap, 0:30:00, found 0:29:00",
             "leave it out for the longest gap",
         ),
         (
-            {"late_horizon": "30m", "timeout": EventTimeGap(gap_of, at_most="1h")},
-            "`late_horizon` must be at least the longest gap, 1:00:00, found 0:30:00",
+            {"late_retention": "30m", "timeout": EventTimeGap(gap_of, at_most="1h")},
+            "`late_retention` must be at least the longest gap, 1:00:00, found 0:30:00",
             "leave it out for the longest gap",
         ),
         (
@@ -398,7 +403,7 @@ def test_another_timeout_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["watermark_delay", "late_horizon", "max_future_skew"])
+@pytest.mark.parametrize("name", ["watermark_delay", "late_retention", "max_future_skew"])
 @pytest.mark.parametrize("value", ["soon", "-1 minute", "1 month", 600])
 def test_a_duration_is_refused_under_its_name(name: str, value: object) -> None:
     """Every duration of a spec is read strictly."""
@@ -441,7 +446,7 @@ def test_what_is_no_attrs_class_is_refused(role: str, wrong: object) -> None:
         visits(**{role: wrong})
 
 
-@pytest.mark.parametrize("name", ["keys", "carry"])
+@pytest.mark.parametrize("name", ["keys", "passthrough"])
 def test_a_column_of_an_unknown_type_is_refused(name: str) -> None:
     """The type of a column is refused under the name of the column."""
     assert f"`{name}.user`: object cannot be stored; " in refusal(**{name: {"user": object}})

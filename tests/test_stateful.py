@@ -68,11 +68,11 @@ def refusal(**changes: Any) -> str:
 
 def test_durations_are_read_once() -> None:
     """A spec holds durations as `timedelta`, however they were spelled."""
-    spec = summing(watermark_delay="10m", max_future_skew="1h", late_horizon="1 day")
+    spec = summing(watermark_delay="10m", max_future_skew="1h", late_retention="1 day")
 
     assert timedelta(minutes=10) == spec.watermark_delay
     assert timedelta(hours=1) == spec.max_future_skew
-    assert timedelta(days=1) == spec.late_horizon
+    assert timedelta(days=1) == spec.late_retention
 
 
 def test_specs_that_mean_the_same_are_equal() -> None:
@@ -141,9 +141,9 @@ def test_the_clock_is_the_one_that_wakes_keys(
     ("expected", "changes"),
     [
         (3_600_000, {}),
-        (86_400_000, {"late_horizon": "1 day"}),
-        (0, {"late_horizon": "0s"}),
-        (2, {"late_horizon": "1001 us"}),
+        (86_400_000, {"late_retention": "1 day"}),
+        (0, {"late_retention": "0s"}),
+        (2, {"late_retention": "1001 us"}),
         (0, {"timeout": TimeToLive("1h")}),
         (0, {"watermark_delay": None}),
     ],
@@ -152,7 +152,7 @@ def test_the_horizon_is_an_hour_where_spark_drops_late_rows(
     expected: int, changes: dict[str, Any]
 ) -> None:
     """Spark's watermark trails so far behind; under a clock in processing time it drops nothing."""
-    assert expected == summing(**changes).horizon_ms
+    assert expected == summing(**changes).retention_ms
 
 
 @pytest.mark.parametrize(("expected", "delay"), [(600_000, "10m"), (0, "0s"), (None, None)])
@@ -177,11 +177,11 @@ def test_every_end_in_event_time_lies_in_the_calendar(span: timedelta, timeout: 
 
 def test_a_result_row_is_the_key_and_the_result() -> None:
     """The columns of the key stand before those of the result."""
-    spec = summing(keys={"user": str, "place": int}, carry={"offset": int})
+    spec = summing(keys={"user": str, "place": int}, passthrough={"offset": int})
 
     assert ["user", "place", "what", "total"] == [field.name for field in spec.result_fields]
     assert ["user", "place"] == [field.name for field in spec.key_fields]
-    assert ["offset"] == [field.name for field in spec.carry_fields]
+    assert ["offset"] == [field.name for field in spec.passthrough_fields]
 
 
 def test_the_key_may_be_part_of_the_state_of_a_plain_function() -> None:
@@ -239,12 +239,12 @@ def test_settings_are_named() -> None:
         ),
         (
             {"watermark_delay": None, "late": "process"},
-            "`late` and `late_horizon` have no meaning without a watermark",
+            "`late` and `late_retention` have no meaning without a watermark",
             'add watermark_delay="10 minutes", or leave them out',
         ),
         (
-            {"watermark_delay": None, "late_horizon": "1h"},
-            "`late` and `late_horizon` have no meaning without a watermark",
+            {"watermark_delay": None, "late_retention": "1h"},
+            "`late` and `late_retention` have no meaning without a watermark",
             'add watermark_delay="10 minutes", or leave them out',
         ),
         (
@@ -258,10 +258,10 @@ def test_settings_are_named() -> None:
             'write timeout=EventTimeGap("30 minutes"), TimeToLive("7 days") or NoTimeout()',
         ),
         (
-            {"timeout": EventTimeGap("30m", exact_gap="splits")},
+            {"timeout": EventTimeGap("30m", gap_inclusive=False)},
             (
                 "`timeout` of a StatefulSpec has one gap and no events to split, found "
-                f"{EventTimeGap('30m', exact_gap='splits')!r}"
+                f"{EventTimeGap('30m', gap_inclusive=False)!r}"
             ),
             'write EventTimeGap("30 minutes")',
         ),
@@ -288,8 +288,8 @@ def test_settings_are_named() -> None:
         ),
         (
             {"nulls": None},
-            "`nulls` must be one of 'quarantine', 'refuse', found None",
-            "the default is 'quarantine'",
+            "`nulls` must be one of 'reject', 'refuse', found None",
+            "the default is 'reject'",
         ),
         (
             {"on_error": "ignore"},
@@ -358,7 +358,7 @@ def test_a_spec_that_cannot_work_is_refused(changes: dict[str, Any], found: str,
     assert f"{found}\n\nHint: {hint}" == refusal(**changes)
 
 
-@pytest.mark.parametrize("name", ["watermark_delay", "late_horizon", "max_future_skew"])
+@pytest.mark.parametrize("name", ["watermark_delay", "late_retention", "max_future_skew"])
 @pytest.mark.parametrize("value", ["soon", "-1 minute", "1 month", 600])
 def test_a_duration_is_refused_under_its_name(name: str, value: object) -> None:
     """Every duration of a spec is read strictly."""

@@ -14,39 +14,39 @@ class Counts:
 
     Attributes:
         events: The rows that reached sessionkit.
-        folded: Events that became part of a session, or that the functions of a `StatefulSpec`
+        processed: Events that became part of a session, or that the functions of a `StatefulSpec`
             were given.
         late: Events that came too late.
         quarantined: Rows that could not be events: a null key or time, a null in a required field.
         failed: Events for which a function raised, under `on_error="reject"`.
-        held: By how many the events that wait for their turn have grown; negative where more were
-            folded than came, under `order="event_time"`.
+        buffered: Under `order="event_time"`, by how many the events that wait for the watermark
+            have grown; negative where more were processed than came.
         sessions: Sessions that closed.
         timers: Named timers that went off, and keys that their timeout policy ended, of a
             `StatefulSpec`.
         rows: The result rows.
-        unfinished: Sessions that closed and whose `finish` raised, and timers whose `on_timer`
+        failed_output: Sessions that closed and whose `finish` raised, and timers whose `on_timer`
             raised, under `on_error="reject"`.
         dropped: Rows that Spark dropped behind its own watermark, before they reached sessionkit.
     """
 
     events: int = 0
-    folded: int = 0
+    processed: int = 0
     late: int = 0
     quarantined: int = 0
     failed: int = 0
-    held: int = 0
+    buffered: int = 0
     sessions: int = 0
     timers: int = 0
     rows: int = 0
-    unfinished: int = 0
+    failed_output: int = 0
     dropped: int = 0
 
     @property
-    def add_up(self) -> bool:
+    def is_balanced(self) -> bool:
         """Whether every event is accounted for exactly once."""
         rejected = self.late + self.quarantined + self.failed
-        return self.events == self.folded + rejected + self.held
+        return self.events == self.processed + rejected + self.buffered
 
     def __add__(self, other: "Counts") -> "Counts":
         """Return the counts of two micro-batches together."""

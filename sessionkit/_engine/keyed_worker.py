@@ -163,7 +163,7 @@ def _hard_ms(spec: AnySpec, state: GroupStateLike) -> int:
 
 
 def _clocks(spec: AnySpec, state: GroupStateLike) -> BatchClocks:
-    watermark_us = watermark_in_force(_hard_ms(spec, state), spec.horizon_ms)
+    watermark_us = watermark_in_force(_hard_ms(spec, state), spec.retention_ms)
     return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MICROSECONDS)
 
 
@@ -178,7 +178,7 @@ def _arm(
     """Let Spark call again when something is due; behind `update`, which clears the timer."""
     if spec.clock == "event_time" and event_due is not None:
         hard_ms = _hard_ms(spec, state)
-        state.setTimeoutTimestamp(timer_ms(event_due + 1, hard_ms, spec.horizon_ms))
+        state.setTimeoutTimestamp(timer_ms(event_due + 1, hard_ms, spec.retention_ms))
     if spec.clock == "processing_time":
         now_ms = state.getCurrentProcessingTimeMs()
         # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
@@ -194,11 +194,11 @@ def _counts(read: int, quarantined: Sequence[Rejected], outcome: KeyedOutcome) -
     rejected = rejected_rows(quarantined, outcome)
     return Counts(
         events=read,
-        folded=outcome.folded,
+        processed=outcome.processed,
         late=rejected["late"],
         quarantined=rejected["quarantined"],
         failed=rejected["failed"],
         timers=outcome.timers,
         rows=outcome.rows.num_rows,
-        unfinished=rejected["unfinished"],
+        failed_output=rejected["failed_output"],
     )

@@ -30,7 +30,7 @@ __all__ = ["STATE_SCHEMA", "BucketWorker"]
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 
 STATE_SCHEMA: Final = (
-    "format INT, bucket_count INT, sessions BIGINT, held BIGINT, due_us BIGINT, payload BINARY"
+    "format INT, bucket_count INT, sessions BIGINT, buffered BIGINT, due_us BIGINT, payload BINARY"
 )
 """The state row of a bucket, as Spark stores it: flat, and the same for every spec, because Spark
 lets no stored schema grow and checks no names."""
@@ -67,7 +67,7 @@ class BucketWorker:
     @collector_paused()
     def _micro_batch(self, frames: Iterable[pd.DataFrame], state: GroupStateLike) -> pd.DataFrame:
         spec, hard_ms = self.spec, state.getCurrentWatermarkMs()
-        watermark_us = watermark_in_force(hard_ms, spec.horizon_ms)
+        watermark_us = watermark_in_force(hard_ms, spec.retention_ms)
         chunks = [] if state.hasTimedOut else list(frames)
         arrived, quarantined = read_frames(spec, chunks)
         before = _stored(spec, state) if state.exists else empty_state(spec)
@@ -85,10 +85,10 @@ class BucketWorker:
         arrived, quarantined = read_frames(spec, frames)
         nothing = events_schema(spec).empty_table()
         if spec.order == "event_time":
-            # All events are there, so none need be held: their turn has come.
+            # All events are there, so none need be buffered: their turn has come.
             waiting = BucketState(empty_state(spec).sessions, arrived)
             closed = step(spec, waiting, nothing, END_OF_TIME_US)
-            counts = attrs.evolve(_count(read, quarantined, closed), held=0)
+            counts = attrs.evolve(_count(read, quarantined, closed), buffered=0)
             return outcomes_frame(
                 spec, [closed], quarantined, counts, with_rejected=self.with_rejected
             )
@@ -105,14 +105,14 @@ def _count(read: int, quarantined: Sequence[Rejected], outcome: Outcome) -> Coun
     rejected = rejected_rows(quarantined, outcome)
     return Counts(
         events=read,
-        folded=outcome.folded,
+        processed=outcome.processed,
         late=rejected["late"],
         quarantined=rejected["quarantined"],
         failed=rejected["failed"],
-        held=outcome.held,
+        buffered=outcome.buffered,
         sessions=outcome.closed,
         rows=outcome.rows.num_rows,
-        unfinished=rejected["unfinished"],
+        failed_output=rejected["failed_output"],
     )
 
 
@@ -137,9 +137,9 @@ def _store(spec: AnySpec, bucket: BucketState, state: GroupStateLike, hard_ms: i
             FORMAT_VERSION,
             spec.bucket_count,
             bucket.sessions.num_rows,
-            bucket.held.num_rows,
+            bucket.buffered.num_rows,
             due_us,
             store_state(spec, bucket),
         )
     )
-    state.setTimeoutTimestamp(timer_ms(due_us, hard_ms, spec.horizon_ms))
+    state.setTimeoutTimestamp(timer_ms(due_us, hard_ms, spec.retention_ms))

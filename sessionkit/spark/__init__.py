@@ -16,7 +16,7 @@ from sessionkit.spark.query.rules import (
     output_rules,
 )
 from sessionkit.spark.query.sinks import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.query.start import Temporary, start
+from sessionkit.spark.query.start import Temporary, start_query
 
 __all__ = [
     "Console",
@@ -40,6 +40,6 @@ __all__ = [
     "open_sessions",
     "output_rules",
     "sessionize",
-    "start",
+    "start_query",
     "stored_keys",
 ]

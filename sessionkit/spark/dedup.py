@@ -17,7 +17,13 @@ from sessionkit.spark._event_time import check_event_time, read_delay
 from sessionkit.spark.query.rules import OutputMode, QueryType, Sink, check_output
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 
-__all__ = ["Deduplication", "Expiry", "unique_by_key", "unique_by_key_and_time", "unique_within"]
+__all__ = [
+    "Deduplication",
+    "Expiry",
+    "drop_duplicates_by_key",
+    "drop_duplicates_by_key_and_time",
+    "drop_duplicates_within",
+]
 
 Expiry: TypeAlias = Literal["never", "event_time", "first_event_and_delay"]
 
@@ -36,38 +42,39 @@ QUERY_TYPES: Final[dict[Expiry, QueryType]] = {
 }
 
 
-def unique_by_key(
+def drop_duplicates_by_key(
     by: str | Sequence[str],
     *,
     on: str | None = None,
-    keep_state: Literal["for ever"] | None = None,
+    unbounded_state: bool = False,
 ) -> "Deduplication":
     """
     Define rows that are unique by key, however long ago the first one came.
 
-    A stream keeps every key that it has ever seen. That is unbounded, so it must be asked for in
-    words.
+    A stream keeps every key that it has ever seen. That is unbounded, so it must be asked for.
 
     Args:
         by: The key columns. Null is a value like others: rows without a key count as one.
         on: For a batch: the event time, of which the earliest row is kept. Without it, the row
             that is the smallest by content is kept.
-        keep_state: `"for ever"`.
+        unbounded_state: Must be True: the state of the stream grows with its keys, without end.
 
     Raises:
-        SpecError: `keep_state` is not said, or there is no key.
+        SpecError: `unbounded_state` is not True, or there is no key.
     """
-    if keep_state != "for ever":
+    if unbounded_state is not True:
         found = f"without an event time, a stream must keep {STATE_SIZE}"
         hint = (
-            "use unique_within or unique_by_key_and_time, whose state a watermark bounds, or say "
-            "that it is meant: keep_state='for ever'"
+            "use drop_duplicates_within or drop_duplicates_by_key_and_time, whose state a "
+            "watermark bounds, or say that it is meant: unbounded_state=True"
         )
         raise SpecError(with_hint(found, hint))
     return Deduplication(_keys(by), on, None, "never")
 
 
-def unique_by_key_and_time(by: str | Sequence[str], *, on: str, delay: Duration) -> "Deduplication":
+def drop_duplicates_by_key_and_time(
+    by: str | Sequence[str], *, on: str, delay: Duration
+) -> "Deduplication":
     """
     Define rows that are unique by key and event time: repeats carry the time of the first one.
 
@@ -86,7 +93,7 @@ def unique_by_key_and_time(by: str | Sequence[str], *, on: str, delay: Duration)
     return Deduplication(_keys(by), on, read_delay(delay), "event_time")
 
 
-def unique_within(delay: Duration, *, by: str | Sequence[str], on: str) -> "Deduplication":
+def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str) -> "Deduplication":
     """
     Define rows that are unique by key for at least this long, in event time.
 
@@ -124,7 +131,7 @@ class Deduplication:
     delay: timedelta | None
     expiry: Expiry
 
-    def over(self, frame: DataFrame) -> DataFrame:
+    def apply(self, frame: DataFrame) -> DataFrame:
         """
         Return the unique rows of a stream or a batch; the columns are those of the frame.
 
@@ -134,8 +141,8 @@ class Deduplication:
 
         A batch keeps, of the rows that are equal by the definition, the one with the earliest
         event time, and of these the smallest by content: the same row in every run. Under
-        `unique_within` a row is kept where it is the first of its key, or lies more than the
-        delay behind the last one kept of its key. So batch and stream keep as many rows of a key
+        `drop_duplicates_within` a row is kept where it is the first of its key, or lies more than
+        the delay after the last one kept of its key. So batch and stream keep as many rows of a key
         whose rows all lie within the delay, and the same ones where repeats are equal or come
         later; where a key comes again later than that, a stream may keep fewer. Rows without an
         event time are a group of their own.

@@ -41,19 +41,19 @@ def window_end(event_us: int | Instants, gap_us: int | Instants) -> int | Instan
 
 
 @overload
-def starts_new_session(event_us: int, end_us: int, *, exact_gap_joins: bool) -> bool: ...
+def starts_new_session(event_us: int, end_us: int, *, gap_inclusive: bool) -> bool: ...
 @overload
-def starts_new_session(event_us: Instants, end_us: Instants, *, exact_gap_joins: bool) -> Flags: ...
+def starts_new_session(event_us: Instants, end_us: Instants, *, gap_inclusive: bool) -> Flags: ...
 def starts_new_session(
-    event_us: int | Instants, end_us: int | Instants, *, exact_gap_joins: bool
+    event_us: int | Instants, end_us: int | Instants, *, gap_inclusive: bool
 ) -> bool | Flags:
     """
     Tell whether an event lies behind the end of the session before it: event time `>` end.
 
-    So an event exactly one gap after the last one joins. Under `exact_gap="splits"` the operator
+    So an event exactly one gap after the last one joins. Under `gap_inclusive=False` the operator
     is `>=`, and it starts a session of its own.
     """
-    return event_us > end_us if exact_gap_joins else event_us >= end_us
+    return event_us > end_us if gap_inclusive else event_us >= end_us
 
 
 @overload
@@ -73,8 +73,8 @@ def is_late(end_us: int | Instants, watermark_us: int) -> bool | Flags:
     """
     Tell whether an event is late: the end of its window `<=` watermark.
 
-    Under `late="own"` that window is the event's own, event time + gap; under `late="merged"` it
-    is that of the session which the event would join.
+    Under `late_by="event"` that window is the event's own, event time + gap; under
+    `late_by="session"` it is that of the session which the event would join.
     """
     return end_us <= watermark_us
 
@@ -106,27 +106,27 @@ def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
     return timer_us < clock_us
 
 
-def watermark_in_force(hard_ms: int, horizon_ms: int) -> int:
+def watermark_in_force(hard_ms: int, retention_ms: int) -> int:
     """
     Return the watermark, in microseconds, by which sessions close and events are late.
 
     Spark drops rows at or behind its own (hard) watermark before any Python sees them. So the
-    hard watermark is declared one horizon later than the user's delay asks for, and this one is
-    hard `+` horizon. There is none while the hard one is still 0.
+    hard watermark is declared one retention later than the user's delay asks for, and this one is
+    hard `+` retention. There is none while the hard one is still 0.
     """
     if hard_ms <= 0:
         return BEGINNING_US
-    return (hard_ms + horizon_ms) * MILLISECOND_US
+    return (hard_ms + retention_ms) * MILLISECOND_US
 
 
-def timer_ms(due_us: int, hard_ms: int, horizon_ms: int) -> int:
+def timer_ms(due_us: int, hard_ms: int, retention_ms: int) -> int:
     """
     Return the timer to arm so that Spark calls once the watermark in force reaches an instant.
 
     Spark's event-time timer goes off when the timer `<` the hard watermark, in milliseconds, and
     cannot be set behind that watermark nor at zero.
     """
-    return max(-(-due_us // MILLISECOND_US) - 1 - horizon_ms, hard_ms, 1)
+    return max(-(-due_us // MILLISECOND_US) - 1 - retention_ms, hard_ms, 1)
 
 
 def processing_timer_ms(due_us: int, now_ms: int) -> int:

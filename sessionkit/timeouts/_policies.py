@@ -123,9 +123,8 @@ class EventTimeGap:
             that returns a `timedelta`, for a gap of each event's own. An event for which it is
             not positive, or longer than `at_most`, is quarantined.
         at_most: The longest gap that the function may return. Wanted with a function only.
-        exact_gap: What becomes of an event exactly one gap after the last one. `"joins"`: it
-            belongs to the session, as in Spark, Flink and Kafka Streams. `"splits"`: it starts a
-            new one, as in Beam.
+        gap_inclusive: Whether an event exactly one gap after the last one belongs to the session,
+            as in Spark, Flink and Kafka Streams. False: it starts a new one, as in Beam.
 
     Raises:
         SpecError: The gap is no duration or not positive, or `at_most` is missing or too much.
@@ -137,13 +136,13 @@ class EventTimeGap:
         kw_only=True,
         converter=_read_at_most,
     )
-    exact_gap: Literal["joins", "splits"] = attrs.field(default="joins", kw_only=True)
+    gap_inclusive: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         """Read the gap and check the options against each other."""
-        if self.exact_gap not in ("joins", "splits"):
-            found = f"`exact_gap` must be 'joins' or 'splits', found {self.exact_gap!r}"
-            raise SpecError(with_hint(found, "leave it out for Spark's rule, 'joins'"))
+        if not isinstance(self.gap_inclusive, bool):
+            found = f"`gap_inclusive` must be True or False, found {self.gap_inclusive!r}"
+            raise SpecError(with_hint(found, "leave it out for Spark's rule, True"))
         if callable(self.gap) and self.at_most is None:
             found = "`gap` is a function, so its longest answer must be declared"
             raise SpecError(with_hint(found, 'add at_most="1 hour", or what fits the function'))
@@ -231,15 +230,14 @@ class Deadline:
     Attributes:
         name: The name under which `on_timer` is told.
         clock: The clock that must reach it.
-        since: The instant of the key that it is counted from: `seen`, the latest event time;
-            `heard`, the processing time of the last micro-batch with events; `created` and
-            `updated`, when the state was.
+        since: The instant of the key that it is counted from: its latest event time, the processing
+            time of its last micro-batch with events, or when its state was created or updated.
         span: How long after that.
     """
 
     name: str
     clock: Clock
-    since: Literal["seen", "heard", "created", "updated"]
+    since: Literal["last_event_time", "last_processing_time", "created", "updated"]
     span: timedelta
 
 
@@ -248,9 +246,11 @@ def deadlines_of(policy: TimeoutPolicy) -> tuple[Deadline, ...]:
     if isinstance(policy, FirstOf):
         return tuple(deadline for part in policy.policies for deadline in deadlines_of(part))
     if isinstance(policy, EventTimeGap):
-        return (Deadline("event_time_gap", "event_time", "seen", policy.longest),)
+        return (Deadline("event_time_gap", "event_time", "last_event_time", policy.longest),)
     if isinstance(policy, ProcessingTimeGap):
-        return (Deadline("processing_time_gap", "processing_time", "heard", policy.gap),)
+        return (
+            Deadline("processing_time_gap", "processing_time", "last_processing_time", policy.gap),
+        )
     if isinstance(policy, TimeToLive):
         since: Literal["created", "updated"] = (
             "created" if policy.since == "creation" else "updated"

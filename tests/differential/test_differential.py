@@ -132,7 +132,7 @@ def _rejections(result: BatchResult[Any]) -> Rows:
             rejection.reason.splitlines()[0],
             rejection.key[0],
             None if rejection.event_time is None else micros_of(rejection.event_time),
-            rejection.carry["offset"],
+            rejection.passthrough["offset"],
         )
         for rejection in result.rejections
     ]

@@ -55,7 +55,7 @@ def specs() -> SearchStrategy[AnySpec]:
         "layout": st.sampled_from(["buckets", "per_key"]),
         "on_error": st.just("reject"),
         "late": st.sampled_from(["reject", "process"]),
-        "late_horizon": st.sampled_from([None, "5 seconds"]),
+        "late_retention": st.sampled_from([None, "5 seconds"]),
         "watermark_delay": st.sampled_from([timedelta(0), timedelta(seconds=2)]),
     }
     in_event_time = st.builds(
@@ -128,4 +128,4 @@ def _check(life: Life, spark: SparkSession) -> None:
         on_stream = on_spark(life, spark, Path(folder))
 
     assert on_stream == on_driver(life)
-    assert all(counts.add_up for counts in on_stream.counts.values())
+    assert all(counts.is_balanced for counts in on_stream.counts.values())

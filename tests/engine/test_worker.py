@@ -52,10 +52,10 @@ def stored() -> FakeGroupState:
 
 
 def test_a_session_arms_the_timer_for_its_end() -> None:
-    """Spark's timer is the end, less one millisecond and the horizon."""
-    end_ms, horizon_ms = NOON_MS + 30 * MINUTE_MS, 30 * MINUTE_MS
+    """Spark's timer is the end, less one millisecond and the retention."""
+    end_ms, retention_ms = NOON_MS + 30 * MINUTE_MS, 30 * MINUTE_MS
 
-    assert end_ms - 1 - horizon_ms == stored().timeout_timestamp_ms
+    assert end_ms - 1 - retention_ms == stored().timeout_timestamp_ms
 
 
 def test_the_timer_of_a_bucket_is_never_behind_the_watermark() -> None:
@@ -159,17 +159,17 @@ def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
 
     assert [1, 2, 1] == [s.result.pages for s in sorted(sessions, key=lambda s: s.start)]
     assert [] == rejections
-    assert (4, 4, 3) == (counts.events, counts.folded, counts.sessions)
+    assert (4, 4, 3) == (counts.events, counts.processed, counts.sessions)
 
 
 def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
     """Under `order="event_time"` a key holds so many events, the earliest of them."""
-    spec = attrs.evolve(visits, order="event_time", merge=None, max_held_per_key=2)
+    spec = attrs.evolve(visits, order="event_time", merge=None, max_buffered_per_key=2)
     state = fresh()
 
     _, rejections, counts = call(state, frame_of(3, 1, 2, spec=spec), spec=spec)
 
     assert [NOON + timedelta(minutes=3)] == [found.event_time for found in rejections]
-    assert "max_held_per_key=2" in rejections[0].reason
-    assert (3, 2, 1) == (counts.events, counts.held, counts.quarantined)
-    assert counts.add_up
+    assert "max_buffered_per_key=2" in rejections[0].reason
+    assert (3, 2, 1) == (counts.events, counts.buffered, counts.quarantined)
+    assert counts.is_balanced

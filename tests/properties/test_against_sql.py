@@ -61,7 +61,7 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
     events = pa.table({name: [row[of] for row in rows] for name, of in columns.items()})
     database.register("events", events)
     assert database.execute(ISLANDS).fetchall() == found
-    assert (20_000, len(found)) == (counts.folded, counts.sessions)
+    assert (20_000, len(found)) == (counts.processed, counts.sessions)
 
 
 def micros(instant: datetime) -> int:

@@ -214,9 +214,9 @@ def run(
         result = driver.run_batch()
         rows = sorted(driver.take_rows(), key=lambda row: row.key)
         counts = result.counts
-        numbers = (counts.late, counts.failed, counts.timers, counts.unfinished)
+        numbers = (counts.late, counts.failed, counts.timers, counts.failed_output)
         done.append((result.batch_id, [(row.key.key, row.result) for row in rows], numbers))
-        assert counts.add_up
+        assert counts.is_balanced
     stored = {key.key.key: (key.state, dict(key.timers)) for key in driver.stored_keys()}
     return done, stored
 
@@ -245,7 +245,7 @@ def run_naively(
         assert has_run or not step.arrivals
         batch = model.batch(step.arrivals, watermark, now) if has_run else NaiveBatch()
         rows = sorted(batch.rows, key=lambda row: row[0])
-        done.append((rows, (batch.late, batch.failed, batch.timers, batch.unfinished)))
+        done.append((rows, (batch.late, batch.failed, batch.timers, batch.failed_output)))
         latest = max([arrival.at for arrival in step.arrivals], default=None)
         if latest is not None:
             reached = latest - timedelta(microseconds=latest.microsecond % 1000) - SECOND

@@ -121,10 +121,10 @@ def gap_of(event: Reading) -> timedelta:
 
 
 @pytest.mark.parametrize(("timeout", "own_gaps"), [(fixed_gap, False), (own_gap, True)])
-@pytest.mark.parametrize("late", ["own", "merged"])
+@pytest.mark.parametrize("late_by", ["event", "session"])
 @given(data=st.data())
 def test_order_cut_and_buckets_do_not_show(
-    late: str, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
+    late_by: str, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
 ) -> None:
     """Closed and open sessions together are those of the naive model, whatever the cut."""
     events = data.draw(timelines(own_gaps=own_gaps))
@@ -132,7 +132,7 @@ def test_order_cut_and_buckets_do_not_show(
     cut = data.draw(batches(events, delay))
     assume(is_ahead(cut, delay))
     bucket_count = data.draw(st.sampled_from([1, 2, 64]))
-    spec = collecting(timeout(), watermark_delay=delay, bucket_count=bucket_count, late=late)
+    spec = collecting(timeout(), watermark_delay=delay, bucket_count=bucket_count, late_by=late_by)
 
     closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
 
@@ -156,15 +156,15 @@ def test_functions_that_depend_on_order_see_time_order(data: st.DataObject) -> N
 
 @given(data=st.data())
 def test_a_gap_that_splits_exactly_follows_the_model(data: st.DataObject) -> None:
-    """Under `exact_gap="splits"` an event exactly one gap later starts a session of its own."""
+    """Under `gap_inclusive=False` an event exactly one gap later starts a session of its own."""
     events = data.draw(timelines())
     cut = data.draw(batches(events, 6 * GAP))
     assume(is_ahead(cut, 6 * GAP))
-    spec = collecting(EventTimeGap(GAP, exact_gap="splits"), watermark_delay=6 * GAP)
+    spec = collecting(EventTimeGap(GAP, gap_inclusive=False), watermark_delay=6 * GAP)
 
     closed, opened = run(spec, cut)
 
-    expected = naive_sessions(events, exact_gap_joins=False)
+    expected = naive_sessions(events, gap_inclusive=False)
     assert in_value_order(expected) == in_value_order([*closed, *opened])
 
 
@@ -214,7 +214,7 @@ def test_late_events_are_exactly_those_whose_own_window_is_over(data: st.DataObj
 
     rejected = [r.event_time for r in driver.take_rejections("late") if r.event_time]
     assert sorted(late) == sorted(rejected)
-    assert driver.counts.add_up
+    assert driver.counts.is_balanced
     assert len(events) == driver.counts.events + driver.counts.dropped
 
 

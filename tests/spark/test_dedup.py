@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from sessionkit import SchemaError, SpecError
 from sessionkit.spark.dedup import (
     Deduplication,
-    unique_by_key,
-    unique_by_key_and_time,
-    unique_within,
+    drop_duplicates_by_key,
+    drop_duplicates_by_key_and_time,
+    drop_duplicates_within,
 )
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from tests.support.steps import Source, TimedRow, running
@@ -24,9 +24,9 @@ Options: TypeAlias = dict[str, Any]
 
 SECOND = 1_000
 DELAY_MS = 10 * SECOND
-BY_KEY = unique_by_key("id", on="ts", keep_state="for ever")
-BY_KEY_AND_TIME = unique_by_key_and_time("id", on="ts", delay="10 seconds")
-WITHIN = unique_within("10 seconds", by="id", on="ts")
+BY_KEY = drop_duplicates_by_key("id", on="ts", unbounded_state=True)
+BY_KEY_AND_TIME = drop_duplicates_by_key_and_time("id", on="ts", delay="10 seconds")
+WITHIN = drop_duplicates_within("10 seconds", by="id", on="ts")
 EVERY = pytest.mark.parametrize(
     "rule", [BY_KEY, BY_KEY_AND_TIME, WITHIN], ids=["key", "key and time", "within"]
 )
@@ -44,42 +44,42 @@ class TestRefused:
         ("make", "found", "hint"),
         [
             (
-                lambda: unique_by_key("id"),
+                lambda: drop_duplicates_by_key("id"),
                 "must keep one row for each key, for ever: about 220 bytes",
-                "say that it is meant: keep_state='for ever'",
+                "say that it is meant: unbounded_state=True",
             ),
             (
-                lambda: unique_by_key((), keep_state="for ever"),
+                lambda: drop_duplicates_by_key((), unbounded_state=True),
                 "`by` names no column",
                 "by='id' or by=('id', 'source')",
             ),
             (
-                lambda: unique_within("10 seconds", by=(), on="ts"),
+                lambda: drop_duplicates_within("10 seconds", by=(), on="ts"),
                 "`by` names no column",
                 "by='id' or by=('id', 'source')",
             ),
             (
-                lambda: unique_by_key_and_time((), on="ts", delay="10 seconds"),
+                lambda: drop_duplicates_by_key_and_time((), on="ts", delay="10 seconds"),
                 "`by` names no column",
                 "by='id' or by=('id', 'source')",
             ),
             (
-                lambda: unique_within("0 seconds", by="id", on="ts"),
+                lambda: drop_duplicates_within("0 seconds", by="id", on="ts"),
                 "`delay` must be longer than zero, found '0 seconds'",
                 "30 minutes",
             ),
             (
-                lambda: unique_within("1 month", by="id", on="ts"),
+                lambda: drop_duplicates_within("1 month", by="id", on="ts"),
                 "`delay` must have a fixed length",
                 "count in days",
             ),
             (
-                lambda: unique_by_key_and_time("id", on="ts", delay="1500us"),
+                lambda: drop_duplicates_by_key_and_time("id", on="ts", delay="1500us"),
                 "`delay` must be whole milliseconds, found '1500us'",
                 "round it up",
             ),
             (
-                lambda: unique_by_key_and_time("id", on="ts", delay="soon"),
+                lambda: drop_duplicates_by_key_and_time("id", on="ts", delay="soon"),
                 "`delay` is no duration: 'soon'",
                 "30 minutes",
             ),
@@ -125,7 +125,7 @@ class TestRefused:
         frame = source.stream() if kind == "stream" else source.batch()
 
         with pytest.raises(SchemaError) as caught:
-            rule.over(change(frame))
+            rule.apply(change(frame))
 
         assert found in str(caught.value)
         assert hint in str(caught.value).partition("Hint: ")[2]
@@ -139,7 +139,7 @@ class TestRefused:
         frame = source.stream().withColumn("again", F.col("ts"))
 
         with pytest.raises(SchemaError) as caught:
-            rule.over(declare_watermark(frame, column, delay))
+            rule.apply(declare_watermark(frame, column, delay))
 
         found = f"a watermark on `{column}` with {delay}, and this is defined on `ts` with 10 seco"
         assert found in str(caught.value)
@@ -157,7 +157,7 @@ class TestRefused:
         assert "Hint: use mode 'append' or 'update'" in str(caught.value)
         with (
             pytest.raises(AnalysisException),
-            running(rule.over(source.stream()), tmp_path / "checkpoint", "complete"),
+            running(rule.apply(source.stream()), tmp_path / "checkpoint", "complete"),
         ):
             pass
 
@@ -178,7 +178,7 @@ class TestRefused:
 
         with pytest.raises(AnalysisException):
             source.batch().dropDuplicatesWithinWatermark(["id"]).collect()
-        assert 1 == WITHIN.over(source.batch()).count()
+        assert 1 == WITHIN.apply(source.batch()).count()
 
 
 class TestStream:
@@ -187,7 +187,7 @@ class TestStream:
     def test_by_key(self, source: Source, tmp_path: Path) -> None:
         """It never does: state grows with every key."""
         source.put(("a", SECOND, 1), ("b", SECOND, 2))
-        with running(BY_KEY.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(BY_KEY.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
             source.put(("a", 10**9, 3), ("c", 10**9, 4))
             steps.run()
@@ -203,7 +203,7 @@ class TestStream:
         time_ms = 100 * SECOND
         source.put(("a", time_ms, 1), ("a", time_ms, 1), ("a", time_ms + 1, 2))
         mover = time_ms + behind_ms + DELAY_MS
-        with running(BY_KEY_AND_TIME.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(BY_KEY_AND_TIME.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
             source.put(("mover", mover, 9))
             steps.run()
@@ -216,7 +216,7 @@ class TestStream:
         """A key is forgotten when the watermark reaches its first event time + delay."""
         first = 100 * SECOND
         source.put(("a", first, 1), ("b", first, 2))
-        with running(WITHIN.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(WITHIN.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
             source.put(("a", first + DELAY_MS, 3))  # moves no expiry
             steps.run()
@@ -231,7 +231,7 @@ class TestStream:
         """A repeat up to the delay behind the first is never kept: it is a repeat, or late."""
         first = 100 * SECOND
         source.put(("a", first, 1))
-        with running(WITHIN.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(WITHIN.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
             source.put(("mover", first + 2 * DELAY_MS, 9))
             steps.run()
@@ -244,7 +244,7 @@ class TestStream:
     def test_nulls(self, source: Source, tmp_path: Path) -> None:
         """Rows without a key are one key; a row without a time is forgotten at once."""
         source.put((None, 100 * SECOND, 1), ("a", None, 2))
-        with running(WITHIN.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(WITHIN.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
             source.put((None, 101 * SECOND, 3), ("a", None, 4))
             steps.run()
@@ -254,7 +254,7 @@ class TestStream:
     def test_null_time_in_a_key(self, source: Source, tmp_path: Path) -> None:
         """Under key and time, a row without a time stays in state for ever."""
         source.put(("a", None, 1), ("b", 100 * SECOND, 2))
-        with running(BY_KEY_AND_TIME.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(BY_KEY_AND_TIME.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
             source.put(("c", 10**9, 3))
             steps.run()
@@ -269,9 +269,9 @@ class TestStream:
         expected = (Watermark("ts", timedelta(seconds=10)),)
         declared = declare_watermark(source.stream(), "ts", "10s")
 
-        assert expected == declared_watermarks(WITHIN.over(source.stream()))
-        assert expected == declared_watermarks(WITHIN.over(declared))
-        assert () == declared_watermarks(BY_KEY.over(source.stream()))
+        assert expected == declared_watermarks(WITHIN.apply(source.stream()))
+        assert expected == declared_watermarks(WITHIN.apply(declared))
+        assert () == declared_watermarks(BY_KEY.apply(source.stream()))
 
 
 def random_rows(seed: int) -> list[TimedRow]:
@@ -322,7 +322,7 @@ class TestBatch:
         source.put(*rows[300:])
         expected = sorted(repr(row) for row in naive(rows))
 
-        found = collected(WITHIN.over(source.batch().repartition(3)))
+        found = collected(WITHIN.apply(source.batch().repartition(3)))
 
         assert expected == found
         assert len(found) > 200, "some keys come again later than the delay"
@@ -343,16 +343,16 @@ class TestBatch:
         for row in sorted(rows, key=lambda r: (r[1] is None, r[1] or 0, r[2])):
             first.setdefault(group(row), row)
 
-        found = collected(rule.over(source.batch().repartition(3)))
+        found = collected(rule.apply(source.batch().repartition(3)))
 
         assert sorted(map(repr, first.values())) == found
 
     def test_without_time(self, source: Source) -> None:
         """Where no event time is named, the smallest row by content is kept."""
         source.put(("a", 2 * SECOND, 1), ("a", SECOND, 2), ("a", SECOND, 1))
-        rule = unique_by_key("id", keep_state="for ever")
+        rule = drop_duplicates_by_key("id", unbounded_state=True)
 
-        assert [repr(("a", SECOND, 1))] == collected(rule.over(source.batch()))
+        assert [repr(("a", SECOND, 1))] == collected(rule.apply(source.batch()))
 
     @EVERY
     def test_columns(self, source: Source, rule: Deduplication) -> None:
@@ -364,7 +364,7 @@ class TestBatch:
             *("id", "ts"),
         )
 
-        found = rule.over(frame)
+        found = rule.apply(frame)
 
         assert frame.columns == found.columns
         assert frame.dtypes == found.dtypes
@@ -401,16 +401,16 @@ class TestStreamAndBatch:
         borders = sorted(Random(seed).sample(range(1, len(rows)), 3))
         for start, end in zip([0, *borders], [*borders, len(rows)], strict=True):
             source.put(*rows[start:end])
-        with running(rule.over(source.stream()), tmp_path / "checkpoint") as steps:
+        with running(rule.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
 
             assert 0 == steps.dropped()
             assert 120 == len(steps.rows)
             by_key = {row["id"]: row["value"] for row in steps.rows}
-        in_batch = {row["id"]: row["value"] for row in rule.over(source.batch()).collect()}
+        in_batch = {row["id"]: row["value"] for row in rule.apply(source.batch()).collect()}
         assert in_batch == by_key
         if later_ms == 0:
-            assert collected(rule.over(source.batch())) == shown(steps.rows)
+            assert collected(rule.apply(source.batch())) == shown(steps.rows)
 
 
 class TestExplain:
@@ -418,7 +418,7 @@ class TestExplain:
 
     def test_within(self) -> None:
         """Delay, expiry, state and lateness."""
-        text = unique_within("90s", by=("id", "kind"), on="at").explain()
+        text = drop_duplicates_within("90s", by=("id", "kind"), on="at").explain()
 
         assert "unique by `id`, `kind`, for at least 1 minute 30 seconds of `at`" in text
         assert "forgets a key when watermark >= `at` of its first row + 1 minute 30 seco" in text
@@ -445,6 +445,6 @@ class TestExplain:
     def test_the_page_shows_it(self) -> None:
         """The text in the how-to is that of its definition."""
         page = Path(__file__).parents[2] / "docs" / "how-to" / "deduplicate.md"
-        text = unique_within("10 minutes", by="order_id", on="sent").explain()
+        text = drop_duplicates_within("10 minutes", by="order_id", on="sent").explain()
 
         assert text in page.read_text(encoding="utf-8")

@@ -113,18 +113,18 @@ def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Pa
         found = "there is no `mvn` to fetch Kafka with"
         raise KafkaMissingError(found)
     # A folder is complete once it has its name: another run may fetch the same jars.
-    unfinished = CACHE / f"{name}.{uuid4().hex}"
-    unfinished.mkdir(parents=True)
-    project = unfinished / "pom.xml"
+    failed_output = CACHE / f"{name}.{uuid4().hex}"
+    failed_output.mkdir(parents=True)
+    project = failed_output / "pom.xml"
     project.write_text(_project(artifacts, alone=alone))
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-    command = [maven, "-B", "-q", "-f", str(project), *goal, f"-DoutputDirectory={unfinished}"]
+    command = [maven, "-B", "-q", "-f", str(project), *goal, f"-DoutputDirectory={failed_output}"]
     try:
         _run(command, FETCH_S)
         if not target.exists():
-            unfinished.rename(target)
+            failed_output.rename(target)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(failed_output, ignore_errors=True)
     return target
 
 

@@ -43,7 +43,7 @@ class NaiveBatch:
     late: int = 0
     failed: int = 0
     timers: int = 0
-    unfinished: int = 0
+    failed_output: int = 0
 
 
 @attrs.define
@@ -198,7 +198,7 @@ class NaiveKeys:
         if not self._attempt(
             done, key, clocks, lambda key, state, times: on_timer(key, name, state, times)
         ):
-            done.unfinished += 1
+            done.failed_output += 1
 
     def _attempt(
         self,
@@ -212,10 +212,12 @@ class NaiveKeys:
         before = self.keys.get(key, NaiveKey())
         held = deepcopy(before)
         for arrival in arrived:
-            held.since["seen"] = max(arrival.at, held.since.get("seen", arrival.at))
-            held.since["heard"] = _now(clocks)
+            held.since["last_event_time"] = max(
+                arrival.at, held.since.get("last_event_time", arrival.at)
+            )
+            held.since["last_processing_time"] = _now(clocks)
         ages = [d.clock for d in deadlines_of(self.spec.timeout) if d.name == "time_to_live"]
-        age = held.since["seen"] if "event_time" in ages else _now(clocks)
+        age = held.since["last_event_time"] if "event_time" in ages else _now(clocks)
         may_wait = self.spec.processing_timers
         view = View(held, clocks["event_time"], _now(clocks), age, may_wait)
         try:

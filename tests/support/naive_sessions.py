@@ -25,14 +25,14 @@ class Found(NamedTuple):
     values: tuple[int, ...]
 
 
-def naive_sessions(events: Iterable[Event], *, exact_gap_joins: bool = True) -> list[Found]:
+def naive_sessions(events: Iterable[Event], *, gap_inclusive: bool = True) -> list[Found]:
     """Return the sessions of a timeline, every event on time, in order of key and start."""
     found: list[Found] = []
     for event in sorted(events, key=lambda e: (e.key, e.at, e.value, e.gap)):
         end = event.at + event.gap
         last = found[-1] if found and found[-1].key == event.key else None
         joins = last is not None and (
-            event.at < last.end or (exact_gap_joins and event.at == last.end)
+            event.at < last.end or (gap_inclusive and event.at == last.end)
         )
         if last is not None and joins:
             found[-1] = last._replace(end=max(last.end, end), values=(*last.values, event.value))

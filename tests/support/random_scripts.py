@@ -46,7 +46,7 @@ class Event:
 
 @attrs.define
 class State:
-    """The numbers so far, in the order in which they were folded: nothing can hide."""
+    """The numbers so far, in the order in which they were processed: nothing can hide."""
 
     values: list[int]
 
@@ -131,18 +131,18 @@ def specs() -> SearchStrategy[AnySpec]:
     return st.builds(
         _spec,
         gap=st.sampled_from([GAP, own_gap]),
-        exact_gap=st.sampled_from(["joins", "splits"]),
+        gap_inclusive=st.booleans(),
         rejects=st.booleans(),
         watermark_delay=st.sampled_from([timedelta(0), GAP / 2, 2 * GAP]),
         order=st.sampled_from(["arrival", "event_time"]),
-        late=st.sampled_from(["own", "merged"]),
-        late_horizon=st.sampled_from([None, 3 * GAP]),
-        max_held_per_key=st.sampled_from([3, 100]),
+        late_by=st.sampled_from(["event", "session"]),
+        late_retention=st.sampled_from([None, 3 * GAP]),
+        max_buffered_per_key=st.sampled_from([3, 100]),
         bucket_count=st.sampled_from([1, 3]),
     )
 
 
-def _spec(*, gap: Any, exact_gap: Any, rejects: bool, **options: Any) -> AnySpec:
+def _spec(*, gap: Any, gap_inclusive: Any, rejects: bool, **options: Any) -> AnySpec:
     return SessionSpec(
         keys={"key": str},
         event_time="at",
@@ -155,8 +155,10 @@ def _spec(*, gap: Any, exact_gap: Any, rejects: bool, **options: Any) -> AnySpec
         merge=fussy_merge if rejects else merge,
         finish=fussy_finish if rejects else finish,
         on_error="reject" if rejects else "raise",
-        timeout=EventTimeGap(gap, at_most=GAP if callable(gap) else None, exact_gap=exact_gap),
-        carry={"offset": int},
+        timeout=EventTimeGap(
+            gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive
+        ),
+        passthrough={"offset": int},
         **options,
     )
 

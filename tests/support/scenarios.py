@@ -176,7 +176,7 @@ def commanded(**options: Any) -> AnySpec:
         "watermark_delay": timedelta(0),
         "processing_timers": True,
         "bucket_count": 2,
-        "carry": {"offset": int},
+        "passthrough": {"offset": int},
         **options,
     }
     return StatefulSpec(
@@ -266,7 +266,7 @@ def _report(report: Report, result: StatefulBatchResult[Any]) -> None:
                 one.reason.splitlines()[0],
                 one.key.key,
                 None if one.event_time is None else micros_of(one.event_time),
-                one.carry.get("offset"),
+                one.passthrough.get("offset"),
             )
             for one in result.rejections
         ),

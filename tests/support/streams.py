@@ -29,10 +29,10 @@ def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> 
     for number, table in enumerate(tables, first):
         path = folder / f"{number:04}.parquet"
         # A query that runs must not see half a file, and takes none whose name begins with a dot.
-        unfinished = folder / f".{path.name}"
-        pq.write_table(table, unfinished)
-        os.utime(unfinished, (1_000_000_000 + number, 1_000_000_000 + number))
-        unfinished.rename(path)
+        failed_output = folder / f".{path.name}"
+        pq.write_table(table, failed_output)
+        os.utime(failed_output, (1_000_000_000 + number, 1_000_000_000 + number))
+        failed_output.rename(path)
 
 
 @attrs.frozen

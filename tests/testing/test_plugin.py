@@ -33,8 +33,8 @@ def test_session_driver_makes_drivers(session_driver: type[SessionDriver[Any, An
     """It takes what the class takes, and several drivers can be made in one test."""
     driver = session_driver(visits, processing_time=at("12:00"))
     driver.add("ann", at("10:00"), View("/", 1.0))
-    assert 1 == driver.run_batch().counts.folded
-    assert 0 == session_driver(visits).counts.folded
+    assert 1 == driver.run_batch().counts.processed
+    assert 0 == session_driver(visits).counts.processed
 
 
 def test_stateful_driver_makes_drivers(
@@ -44,7 +44,7 @@ def test_stateful_driver_makes_drivers(
     driver = stateful_driver(sensors(silence=minutes(5)), processing_time=at("12:00"))
     driver.add("roof", at("12:00"), Reading(21.5))
 
-    assert 1 == driver.run_batch().counts.folded
+    assert 1 == driver.run_batch().counts.processed
 
 
 def test_fake_group_state_makes_states(fake_group_state: type[FakeGroupState]) -> None:

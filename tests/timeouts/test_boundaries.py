@@ -44,7 +44,7 @@ def test_each_event_may_have_a_gap_of_its_own() -> None:
 )
 def test_an_event_at_the_end_of_a_session_joins_it(step_us: int, expected: bool) -> None:
     """An event starts a session only where it lies behind the end of the one before."""
-    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, exact_gap_joins=True)
+    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, gap_inclusive=True)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_an_event_at_the_end_of_a_session_joins_it(step_us: int, expected: bool)
 def test_an_event_at_the_end_of_a_session_splits_where_asked_to(
     step_us: int, expected: bool
 ) -> None:
-    """Under `exact_gap="splits"` an event exactly one gap later starts a session."""
-    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, exact_gap_joins=False)
+    """Under `gap_inclusive=False` an event exactly one gap later starts a session."""
+    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, gap_inclusive=False)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_many_instants_are_judged_as_one_is() -> None:
     steps_us = [MOMENT_US + step_us for step_us in STEPS_US]
     instants_us, ends_us = np.array(steps_us), np.full(len(steps_us), MOMENT_US)
     for joins in (True, False):
-        alone = [starts_new_session(us, MOMENT_US, exact_gap_joins=joins) for us in steps_us]
-        together = starts_new_session(instants_us, ends_us, exact_gap_joins=joins)
+        alone = [starts_new_session(us, MOMENT_US, gap_inclusive=joins) for us in steps_us]
+        together = starts_new_session(instants_us, ends_us, gap_inclusive=joins)
         assert alone == together.tolist()
     assert [is_over(us, MOMENT_US) for us in steps_us] == is_over(instants_us, MOMENT_US).tolist()
     assert [is_late(us, MOMENT_US) for us in steps_us] == is_late(instants_us, MOMENT_US).tolist()
@@ -146,9 +146,9 @@ def test_a_timer_is_never_set_at_zero(due_us: int) -> None:
     assert 1 == timer_ms(due_us, 0, 30)
 
 
-@given(due_us=INSTANTS_US, horizon_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+@given(due_us=INSTANTS_US, retention_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
 def test_spark_calls_exactly_when_the_watermark_in_force_reaches_the_instant(
-    due_us: int, horizon_ms: int, armed_ms: int, fired_ms: int
+    due_us: int, retention_ms: int, armed_ms: int, fired_ms: int
 ) -> None:
     """
     `timer < hard watermark` holds just when the watermark in force is at the instant or behind it.
@@ -156,34 +156,36 @@ def test_spark_calls_exactly_when_the_watermark_in_force_reaches_the_instant(
     Precondition: the instant is still to come when the timer is armed, and Spark's watermark can
     say so at all, which begins at 1.
     """
-    due_us += watermark_in_force(max(armed_ms, 1), horizon_ms)
+    due_us += watermark_in_force(max(armed_ms, 1), retention_ms)
     hard_ms = armed_ms + fired_ms
-    timer = timer_ms(due_us, armed_ms, horizon_ms)
-    reached = watermark_in_force(hard_ms, horizon_ms) >= due_us
+    timer = timer_ms(due_us, armed_ms, retention_ms)
+    reached = watermark_in_force(hard_ms, retention_ms) >= due_us
     assert reached is (timer < hard_ms)
 
 
 @given(
-    due_us=st.integers(1, 2_000_000), horizon_ms=st.integers(0, 500), armed_ms=st.integers(0, 2_000)
+    due_us=st.integers(1, 2_000_000),
+    retention_ms=st.integers(0, 500),
+    armed_ms=st.integers(0, 2_000),
 )
 def test_the_first_watermark_that_reaches_the_instant_is_the_first_that_sets_the_timer_off(
-    due_us: int, horizon_ms: int, armed_ms: int
+    due_us: int, retention_ms: int, armed_ms: int
 ) -> None:
     """Step by step of a millisecond, no watermark is one too early or one too late."""
-    due_us += watermark_in_force(max(armed_ms, 1), horizon_ms)
-    timer = timer_ms(due_us, armed_ms, horizon_ms)
-    assert watermark_in_force(timer + 1, horizon_ms) >= due_us
-    assert watermark_in_force(timer, horizon_ms) < due_us
+    due_us += watermark_in_force(max(armed_ms, 1), retention_ms)
+    timer = timer_ms(due_us, armed_ms, retention_ms)
+    assert watermark_in_force(timer + 1, retention_ms) >= due_us
+    assert watermark_in_force(timer, retention_ms) < due_us
 
 
-@given(due_us=INSTANTS_US, horizon_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS)
+@given(due_us=INSTANTS_US, retention_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS)
 def test_a_timer_for_what_is_past_goes_off_at_the_next_watermark(
-    due_us: int, horizon_ms: int, armed_ms: int
+    due_us: int, retention_ms: int, armed_ms: int
 ) -> None:
     """A timer is legal whatever the instant: after 0 and not before Spark's watermark."""
-    timer = timer_ms(due_us, armed_ms, horizon_ms)
+    timer = timer_ms(due_us, armed_ms, retention_ms)
     assert timer >= max(armed_ms, 1)
-    if due_us <= watermark_in_force(armed_ms, horizon_ms):
+    if due_us <= watermark_in_force(armed_ms, retention_ms):
         assert armed_ms == timer
 
 
@@ -235,16 +237,16 @@ def test_the_first_time_past_the_instant_is_the_first_that_sets_the_timer_off(
     assert not has_passed(due_us, timer * 1_000)
 
 
-@given(due_us=INSTANTS_US, horizon_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+@given(due_us=INSTANTS_US, retention_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
 def test_a_named_timer_is_armed_a_microsecond_behind_itself(
-    due_us: int, horizon_ms: int, armed_ms: int, fired_ms: int
+    due_us: int, retention_ms: int, armed_ms: int, fired_ms: int
 ) -> None:
     """
     A timer armed for an instant and a microsecond goes off once the watermark is past the instant.
 
     So ends, which are reached, and named timers, which are passed, share one rule for Spark.
     """
-    due_us += watermark_in_force(max(armed_ms, 1), horizon_ms)
+    due_us += watermark_in_force(max(armed_ms, 1), retention_ms)
     hard_ms = armed_ms + fired_ms
-    timer = timer_ms(due_us + 1, armed_ms, horizon_ms)
-    assert has_passed(due_us, watermark_in_force(hard_ms, horizon_ms)) is (timer < hard_ms)
+    timer = timer_ms(due_us + 1, armed_ms, retention_ms)
+    assert has_passed(due_us, watermark_in_force(hard_ms, retention_ms)) is (timer < hard_ms)

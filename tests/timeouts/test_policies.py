@@ -47,7 +47,7 @@ def test_a_gap_that_is_none_is_refused(policy: Any, gap: object) -> None:
     [
         NoTimeout(),
         ProcessingTimeGap("30m"),
-        EventTimeGap("30m", exact_gap="splits"),
+        EventTimeGap("30m", gap_inclusive=False),
         EventTimeGap(gap_of, at_most="1h"),
         TimeToLive("7 days", since="last_update", clock="event_time"),
         EventTimeGap("30m") | ProcessingTimeGap("1h") | TimeToLive("7d"),
@@ -71,10 +71,10 @@ def test_the_longest_gap_of_a_function_is_declared() -> None:
     assert (gap_of, timedelta(hours=1)) == (policy.gap, policy.longest)
 
 
-def test_the_exact_gap_joins_by_default() -> None:
+def test_the_gap_inclusive_by_default() -> None:
     """An event exactly one gap later joins, as in Spark, unless the policy says otherwise."""
-    assert "joins" == EventTimeGap("30m").exact_gap
-    assert "splits" == EventTimeGap("30m", exact_gap="splits").exact_gap
+    assert EventTimeGap("30m").gap_inclusive
+    assert not EventTimeGap("30m", gap_inclusive=False).gap_inclusive
 
 
 def test_a_function_without_a_longest_gap_is_refused() -> None:
@@ -110,10 +110,10 @@ def test_another_rule_for_the_exact_gap_is_refused() -> None:
     """An unknown rule is refused, with the default in the hint."""
     wrong: Any = "both"
     with pytest.raises(SpecError) as refused:
-        EventTimeGap("30m", exact_gap=wrong)
+        EventTimeGap("30m", gap_inclusive=wrong)
     expected = (
-        "`exact_gap` must be 'joins' or 'splits', found 'both'"
-        "\n\nHint: leave it out for Spark's rule, 'joins'"
+        "`gap_inclusive` must be True or False, found 'both'"
+        "\n\nHint: leave it out for Spark's rule, True"
     )
     assert expected == str(refused.value)
 
@@ -254,13 +254,13 @@ def test_a_choice_of_nothing_is_refused() -> None:
     ("expected", "policy"),
     [
         ([], NoTimeout()),
-        ([("event_time_gap", "event_time", "seen", HALF_HOUR)], EventTimeGap("30m")),
+        ([("event_time_gap", "event_time", "last_event_time", HALF_HOUR)], EventTimeGap("30m")),
         (
-            [("event_time_gap", "event_time", "seen", timedelta(hours=1))],
+            [("event_time_gap", "event_time", "last_event_time", timedelta(hours=1))],
             EventTimeGap(gap_of, at_most="1h"),
         ),
         (
-            [("processing_time_gap", "processing_time", "heard", HALF_HOUR)],
+            [("processing_time_gap", "processing_time", "last_processing_time", HALF_HOUR)],
             ProcessingTimeGap("30m"),
         ),
         ([("time_to_live", "processing_time", "created", HALF_HOUR)], TimeToLive("30m")),
@@ -271,7 +271,7 @@ def test_a_choice_of_nothing_is_refused() -> None:
         (
             [
                 ("time_to_live", "processing_time", "created", timedelta(days=7)),
-                ("event_time_gap", "event_time", "seen", HALF_HOUR),
+                ("event_time_gap", "event_time", "last_event_time", HALF_HOUR),
             ],
             AGE | GAP,
         ),

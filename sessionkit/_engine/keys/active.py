@@ -193,14 +193,14 @@ class ActiveKeys:
         return values
 
     def _seen(self) -> Numbers:
-        seen, has = self._of_stored("seen"), self._has_events()
+        seen, has = self._of_stored("last_event_time"), self._has_events()
         is_new = self.first >= self.touched.num_rows
         latest = micros(self.events["time"])[self.starts[1:][has] - 1]
         seen[has] = np.where(is_new[has], latest, np.maximum(seen[has], latest))
         return seen
 
     def _heard(self, now_us: int) -> Numbers:
-        heard = self._of_stored("heard")
+        heard = self._of_stored("last_processing_time")
         heard[self._has_events()] = now_us
         return heard
 

@@ -177,7 +177,7 @@ def _stored(
     _check_keys(spec, states, codes, event_codes)
     number = 1 + max(int(some.max()) for some in (row_codes, event_codes) if len(some))
     seen = np.full(number, BEGINNING_US, np.int64)
-    seen[row_codes] = micros(touched["seen"])
+    seen[row_codes] = micros(touched["last_event_time"])
     np.maximum.at(seen, event_codes, micros(events["time"]))
     stamp = seen if age_clock(spec) == "event_time" else np.full(number, now_us, np.int64)
     created = stamp.copy()

@@ -68,13 +68,13 @@ class Calls:
         spec: Whose functions are called.
         now: The clocks that they see.
         fired: How many timers went off, and policies ended a key.
-        unfinished: The keys whose `on_timer` failed, with the reason.
+        failed_output: The keys whose `on_timer` failed, with the reason.
     """
 
     spec: AnySpec
     now: BatchTimes
     fired: int = attrs.field(default=0, init=False)
-    unfinished: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
+    failed_output: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
     _rules: TimerRules = attrs.field(init=False)
     _handler: Handler = attrs.field(init=False)
@@ -142,7 +142,7 @@ class Calls:
         if self.spec.on_error == "raise":
             raise UserFunctionError(text)
         run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
-        self.unfinished.append((run.held.key, text))
+        self.failed_output.append((run.held.key, text))
 
     def end(self, run: KeyRun, name: str) -> None:
         """Call `on_timer` for a key that a policy ends."""
@@ -154,7 +154,7 @@ class Calls:
             return
         reason = self._attempt(run, "on_timer", self.spec.on_timer, name, is_last=is_last)
         if reason is not None:
-            self.unfinished.append((run.held.key, f"timer {name!r}: {reason}"))
+            self.failed_output.append((run.held.key, f"timer {name!r}: {reason}"))
 
     def _attempt(
         self, run: KeyRun, role: str, function: Callable[..., Any], given: Any, *, is_last: bool

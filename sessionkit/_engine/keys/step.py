@@ -54,18 +54,18 @@ class KeyedOutcome:
     Attributes:
         keys: The table of keys that it remembers from now on.
         rows: The result rows.
-        folded: How many events the functions were given.
+        processed: How many events the functions were given.
         timers: How many timers went off, and policies ended a key.
         rejected: The events that the functions were not given, or failed over.
-        unfinished: The keys whose `on_timer` failed.
+        failed_output: The keys whose `on_timer` failed.
     """
 
     keys: pa.Table
     rows: pa.Table
-    folded: int
+    processed: int
     timers: int
     rejected: list[Rejected]
-    unfinished: list[Rejected]
+    failed_output: list[Rejected]
 
 
 def keyed_step(
@@ -106,10 +106,10 @@ def keyed_step(
     return KeyedOutcome(
         keys=keys,
         rows=pa.concat_tables([_rows(spec, ended), rows, _rows(spec, ended_at_once)]),
-        folded=events.num_rows - sum(part.rows.num_rows for part in failed),
+        processed=events.num_rows - sum(part.rows.num_rows for part in failed),
         timers=calls.fired,
         rejected=rejected + failed,
-        unfinished=_unfinished(spec, calls),
+        failed_output=_failed_output(spec, calls),
     )
 
 
@@ -240,9 +240,9 @@ def _failed(events: pa.Table, failures: dict[int, str]) -> list[Rejected]:
     return [Rejected("failed", [failures[place] for place in places], events.take(places))]
 
 
-def _unfinished(spec: AnySpec, calls: Calls) -> list[Rejected]:
-    if not calls.unfinished:
+def _failed_output(spec: AnySpec, calls: Calls) -> list[Rejected]:
+    if not calls.failed_output:
         return []
-    keys = [key for key, _ in calls.unfinished]
+    keys = [key for key, _ in calls.failed_output]
     rows = pa.Table.from_arrays(_key_arrays(spec, keys), schema=pa.schema(key_schema(spec)))
-    return [Rejected("unfinished", [reason for _, reason in calls.unfinished], rows)]
+    return [Rejected("failed_output", [reason for _, reason in calls.failed_output], rows)]

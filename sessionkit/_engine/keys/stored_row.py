@@ -35,8 +35,8 @@ PER_KEY_COLUMNS: Final = (
     "sessionkit_format INT",
     "sessionkit_identity STRING",
     "sessionkit_exists BOOLEAN",
-    "sessionkit_seen_us BIGINT",
-    "sessionkit_heard_us BIGINT",
+    "sessionkit_last_event_time_us BIGINT",
+    "sessionkit_last_processing_time_us BIGINT",
     "sessionkit_created_us BIGINT",
     "sessionkit_updated_us BIGINT",
     "sessionkit_timers STRING",
@@ -91,7 +91,7 @@ def row_of_key(spec: AnySpec, keys: pa.Table) -> tuple[Any, ...]:
     (armed,) = read_timers(keys["timers"])
     stamps = [
         None if keys[name].null_count else int(micros(keys[name])[0])
-        for name in ("seen", "heard", "created", "updated")
+        for name in ("last_event_time", "last_processing_time", "created", "updated")
     ]
     values = [
         wire_values(inner_type(field.type), keys[f"state.{field.name}"])[0]

@@ -66,7 +66,10 @@ def keys_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the table of keys."""
     own = [
         pa.field("exists", pa.bool_()),
-        *(pa.field(name, INSTANT) for name in ("seen", "heard", "created", "updated")),
+        *(
+            pa.field(name, INSTANT)
+            for name in ("last_event_time", "last_processing_time", "created", "updated")
+        ),
         pa.field("timers", TIMERS),
         pa.field("event_timer", INSTANT),
         pa.field("processing_timer", INSTANT),
@@ -158,7 +161,7 @@ def keyed_identity(spec: AnySpec) -> bytes:
         "clock": spec.clock,
         "time_to_live_clock": [] if clock is None else [clock],
         "watermark_delay_ms": spec.delay_ms,
-        "horizon_ms": spec.horizon_ms,
+        "retention_ms": spec.retention_ms,
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,
         # It sets no timers, and would leave those that are stored for ever.

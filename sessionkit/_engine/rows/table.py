@@ -1,7 +1,7 @@
 """
 The table of events, which every engine reads, and the rows that no engine takes.
 
-    events     key.*, time, event.*, carry.*           a row an event
+    events     key.*, time, event.*, passthrough.*           a row an event
 
 Instants are timestamps of microseconds in UTC. The names of the user's columns carry a prefix, so
 that no two can collide. A spec without an event time has 1970-01-01 for all of them.
@@ -42,7 +42,7 @@ class Rejected:
     Rows that became no part of a result, with the reason.
 
     Attributes:
-        kind: `late`, `quarantined` or `failed` for events, `unfinished` for sessions.
+        kind: `late`, `quarantined` or `failed` for events, `failed_output` for sessions.
         reasons: Why, one for each row.
         rows: The events or sessions. Keys, times and carried columns of events may be null here.
     """
@@ -63,8 +63,10 @@ class Rejected:
 def events_schema(spec: SpecInput) -> pa.Schema:
     """Return the schema of the table of events."""
     event = [field.with_name(f"event.{field.name}") for field in codec_of(spec.event).schema]
-    carry = [pa.field(f"carry.{field.name}", field.type.arrow) for field in spec.carry_fields]
-    return pa.schema([*key_schema(spec), pa.field("time", INSTANT), *event, *carry])
+    passthrough = [
+        pa.field(f"passthrough.{field.name}", field.type.arrow) for field in spec.passthrough_fields
+    ]
+    return pa.schema([*key_schema(spec), pa.field("time", INSTANT), *event, *passthrough])
 
 
 def key_schema(spec: SpecInput) -> list[pa.Field]:

@@ -60,12 +60,12 @@ def fold_into(
         # Read anew for every attempt: a function may have changed what an event holds.
         events, refused = read_events(spec, arrived)
         rejected += refused
-        if watermark_us is not None and spec.late == "own":
+        if watermark_us is not None and spec.late_by == "event":
             events = _without(events, is_late(events.ends, watermark_us), rejected, late=OWN)
         if not events.objects:
             return Folded(sessions, 0, rejected)
         plan = _Plan.of(spec, sessions, events)
-        if watermark_us is not None and spec.late == "merged":
+        if watermark_us is not None and spec.late_by == "session":
             late = plan.of_events(is_late(plan.unions.end, watermark_us))
             if late.any():
                 arrived = _without(events, late, rejected, late=MERGED).table
@@ -162,8 +162,9 @@ class _Plan:
         starts = np.concatenate([micros(touched["start"]), events.starts])
         ends = np.concatenate([micros(touched["end"]), events.ends])
         order = in_total_order(keys, starts, events.table, touched.num_rows)
-        joins = spec.timeout.exact_gap == "joins"
-        unions = unite(keys[order], starts[order], ends[order], exact_gap_joins=joins)
+        unions = unite(
+            keys[order], starts[order], ends[order], gap_inclusive=spec.timeout.gap_inclusive
+        )
         untouched = sessions.filter(pa.array(~is_touched))
         return cls(events, touched, untouched, order, unions)
 

@@ -75,12 +75,12 @@ class Unions:
         return summed
 
 
-def unite(keys: Instants, starts: Instants, ends: Instants, *, exact_gap_joins: bool) -> Unions:
+def unite(keys: Instants, starts: Instants, ends: Instants, *, gap_inclusive: bool) -> Unions:
     """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
     new = np.ones(len(keys), np.bool_)
     new_key = keys[1:] != keys[:-1]
     furthest = _furthest_end(keys, ends, new_key)
-    apart = starts_new_session(starts[1:], furthest[:-1], exact_gap_joins=exact_gap_joins)
+    apart = starts_new_session(starts[1:], furthest[:-1], gap_inclusive=gap_inclusive)
     new[1:] = new_key | apart
     first = np.flatnonzero(new)
     return Unions(first, starts[first], np.maximum.reduceat(ends, first))

@@ -9,7 +9,7 @@ a bucket is one group. Its sessions lie in one Arrow table, a row a session. Rul
    batch without data slipped in before. Under `order="event_time"` the events whose turn has come
    are folded before that: they belong to the sessions that close.
 3. *The watermark is that of the batch's start*, the same for every row of it.
-4. *Each event is counted once*: folded, late, quarantined, failed, or held.
+4. *Each event is counted once*: folded, late, quarantined, failed, or buffered.
 5. *A failed event leaves no trace*: the bucket is folded again, from what is stored, without it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 """
@@ -44,19 +44,19 @@ class Outcome:
         state: What it remembers from now on.
         rows: The result rows of the sessions that closed.
         closed: How many sessions closed.
-        folded: How many events became part of a session.
-        held: By how many the events that wait for their turn have grown.
+        processed: How many events became part of a session.
+        buffered: By how many the events that wait for their turn have grown.
         rejected: The events that were not folded.
-        unfinished: The sessions whose `finish` failed.
+        failed_output: The sessions whose `finish` failed.
     """
 
     state: BucketState
     rows: pa.Table
     closed: int
-    folded: int
-    held: int
+    processed: int
+    buffered: int
     rejected: list[Rejected]
-    unfinished: list[Rejected]
+    failed_output: list[Rejected]
 
 
 def step(spec: AnySpec, state: BucketState, arrived: pa.Table, watermark_us: int) -> Outcome:
@@ -74,23 +74,23 @@ def step(spec: AnySpec, state: BucketState, arrived: pa.Table, watermark_us: int
         StateValueError: A function left a value in the state that does not fit its field.
     """
     if spec.order == "event_time":
-        due, held, rejected = _take_turns(spec, state.held, arrived, watermark_us)
+        due, buffered, rejected = _take_turns(spec, state.buffered, arrived, watermark_us)
         folded = fold_into(spec, state.sessions, due, None)
         over, still_open = _split(folded.sessions, watermark_us)
     else:
-        held, rejected = state.held, []
+        buffered, rejected = state.buffered, []
         over, still_open = _split(state.sessions, watermark_us)
         folded = fold_into(spec, still_open, arrived, watermark_us)
         still_open = folded.sessions
     closed = close(spec, over)
     return Outcome(
-        state=BucketState(still_open, held),
+        state=BucketState(still_open, buffered),
         rows=closed.rows,
         closed=over.num_rows - len(closed.failed),
-        folded=folded.events,
-        held=held.num_rows - state.held.num_rows,
+        processed=folded.events,
+        buffered=buffered.num_rows - state.buffered.num_rows,
         rejected=rejected + folded.rejected,
-        unfinished=_unfinished(over, closed.failed),
+        failed_output=_failed_output(over, closed.failed),
     )
 
 
@@ -103,34 +103,34 @@ def _split(sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
 
 
 def _take_turns(
-    spec: AnySpec, held: pa.Table, arrived: pa.Table, watermark_us: int
+    spec: AnySpec, buffered: pa.Table, arrived: pa.Table, watermark_us: int
 ) -> tuple[pa.Table, pa.Table, list[Rejected]]:
     """Return the events whose turn has come, those that wait, and those that came too late."""
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
     rejected = Rejected.chosen("late", "it is at or behind the watermark", arrived, late)
-    turn = is_late_in_order(micros(held["time"]), watermark_us)
-    waiting = pa.concat_tables([held.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
+    turn = is_late_in_order(micros(buffered["time"]), watermark_us)
+    waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
     crowded = _crowded(spec, waiting)
-    reason = f"its key holds more than max_held_per_key={spec.max_held_per_key} events"
+    reason = f"its key holds more than max_buffered_per_key={spec.max_buffered_per_key} events"
     rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
-    return held.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected
+    return buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected
 
 
 def _crowded(spec: AnySpec, waiting: pa.Table) -> Mask:
     """Mark, for each key, the events beyond the limit in time order."""
     crowded = np.zeros(waiting.num_rows, np.bool_)
-    if waiting.num_rows <= spec.max_held_per_key:
+    if waiting.num_rows <= spec.max_buffered_per_key:
         return crowded
     (codes,) = key_codes([key_columns(waiting)])
     order = in_total_order(codes, micros(waiting["time"]), waiting, 0)
     first_of_key = np.searchsorted(codes[order], codes[order], side="left")
-    crowded[order] = np.arange(len(order)) - first_of_key >= spec.max_held_per_key
+    crowded[order] = np.arange(len(order)) - first_of_key >= spec.max_buffered_per_key
     return crowded
 
 
-def _unfinished(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:
+def _failed_output(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:
     """Return the sessions whose `finish` failed."""
     if not failed:
         return []
     rows = over.take(pa.array(sorted(failed), pa.int64()))
-    return [Rejected("unfinished", [failed[place] for place in sorted(failed)], rows)]
+    return [Rejected("failed_output", [failed[place] for place in sorted(failed)], rows)]

@@ -37,21 +37,21 @@ class BucketState:
 
     Attributes:
         sessions: The open sessions.
-        held: The events that wait for their turn, under `order="event_time"`.
+        buffered: The events that wait for their turn, under `order="event_time"`.
     """
 
     sessions: pa.Table
-    held: pa.Table
+    buffered: pa.Table
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing need be stored."""
-        return not (self.sessions.num_rows or self.held.num_rows)
+        return not (self.sessions.num_rows or self.buffered.num_rows)
 
     @property
     def due_us(self) -> int:
         """The first instant that the watermark must reach for something to happen here."""
-        instants_us = np.concatenate([micros(self.sessions["end"]), micros(self.held["time"])])
+        instants_us = np.concatenate([micros(self.sessions["end"]), micros(self.buffered["time"])])
         return int(instants_us.min())
 
 
@@ -75,22 +75,22 @@ def identity(spec: AnySpec) -> bytes:
         "bucket_count": spec.bucket_count,
         "gap_us": None if callable(gap) else span_us(spec.timeout.longest),
         "longest_gap_us": span_us(spec.timeout.longest),
-        "exact_gap": spec.timeout.exact_gap,
+        "gap_inclusive": spec.timeout.gap_inclusive,
         "watermark_delay_ms": spec.delay_ms,
-        "horizon_ms": spec.horizon_ms,
+        "retention_ms": spec.retention_ms,
         "order": spec.order,
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,
     }
     if spec.order == "event_time":
-        fields = (*codec_of(spec.event).type.fields, *spec.carry_fields)
-        entries["held"] = {field.name: type_text(field.type) for field in fields}
+        fields = (*codec_of(spec.event).type.fields, *spec.passthrough_fields)
+        entries["buffered"] = {field.name: type_text(field.type) for field in fields}
     return json.dumps(entries, sort_keys=True).encode()
 
 
 def store_state(spec: AnySpec, state: BucketState) -> bytes:
-    """Return the bytes of a bucket; events only where any are held."""
-    tables = [state.sessions, state.held] if state.held.num_rows else [state.sessions]
+    """Return the bytes of a bucket; events only where any are buffered."""
+    tables = [state.sessions, state.buffered] if state.buffered.num_rows else [state.sessions]
     return pack(identity(spec), tables)
 
 
@@ -102,9 +102,11 @@ def load_state(spec: AnySpec, payload: bytes) -> BucketState:
         StateCorruptedError: The bytes are damaged.
         StateMismatchError: They were written under other rules than those of the spec.
     """
-    sessions, *held = unpack(payload, identity(spec))
+    sessions, *buffered = unpack(payload, identity(spec))
     # By name: the fields of a class may have been put in another order.
     return BucketState(
         sessions.select(sessions_schema(spec).names),
-        held[0].select(events_schema(spec).names) if held else events_schema(spec).empty_table(),
+        buffered[0].select(events_schema(spec).names)
+        if buffered
+        else events_schema(spec).empty_table(),
     )

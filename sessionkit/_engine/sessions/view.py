@@ -48,7 +48,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], payload: bytes) -> list[Ope
         StateError: The bytes are damaged, or were written under other rules.
     """
     state = load_state(spec, payload)
-    table = fold_into(spec, state.sessions, state.held, None).sessions
+    table = fold_into(spec, state.sessions, state.buffered, None).sessions
     states = decode_states(spec.state, table)
     return [
         OpenSession(session.key, session.id, session.start, session.end, session.events, state)

@@ -1,7 +1,7 @@
 """
 What crosses between Spark and Python: a projection of the input, and the frame of the output.
 
-In   `_time`, `_flags_*`, `_key_*`, `_event_*`, `_carry_*`: names that no key column can have.
+In   `_time`, `_flags_*`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key column can have.
      Times are whole microseconds, days whole days, decimals text, collections JSON; nullable
      columns are filled, and a bit in `_flags_*` tells which were null. So no conversion of pandas
      can change a value: one null would turn its neighbours' integers into floats, and a naive
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Role: TypeAlias = Literal["key", "event", "carry"]
+Role: TypeAlias = Literal["key", "event", "passthrough"]
 
 TIME_COLUMN: Final = "_time"
 BITS: Final = 62
@@ -130,7 +130,7 @@ def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
     roles: list[tuple[Role, Iterable[Field]]] = [
         ("key", spec.key_fields),
         ("event", codec_of(spec.event).type.fields),
-        ("carry", spec.carry_fields),
+        ("passthrough", spec.passthrough_fields),
     ]
     named = [
         (f"_{role}_{place}", role, field)

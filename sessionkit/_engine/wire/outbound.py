@@ -27,8 +27,8 @@ __all__ = [
     "rejected_rows",
 ]
 
-KINDS: Final = ("session", "result", "late", "quarantined", "failed", "unfinished", "counts")
-"""What a row can be; it crosses as its place here. `unfinished` is a session that is over and
+KINDS: Final = ("session", "result", "late", "quarantined", "failed", "failed_output", "counts")
+"""What a row can be; it crosses as its place here. `failed_output` is a session that is over and
 whose `finish` failed, or a timer whose function failed, under `on_error="reject"`."""
 
 
@@ -46,7 +46,7 @@ def output_fields(spec: SpecInput, *, with_rejected: bool) -> list[Field]:
         types: tuple[FieldType, ...] = (StrType(), DatetimeType())
         own = zip(REJECTED_COLUMNS, types, strict=True)
         fields += [Field(name, kind, name) for name, kind in own]
-        fields += spec.carry_fields
+        fields += spec.passthrough_fields
     return fields
 
 
@@ -67,14 +67,14 @@ class Outcome(Protocol):
         """The events that became part of no result."""
 
     @property
-    def unfinished(self) -> Sequence[Rejected]:
+    def failed_output(self) -> Sequence[Rejected]:
         """What was over and whose function failed."""
 
 
 def rejected_rows(quarantined: Sequence[Rejected], outcome: Outcome) -> Counter[str]:
     """Return how many rows of each kind a micro-batch of a group has rejected."""
     counted = Counter[str]()
-    for part in chain(quarantined, outcome.rejected, outcome.unfinished):
+    for part in chain(quarantined, outcome.rejected, outcome.failed_output):
         counted[part.kind] += part.rows.num_rows
     return counted
 
@@ -90,7 +90,7 @@ def outcomes_frame(
     """Return what a group hands to Spark for these outcomes of its step."""
     rejected = list(quarantined)
     for outcome in outcomes:
-        rejected += [*outcome.rejected, *outcome.unfinished]
+        rejected += [*outcome.rejected, *outcome.failed_output]
     rows = [outcome.rows for outcome in outcomes]
     return output_frame(spec, rows, rejected, counts, with_rejected=with_rejected)
 
@@ -125,9 +125,9 @@ def output_frame(
 def _shown(part: Rejected) -> pa.Table:
     """Return rejected rows under the names that users see, without what is the engine's own."""
     shown = {
-        SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("carry.")): part.rows[name]
+        SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("passthrough.")): part.rows[name]
         for name in part.rows.column_names
-        if name in SHOWN_AS or name.startswith(("key.", "carry."))
+        if name in SHOWN_AS or name.startswith(("key.", "passthrough."))
     }
     return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
 

@@ -62,15 +62,15 @@ def apply_with_state(
     The columns are those of the key and the fields of the result class. The counts of every
     micro-batch are in the query's progress; `batch_counts` reads them.
 
-    A spec with a clock in processing time never ends under the `availableNow` trigger; `start`
-    refuses that, `writeStream` does not.
+    A spec with a clock in processing time never ends under the `availableNow` trigger;
+    `start_query` refuses that, `writeStream` does not.
 
     Args:
         events: The input. Its columns are matched by name to the key, the event time, the fields
-            of the event class and `carry`; other columns never reach Python.
+            of the event class and `passthrough`; other columns never reach Python.
         spec: The definition.
         with_rejected: Whether rejected rows come too. Then a first column `kind` tells `result`
-            from `late`, `quarantined`, `failed` and `unfinished`, and behind the others come
+            from `late`, `quarantined`, `failed` and `failed_output`, and behind the others come
             `reason`, `event_time` and the carried columns.
         observation: For a batch: where the counts are put once an action has run.
 
@@ -114,7 +114,7 @@ def _crossing(events: DataFrame, spec: AnySpec, *more: Column) -> DataFrame:
     """Project the input, with the watermark where the spec has one."""
     if spec.delay_ms is None:
         return crossing(events, spec, *more)
-    delay_ms = spec.delay_ms + spec.horizon_ms
+    delay_ms = spec.delay_ms + spec.retention_ms
     timed = crossing(events, spec, *more, time_for_watermark(spec))
     return timed.withWatermark(EVENT_TIME_COLUMN, f"{delay_ms} milliseconds")
 

@@ -82,7 +82,7 @@ def _problems(schema: T.StructType, spec: SpecInput) -> Iterator[tuple[str, str]
     groups: list[tuple[str, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
         (spec.event.__name__, codec_of(spec.event).type.fields),
-        ("carry", spec.carry_fields),
+        ("passthrough", spec.passthrough_fields),
     ]
     for group, fields in groups:
         for field in fields:

@@ -47,10 +47,10 @@ def sessionize(
 
     Args:
         events: The input. Its columns are matched by name to the key, the event time, the fields
-            of the event class and `carry`; other columns never reach Python.
+            of the event class and `passthrough`; other columns never reach Python.
         spec: The definition of a session.
         with_rejected: Whether rejected rows come too. Then a first column `kind` tells `session`
-            from `late`, `quarantined`, `failed` and `unfinished`, and behind the others come
+            from `late`, `quarantined`, `failed` and `failed_output`, and behind the others come
             `reason`, `event_time` and the carried columns.
         observation: For a batch: where the counts are put once an action has run.
 
@@ -72,7 +72,7 @@ def _stream(events: DataFrame, spec: AnySpec, worker: BucketWorker) -> DataFrame
     ) -> Iterator[pd.DataFrame]:
         return worker(key, frames, state)
 
-    delay_ms = spec.delay_ms + spec.horizon_ms
+    delay_ms = spec.delay_ms + spec.retention_ms
     buckets = bucket_column(spec, spec.bucket_count)
     return (
         crossing(events, spec, buckets, time_for_watermark(spec))

@@ -30,7 +30,7 @@ from sessionkit.spark.query.sinks import (
 )
 from sessionkit.stateful import StatefulSpec
 
-__all__ = ["Temporary", "Trigger", "start"]
+__all__ = ["Temporary", "Trigger", "start_query"]
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
@@ -53,7 +53,7 @@ class Temporary:
     """A checkpoint that Spark makes for one run: the next start begins with the first row."""
 
 
-def start(
+def start_query(
     frame: DataFrame,
     *,
     sink: StreamSink,

@@ -8,7 +8,7 @@ Windowed aggregation over Spark's own operators, its rules checked before Spark 
         .agg(n="count(*)")
         .output_mode("append")
     )
-    frame = counts.over(words)
+    frame = counts.apply(words)
 
 A definition is a frozen value: each method returns a new one. The same definition is applied to
 streams and to batches. It reads in the order in which rows pass: window, keys, watermark,
@@ -296,7 +296,7 @@ class WindowedAggregation:
         hint = "write .watermark(...) before .agg(...)"
         raise SpecError(with_hint(f"{found}: {reason}", hint))
 
-    def over(self, frame: DataFrame) -> DataFrame:
+    def apply(self, frame: DataFrame) -> DataFrame:
         """
         Return the windows of a stream or a batch.
 

@@ -20,7 +20,7 @@ class ClockedSpec(Protocol):
         """The watermark delay; None where there is no watermark."""
 
     @property
-    def horizon_ms(self) -> int:
+    def retention_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force."""
 
     @property
@@ -57,7 +57,7 @@ class Clocks:
         """Return the watermark in force, in UTC; None while there is none."""
         if not self.hard_ms:
             return None
-        return instant_of(watermark_in_force(self.hard_ms, spec.horizon_ms))
+        return instant_of(watermark_in_force(self.hard_ms, spec.retention_ms))
 
     def with_watermark(self, spec: ClockedSpec, instant: datetime) -> "Clocks":
         """
@@ -72,7 +72,7 @@ class Clocks:
             raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
         aware(instant, "the watermark")
         wanted_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
-        hard_ms = wanted_ms - spec.horizon_ms
+        hard_ms = wanted_ms - spec.retention_ms
         if rest or hard_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
             raise ScriptError(with_hint(found, "pass whole milliseconds, well after 1970"))
@@ -86,7 +86,7 @@ class Clocks:
         """Return the clocks behind a batch whose latest sane event time was this, 0 for none."""
         if spec.delay_ms is None:
             return self
-        seen_ms = latest_us // MILLISECOND_US - spec.delay_ms - spec.horizon_ms
+        seen_ms = latest_us // MILLISECOND_US - spec.delay_ms - spec.retention_ms
         return attrs.evolve(self, before_ms=self.hard_ms, hard_ms=max(self.hard_ms, seen_ms))
 
     def after(self, span: timedelta) -> "Clocks":

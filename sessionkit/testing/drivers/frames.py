@@ -49,18 +49,18 @@ class Rejection:
     An event that no function was given, or a session or timer whose function failed.
 
     Attributes:
-        kind: `late`, `quarantined`, `failed` or `unfinished`.
+        kind: `late`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
         key: The key; a null in it is None.
-        event_time: The event's time; None where it had none, and for `unfinished`.
-        carry: The carried columns.
+        event_time: The event's time; None where it had none, and for `failed_output`.
+        passthrough: The carried columns.
     """
 
     kind: str
     reason: str
     key: Any
     event_time: datetime | None
-    carry: dict[str, Any]
+    passthrough: dict[str, Any]
 
 
 def check_row(spec: SpecInput, row: Mapping[str, Any]) -> None:
@@ -185,5 +185,5 @@ def built_result(cls: type[R], row: Mapping[str, Any]) -> R:
 
 
 def _rejection(spec: SpecInput, kind: str, row: Mapping[str, Any]) -> Rejection:
-    carry = {name: row[name] for name in spec.carry}
-    return Rejection(kind, row["reason"], key_of(spec, row), row["event_time"], carry)
+    passthrough = {name: row[name] for name in spec.passthrough}
+    return Rejection(kind, row["reason"], key_of(spec, row), row["event_time"], passthrough)

@@ -50,7 +50,7 @@ class QuerySpec(SpecInput, Protocol):
         """The watermark delay; None where there is no watermark."""
 
     @property
-    def horizon_ms(self) -> int:
+    def retention_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force."""
 
 
@@ -139,7 +139,7 @@ class Query:
             (_as_key(group), stored.value) for group, stored in found if stored.value is not None
         ]
 
-    def add(self, key: Any, event_time: datetime | None, event: Any, carry: Row) -> None:
+    def add(self, key: Any, event_time: datetime | None, event: Any, passthrough: Row) -> None:
         """Put an event before the source, see `SessionDriver.add`."""
         if not isinstance(event, self.spec.event):
             found = f"the event must be a {self.spec.event.__name__}, found {type(event).__name__}"
@@ -154,7 +154,7 @@ class Query:
             )
         fields = codec_of(self.spec.event).type.fields
         row = {
-            **carry,
+            **passthrough,
             **{field.name: getattr(event, field.name) for field in fields},
             **dict(zip(self.spec.keys, values, strict=True)),
         }

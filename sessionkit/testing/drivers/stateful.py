@@ -117,7 +117,7 @@ class StatefulDriver(Generic[E, S, R]):
         """Return what the query would leave behind if it stopped now."""
         return self._query.snapshot()
 
-    def add(self, key: Any, event_time: datetime | None, event: E, **carry: Any) -> None:
+    def add(self, key: Any, event_time: datetime | None, event: E, **passthrough: Any) -> None:
         """
         Put an event before the source; it is read by the next batch.
 
@@ -126,13 +126,13 @@ class StatefulDriver(Generic[E, S, R]):
             event_time: When it happened, with a time zone; not looked at where the spec has no
                 event time.
             event: The event.
-            carry: The carried columns.
+            passthrough: The carried columns.
 
         Raises:
             ScriptError: The key has another number of values, the event another class, or a value
                 another type.
         """
-        self._query.add(key, event_time, event, carry)
+        self._query.add(key, event_time, event, passthrough)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """

@@ -147,7 +147,7 @@ def _events(spec: AnySpec, arrivals: Sequence[Arrival]) -> pa.Table:
     times = [arrival.event_time for arrival in arrivals]
     columns.append(encode_column(DatetimeType(), times, spec.event_time))
     columns += codec_of(spec.event).encode([arrival.event for arrival in arrivals])
-    columns += [pa.nulls(len(arrivals), field.type.arrow) for field in spec.carry_fields]
+    columns += [pa.nulls(len(arrivals), field.type.arrow) for field in spec.passthrough_fields]
     return pa.Table.from_arrays(columns, schema=events_schema(spec))
 
 

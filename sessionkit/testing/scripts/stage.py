@@ -116,8 +116,8 @@ class Stage:
 
     def _dropped(self, row: Mapping[str, Any]) -> Rejection:
         key, time = self._event(row)
-        carry = {name: row.get(name) for name in self.driver.spec.carry}
-        return Rejection("dropped", DROPPED, key, time, carry)
+        passthrough = {name: row.get(name) for name in self.driver.spec.passthrough}
+        return Rejection("dropped", DROPPED, key, time, passthrough)
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
         key = tuple(row.get(name) for name in self.driver.spec.keys)
@@ -130,7 +130,7 @@ def session_line(session: ClosedSession[Any]) -> SessionLine:
 
 
 def event_line(rejection: Rejection) -> EventLine:
-    """Return a rejected event as a script writes it; that of an unfinished session has no time."""
+    """Return a rejected event as a script writes it; a failed output has no time."""
     return _plain(rejection.key), rejection.event_time
 
 

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
-Kind: TypeAlias = Literal["late", "quarantined", "failed", "unfinished", "dropped"]
+Kind: TypeAlias = Literal["late", "quarantined", "failed", "failed_output", "dropped"]
 
 END: Final = "(end of the script)"
 BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
@@ -133,13 +133,15 @@ def run_script(
 
 
 @_step
-def add(stage: Stage, key: Any, event_time: datetime | None, event: Any, /, **carry: Any) -> None:
+def add(
+    stage: Stage, key: Any, event_time: datetime | None, event: Any, /, **passthrough: Any
+) -> None:
     """
     Put an event before the source; it is read by the next batch. See `SessionDriver.add`.
 
     The key is a tuple where there are several key columns.
     """
-    stage.driver.add(key, event_time, event, **carry)
+    stage.driver.add(key, event_time, event, **passthrough)
 
 
 @_step
@@ -239,7 +241,7 @@ def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch
     Expect exactly these events, each `(key, event time)`, to have been rejected; or none.
 
     Those since they were last expected, in any order. The kind is `late`, `quarantined`,
-    `failed`, or `dropped` for what Spark drops behind its own watermark; or `unfinished` for the
+    `failed`, or `dropped` for what Spark drops behind its own watermark; or `failed_output` for the
     sessions whose `finish` failed, with None for the event time.
     """
     if kind not in get_args(Kind):

@@ -54,8 +54,8 @@ def test_a_failed_call_leaves_no_trace(layout: str) -> None:
     assert before == driver.stored_keys()
     rejected = driver.take_rejections("failed")
     assert [at("09:01"), at("09:01")] == [found.event_time for found in rejected]
-    assert (3, 1, 2) == (driver.counts.events, driver.counts.folded, driver.counts.failed)
-    assert driver.counts.add_up
+    assert (3, 1, 2) == (driver.counts.events, driver.counts.processed, driver.counts.failed)
+    assert driver.counts.is_balanced
 
 
 def test_a_failure_is_told_with_function_key_and_traceback() -> None:
@@ -93,7 +93,7 @@ def test_other_keys_go_on(bucket_count: int) -> None:
     assert ["ann", "cid"] == [key.key.key for key in driver.stored_keys()]
     assert ["bob"] == [found.key.key for found in driver.take_rejections("failed")]
     assert [1, 3] == [row.total for row in driver.take_results()]
-    assert driver.counts.add_up
+    assert driver.counts.is_balanced
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -136,7 +136,7 @@ def test_a_timer_that_fails_is_unfinished_and_gone(layout: str, bucket_count: in
     driver.run_batch()
 
     (rejected,) = driver.take_rejections()
-    assert ("unfinished", ("bob",), None) == (rejected.kind, rejected.key, rejected.event_time)
+    assert ("failed_output", ("bob",), None) == (rejected.kind, rejected.key, rejected.event_time)
     assert rejected.reason.startswith(
         "timer 'due': `on_timer` (tests.engine.keys.test_failures.strict_timer) raised ValueError"
     )
@@ -144,8 +144,8 @@ def test_a_timer_that_fails_is_unfinished_and_gone(layout: str, bucket_count: in
     assert [("ann", Sum(5), {}), ("bob", Sum(5), {})] == [
         (key.key.key, key.state, dict(key.timers)) for key in driver.stored_keys()
     ]
-    assert (2, 1, 0) == (driver.counts.timers, driver.counts.unfinished, driver.counts.failed)
-    assert driver.counts.add_up
+    assert (2, 1, 0) == (driver.counts.timers, driver.counts.failed_output, driver.counts.failed)
+    assert driver.counts.is_balanced
 
 
 def test_a_timer_behind_one_that_failed_goes_off() -> None:
@@ -172,12 +172,12 @@ def test_a_timer_behind_one_that_failed_goes_off() -> None:
     assert [Added("good", 1)] == adding(driver, "ann", at("09:00"))
     (key,) = driver.stored_keys()
     assert {"later": Timer("event_time", at("13:00"))} == dict(key.timers)
-    assert ["unfinished"] == [found.kind for found in driver.take_rejections()]
+    assert ["failed_output"] == [found.kind for found in driver.take_rejections()]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_key_whose_last_call_fails_is_gone_all_the_same(layout: str) -> None:
-    """The policy has ended it: it is counted as unfinished, not kept for ever."""
+    """The policy has ended it: it is counted as failed_output, not kept for ever."""
     spec = summing(add, strict_timer, timeout=EventTimeGap("30m"), on_error="reject", layout=layout)
     driver = driver_of(spec)
     adding(driver, "bob", at("09:00"))
@@ -232,7 +232,7 @@ def test_a_wrong_row_is_a_failed_call(role: str, wrong: Any) -> None:
     adding(driver, "ann", at("09:00"))
 
     (rejected,) = driver.take_rejections()
-    assert ("failed" if role == "process" else "unfinished") == rejected.kind
+    assert ("failed" if role == "process" else "failed_output") == rejected.kind
     assert f"`{role}` (" in rejected.reason
     assert (0 if role == "process" else 1) == len(driver.stored_keys())
 
@@ -318,14 +318,21 @@ def test_every_event_is_counted_once() -> None:
     counts = driver.counts
     assert (7, 3, 1, 2, 1) == (
         counts.events,
-        counts.folded,
+        counts.processed,
         counts.late,
         counts.quarantined,
         counts.failed,
     )
     # Three named timers and three ends; those of bob fail.
-    assert (6, 2) == (counts.timers, counts.unfinished)
+    assert (6, 2) == (counts.timers, counts.failed_output)
     assert len(driver.take_rows()) == counts.rows
-    assert counts.add_up
+    assert counts.is_balanced
     kinds = sorted(found.kind for found in driver.take_rejections())
-    assert ["failed", "late", "quarantined", "quarantined", "unfinished", "unfinished"] == kinds
+    assert [
+        "failed",
+        "failed_output",
+        "failed_output",
+        "late",
+        "quarantined",
+        "quarantined",
+    ] == kinds

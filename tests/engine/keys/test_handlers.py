@@ -66,7 +66,7 @@ def test_a_function_returns_a_row_several_or_none(expected: list[Added], returne
     driver = driver_of(summing(lambda key, events, state, times: returned))
 
     assert expected == adding(driver, "ann", at("09:00"))
-    assert (len(expected), 1) == (driver.counts.rows, driver.counts.folded)
+    assert (len(expected), 1) == (driver.counts.rows, driver.counts.processed)
 
 
 def test_a_function_may_be_a_generator() -> None:
@@ -164,7 +164,7 @@ def test_an_event_that_its_class_refuses_is_quarantined() -> None:
     (rejected,) = driver.take_rejections("quarantined")
     assert rejected.reason.startswith("Checked refused it: ValueError: ")
     assert [Added("process", 2)] == driver.take_results()
-    assert driver.counts.add_up
+    assert driver.counts.is_balanced
 
 
 def test_a_batch_of_which_every_event_is_refused_calls_nothing() -> None:
@@ -174,7 +174,7 @@ def test_a_batch_of_which_every_event_is_refused_calls_nothing() -> None:
     driver.run_batch()
 
     assert ([], []) == (driver.take_results(), driver.stored_keys())
-    assert (1, 0, 1) == (driver.counts.events, driver.counts.folded, driver.counts.quarantined)
+    assert (1, 0, 1) == (driver.counts.events, driver.counts.processed, driver.counts.quarantined)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_keys_of_one_bucket_do_not_get_in_each_others_way(bucket_count: int) -> 
         assert [Added("process", place)] == adding(driver, key, at("09:00"), place)
 
     assert [Sum(place) for place in range(8)] == [key.state for key in driver.stored_keys()]
-    assert (8, 8) == (driver.counts.events, driver.counts.folded)
+    assert (8, 8) == (driver.counts.events, driver.counts.processed)
 
 
 # -- process_frame -----------------------------------------------------------------------------
@@ -674,8 +674,8 @@ def test_a_fold_that_raises_fails_the_events_of_its_bucket() -> None:
     assert ["a", "b"] == sorted(found.key.key for found in rejected)
     assert all("the 1 stored keys and 2 events of a bucket" in found.reason for found in rejected)
     assert [("a", Sum(1))] == [(key.key.key, key.state) for key in driver.stored_keys()]
-    assert (2, 1) == (driver.counts.failed, driver.counts.folded)
-    assert driver.counts.add_up
+    assert (2, 1) == (driver.counts.failed, driver.counts.processed)
+    assert driver.counts.is_balanced
 
 
 def test_a_fold_that_raises_stops_the_query() -> None:

@@ -405,7 +405,7 @@ def test_an_event_at_or_behind_the_watermark_is_late(late: bool, step: timedelta
     assert [NOON + step] * late == [found.event_time for found in rejected]
     assert [Sum(1 if late else 6)] == [key.state for key in driver.stored_keys()]
     assert (["event_time_gap"] if late else []) == to_watermark(driver, at("12:20"))
-    assert driver.counts.add_up
+    assert driver.counts.is_balanced
 
 
 def test_a_late_event_may_be_processed() -> None:
@@ -415,7 +415,7 @@ def test_a_late_event_may_be_processed() -> None:
     driver.advance_watermark_to(NOON)
 
     assert [Added("process", 6)] == adding(driver, "ann", at("11:40"), 5)
-    assert (0, 2) == (driver.counts.late, driver.counts.folded)
+    assert (0, 2) == (driver.counts.late, driver.counts.processed)
     assert [] == to_watermark(driver, at("12:19"))
     assert ["event_time_gap"] == to_watermark(driver, at("12:20"))
 

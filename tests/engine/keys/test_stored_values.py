@@ -158,7 +158,7 @@ def test_a_timer_without_end_takes_down_its_own_key_only(
     driver.run_batch()
 
     assert ["due"] * 6 == texts(driver.take_results())
-    (rejection,) = driver.take_rejections("unfinished")
+    (rejection,) = driver.take_rejections("failed_output")
     assert rejection.reason.startswith("5 timers of Key(key='ann') have gone off in one micro")
     assert [] == driver.stored_keys()
 

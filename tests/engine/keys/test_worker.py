@@ -99,7 +99,7 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
 def test_an_event_timer_arms_the_last_millisecond_that_is_not_past_it(
     layout: str, expected_ms: int, step: timedelta
 ) -> None:
-    """Spark calls when its timer `<` its watermark, which trails by the horizon: strictly past."""
+    """Spark calls when its timer `<` its watermark, behind by the retention: strictly past."""
     state = called(armed_at(NOON + step, layout=layout), at("11:00"))
 
     assert expected_ms - HOUR_MS == state.timeout_timestamp_ms
@@ -355,7 +355,10 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
     [
         ({"state_version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
         ({"watermark_delay": "1m"}, "`watermark_delay_ms` is 60000 in the spec, 600000 in the"),
-        ({"late_horizon": "2h"}, "`horizon_ms` is 7200000 in the spec, 3600000 in the checkpoint"),
+        (
+            {"late_retention": "2h"},
+            "`retention_ms` is 7200000 in the spec, 3600000 in the checkpoint",
+        ),
         ({"keys": {"key": bytes}}, "`keys`"),
         ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`state`"),
     ],
@@ -398,7 +401,7 @@ def test_a_batch_hands_over_all_events_of_a_key_at_once() -> None:
 
     found = whole(summing(process), at("2020-01-01 00:00"), NOON, at("11:00"))
 
-    assert (["process"], [], Counts(events=3, folded=3, rows=1)) == found
+    assert (["process"], [], Counts(events=3, processed=3, rows=1)) == found
     assert [(3, None, NOON)] == seen
 
 
@@ -420,7 +423,7 @@ def test_in_the_end_of_a_batch_event_time_is_over() -> None:
 
     assert ["first", "second", "event_time_gap"] == found
     assert [datetime.max.replace(tzinfo=NOON.tzinfo)] * 3 == seen
-    assert Counts(events=1, folded=1, timers=3, rows=3) == counts
+    assert Counts(events=1, processed=1, timers=3, rows=3) == counts
 
 
 def test_what_waits_for_processing_time_never_comes_in_a_batch() -> None:
@@ -505,8 +508,8 @@ def test_a_batch_rejects_as_a_stream_does() -> None:
     found = KeyedWorker(spec, with_rejected=True).whole([frame], 0)
     _, rejections, counts = read_output(spec, [found])
 
-    assert ["quarantined", "unfinished"] == sorted(found.kind for found in rejections)
-    assert Counts(events=2, folded=1, quarantined=1, timers=1, unfinished=1) == counts
+    assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)
+    assert Counts(events=2, processed=1, quarantined=1, timers=1, failed_output=1) == counts
 
 
 def test_a_batch_without_rows_gives_a_row_of_counts() -> None:

@@ -100,17 +100,19 @@ def test_a_function_that_forgets_to_return_is_told_so(role: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "failed", "unfinished"),
+    ("role", "failed", "failed_output"),
     [("create", 3, 0), ("update", 1, 0), ("merge", 1, 0), ("finish", 0, 1)],
 )
-def test_failures_are_counted_where_they_are_data(role: str, failed: int, unfinished: int) -> None:
+def test_failures_are_counted_where_they_are_data(
+    role: str, failed: int, failed_output: int
+) -> None:
     """Under `on_error="reject"` events fail, or the session whose `finish` raised."""
     driver = fail_in(role, raising, on_error="reject")
 
     assert failed == len(driver.take_rejections("failed"))
-    assert unfinished == len(driver.take_rejections("unfinished"))
-    assert (failed, unfinished) == (driver.counts.failed, driver.counts.unfinished)
-    assert driver.counts.add_up
+    assert failed_output == len(driver.take_rejections("failed_output"))
+    assert (failed, failed_output) == (driver.counts.failed, driver.counts.failed_output)
+    assert driver.counts.is_balanced
 
 
 def test_a_merge_that_fails_blames_the_event_between() -> None:
@@ -326,7 +328,7 @@ def test_values_that_do_not_fit_are_quarantined_with_their_path(
 
     assert [[1]] == [session.result.counts for session in sessions]
     assert rejections[0].reason.startswith(reason)
-    assert (2, 1, 1) == (counts.events, counts.folded, counts.quarantined)
+    assert (2, 1, 1) == (counts.events, counts.processed, counts.quarantined)
 
 
 def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
@@ -375,12 +377,12 @@ def test_classes_without_fields_work() -> None:
 # -- lateness and order ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("late", "expected"), [("own", [[1]]), ("merged", [[1, 2]])])
+@pytest.mark.parametrize(("late_by", "expected"), [("event", [[1]]), ("session", [[1, 2]])])
 def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
-    late: str, expected: list[list[int]]
+    late_by: str, expected: list[list[int]]
 ) -> None:
     """It is late by its own window, and joins by that of the session."""
-    changes: dict[str, Any] = {"late": late}
+    changes: dict[str, Any] = {"late_by": late_by}
     spec = attrs.evolve(BASE, **changes)
     driver = driven(spec, ("a", 0, 1))
     driver.advance_watermark_to(at("10:08"))
@@ -392,7 +394,7 @@ def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
 
 def test_late_by_the_merged_window_too() -> None:
     """An event that touches nothing open is late whichever window is asked."""
-    driver = driven(attrs.evolve(BASE, late="merged"), ("a", 0, 1))
+    driver = driven(attrs.evolve(BASE, late_by="session"), ("a", 0, 1))
     driver.advance_watermark_to(at("10:08"))
     driver.add("b", at("09:57"), Reading(2, GAP))
     driver.add("c", at("10:07"), Reading(3, GAP))
@@ -413,7 +415,7 @@ def test_an_event_at_the_watermark_is_late_in_order() -> None:
     driver.run_batch()
 
     assert [at("10:00")] == [found.event_time for found in driver.take_rejections("late")]
-    assert 1 == driver.counts.held
+    assert 1 == driver.counts.buffered
 
 
 def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
@@ -483,7 +485,7 @@ def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
     driver.run_batch()
 
     assert [["a", "b", "c"], ["z"]] == [session.state.items for session in driver.open_sessions()]
-    assert (5, 4, 1) == (driver.counts.events, driver.counts.folded, driver.counts.failed)
+    assert (5, 4, 1) == (driver.counts.events, driver.counts.processed, driver.counts.failed)
 
 
 @pytest.mark.parametrize("other", [5, 60])
@@ -496,7 +498,7 @@ def test_a_merge_that_fails_spares_the_events_beside_the_bridge(other: int) -> N
     driver.run_batch()
 
     assert [at("10:08")] == [found.event_time for found in driver.take_rejections("failed")]
-    assert 3 == driver.counts.folded
+    assert 3 == driver.counts.processed
 
 
 def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> None:
@@ -519,7 +521,7 @@ def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> Non
 
 def test_a_batch_in_order_holds_nothing() -> None:
     """The limit of held events is one of a stream; in a batch every turn has come."""
-    spec = in_order(EventTimeGap(GAP), max_held_per_key=2)
+    spec = in_order(EventTimeGap(GAP), max_buffered_per_key=2)
     rows = [
         {"key": "a", "at": at("10:00") + minutes(minute), "value": minute, "gap": GAP}
         for minute in (3, 1, 2, 0)
@@ -529,7 +531,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
 
     sessions, rejections, counts = read_sessions(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
-    assert ([], 4, 0) == (rejections, counts.folded, counts.held)
+    assert ([], 4, 0) == (rejections, counts.processed, counts.buffered)
 
 
 def test_the_last_instant_of_the_calendar_is_quarantined() -> None:

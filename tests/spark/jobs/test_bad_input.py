@@ -78,7 +78,7 @@ SUMS = SessionSpec(
     timeout=EventTimeGap("10 minutes"),
     watermark_delay="5 minutes",
     bucket_count=2,
-    carry={"offset": int},
+    passthrough={"offset": int},
 )
 
 
@@ -123,8 +123,8 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
 
     first, second, third, *_ = stream.run()
 
-    assert Counts(events=7, folded=2, quarantined=5) == first
-    assert Counts(events=1, folded=1) == second
+    assert Counts(events=7, processed=2, quarantined=5) == first
+    assert Counts(events=1, processed=1) == second
     assert Counts(events=1, late=1, sessions=2, rows=2) == third
     rejected = [row for row in stream.rows() if row.kind == "quarantined"]
     assert REASONS == sorted((row.offset, row.reason) for row in rejected)
@@ -145,7 +145,7 @@ def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_pa
     assert ["a", "b"] == sorted(row.key for row in rows)
     assert 7 == observed.get["events"]
     assert 5 == observed.get["quarantined"]
-    assert 2 == observed.get["folded"]
+    assert 2 == observed.get["processed"]
 
 
 def read(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:

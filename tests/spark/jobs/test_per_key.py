@@ -254,7 +254,7 @@ def test_sparks_own_reader_shows_the_state_column_by_column(
         "values": "[NaN]",
         "note": "'\u00fc\n",
     }
-    assert micros_of(NOON) + 660_000_000 == own["sessionkit_seen_us"]
+    assert micros_of(NOON) + 660_000_000 == own["sessionkit_last_event_time_us"]
     assert "{}" == own["sessionkit_timers"]
 
 

@@ -113,7 +113,7 @@ def test_a_stream_gives_the_same_in_two_parts(spark: SparkSession, tmp_path: Pat
     assert 95 == len({key for key, *_ in opened})
     assert {(k.key, k.start, k.n) for k in known} == {(k, s, n) for k, s, _, n in emitted | opened}
     assert [31_236, 32_288, 0] == [count.events for count in counts]
-    assert all(count.add_up for count in counts)
+    assert all(count.is_balanced for count in counts)
 
 
 def local(instant: datetime) -> datetime:

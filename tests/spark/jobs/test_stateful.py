@@ -124,15 +124,15 @@ def test_nothing_is_stored_of_keys_that_have_ended(lives: Ran, spark: SparkSessi
 def test_every_row_is_accounted_for(lives: Ran) -> None:
     """The counts of each micro-batch tell what became of its rows, and add up."""
     expected = [
-        Counts(events=11, folded=5, quarantined=4, failed=2, rows=4),
-        Counts(events=5, folded=3, late=1, quarantined=1, timers=1, rows=3, unfinished=1),
-        Counts(events=2, folded=1, quarantined=1, timers=2, rows=3),
-        Counts(events=2, folded=1, quarantined=1, timers=3, rows=4),
+        Counts(events=11, processed=5, quarantined=4, failed=2, rows=4),
+        Counts(events=5, processed=3, late=1, quarantined=1, timers=1, rows=3, failed_output=1),
+        Counts(events=2, processed=1, quarantined=1, timers=2, rows=3),
+        Counts(events=2, processed=1, quarantined=1, timers=3, rows=4),
         Counts(timers=1, rows=1),
     ]
 
     assert expected == lives.counts
-    assert all(counts.add_up for counts in lives.counts)
+    assert all(counts.is_balanced for counts in lives.counts)
 
 
 def test_what_was_rejected_comes_with_its_reason(lives: Ran) -> None:
@@ -146,7 +146,7 @@ def test_what_was_rejected_comes_with_its_reason(lives: Ran) -> None:
 
     assert found.pop(("failed", "f", 11)).startswith(boom)
     assert found.pop(("failed", "f", 12)).startswith(boom)
-    assert found.pop(("unfinished", "t", None)).startswith(by_timer)
+    assert found.pop(("failed_output", "t", None)).startswith(by_timer)
     assert found == {
         ("quarantined", None, 1): "`key` is null",
         ("quarantined", "n", 2): "its event time is null",
@@ -158,12 +158,12 @@ def test_what_was_rejected_comes_with_its_reason(lives: Ran) -> None:
 CHANGED: Final[dict[str, Any]] = {
     "watermark_delay": "1 second",
     "state_version": 2,
-    "late_horizon": "9 seconds",
+    "late_retention": "9 seconds",
 }
 NAMED: Final = [
     "`watermark_delay_ms` is 1000 in the spec, 0 in the checkpoint",
     "`state_version` is 2 in the spec, 1 in the checkpoint",
-    "`horizon_ms` is 9000 in the spec, 10000 in the checkpoint",
+    "`retention_ms` is 9000 in the spec, 10000 in the checkpoint",
 ]
 
 
@@ -171,9 +171,9 @@ NAMED: Final = [
 def test_late_rows_are_processed_where_the_spec_says_so(
     spark: SparkSession, tmp_path: Path, layout: str
 ) -> None:
-    """They are folded as far as the horizon; Spark drops and counts what lies behind it."""
+    """They are folded as far as the retention; Spark drops and counts what lies behind it."""
     spec = commanded(
-        processing_timers=False, late="process", late_horizon="10 seconds", layout=layout
+        processing_timers=False, late="process", late_retention="10 seconds", layout=layout
     )
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
@@ -185,9 +185,9 @@ def test_late_rows_are_processed_where_the_spec_says_so(
     counts = stream.run()
 
     assert [
-        Counts(events=2, folded=1, quarantined=1, rows=1),
-        Counts(events=1, folded=1, rows=1),
-        Counts(events=1, folded=1, rows=1, dropped=1),
+        Counts(events=2, processed=1, quarantined=1, rows=1),
+        Counts(events=1, processed=1, rows=1),
+        Counts(events=1, processed=1, rows=1, dropped=1),
     ] == counts
     (stored,) = stored_keys(stream.checkpoint, spec, spark=spark)
     assert Log(["first", "late", "later"]) == stored.state
@@ -280,7 +280,7 @@ class Total:
     best: float | None
 
 
-def add_up(key: Any, events: list[Amount], state: Any, times: Any) -> None:
+def is_balanced(key: Any, events: list[Amount], state: Any, times: Any) -> None:
     """Add events."""
     held = state.get(Total(0, 0.0, None))
     extras = [e.extra for e in events if e.extra is not None]
@@ -370,7 +370,7 @@ def shown(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "handler",
     [
-        pytest.param({"process": add_up}, id="process"),
+        pytest.param({"process": is_balanced}, id="process"),
         pytest.param({"process_frame": add_up_frame}, id="process_frame", marks=pytest.mark.long),
         pytest.param({"process_bucket": add_up_bucket}, id="process_bucket"),
     ],
@@ -386,9 +386,9 @@ def test_a_stream_and_a_batch_give_the_same_rows(
     counts = stream.run()
 
     assert TOTALS == shown(stream.rows())
-    assert [4, 3, 3, 0] == [count.folded for count in counts]
+    assert [4, 3, 3, 0] == [count.processed for count in counts]
     observed = Observation()
     whole = spark.read.parquet(str(stream.source))
     rows = apply_with_state(whole, spec, observation=observed).collect()
     assert sorted([*TOTALS, ("tick", 1, "0.0", None)]) == shown(rows)
-    assert (10, 10, 5) == tuple(observed.get[name] for name in ("events", "folded", "timers"))
+    assert (10, 10, 5) == tuple(observed.get[name] for name in ("events", "processed", "timers"))

@@ -128,7 +128,7 @@ def test_late_rows_are_late_although_spark_filters_none(both_clocks: Lived) -> N
 def test_the_driver_says_the_same(both_clocks: Lived) -> None:
     """Batches, rows, rejections, counts and what is stored are equal."""
     assert both_clocks.spark == both_clocks.driver
-    assert all(counts.add_up for counts in both_clocks.spark.counts.values())
+    assert all(counts.is_balanced for counts in both_clocks.spark.counts.values())
 
 
 SILENCE: Final = [

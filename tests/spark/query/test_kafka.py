@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.spark.query import sinks
 from sessionkit.spark.query.rules import output_rules
-from sessionkit.spark.query.start import start
+from sessionkit.spark.query.start import start_query
 from tests.support.cells import Events, quick, try_cells
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
 
@@ -46,7 +46,7 @@ def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_pa
     events = Events(spark, tmp_path).write().stream()
     messages = events.select("key", F.to_json(F.struct("key", "value")).alias("value"))
     for _ in range(2):
-        query = start(
+        query = start_query(
             messages,
             sink=sinks.Kafka(kafka.servers, "started"),
             trigger="availableNow",

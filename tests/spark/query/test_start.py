@@ -1,4 +1,4 @@
-"""`start` refuses what cannot work before Spark starts, and starts what can."""
+"""`start_query` refuses what cannot work before Spark starts, and starts what can."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark.jobs.sessionize import sessionize
 from sessionkit.spark.query.sinks import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.query.start import Temporary, Trigger, _timing, start
+from sessionkit.spark.query.start import Temporary, Trigger, _timing, start_query
 from tests.support.cells import Events, windowed, with_state
 from tests.support.session_specs import collecting
 
@@ -43,7 +43,7 @@ def ignore(batch: DataFrame, batch_id: int) -> None:
 
 def run(frame: DataFrame, **arguments: Any) -> StreamingQuery:
     """Start a query over all that there is, and wait for its end."""
-    query = start(frame, trigger="availableNow", **arguments)
+    query = start_query(frame, trigger="availableNow", **arguments)
     query.awaitTermination()
     return query
 
@@ -52,7 +52,7 @@ def refusal(frame: DataFrame, **arguments: Any) -> tuple[str, str]:
     """Return the message and the hint with which a start is refused."""
     active = [query.id for query in frame.sparkSession.streams.active]
     with pytest.raises((SpecError, StateMismatchError)) as refused:
-        start(frame, **{"trigger": "availableNow", "sink": Console(), **arguments})
+        start_query(frame, **{"trigger": "availableNow", "sink": Console(), **arguments})
     assert active == [query.id for query in frame.sparkSession.streams.active]
     message, _, hint = str(refused.value).partition("\n\nHint: ")
     return message, hint
@@ -139,7 +139,7 @@ def test_a_duration_is_the_pace_of_micro_batches(stream: DataFrame) -> None:
     """With an hour between them there is one micro-batch, and the query waits."""
     seen: list[int] = []
     sink = ForeachBatch(lambda batch, _: seen.append(batch.count()))
-    query = start(stream, sink=sink, trigger="1 hour", checkpoint=Temporary())
+    query = start_query(stream, sink=sink, trigger="1 hour", checkpoint=Temporary())
     try:
         assert not query.awaitTermination(6)
     finally:
@@ -230,7 +230,7 @@ def test_no_pause_with_a_processing_time_timeout_is_refused(events: Events) -> N
 
     assert "the query would never rest" in message
     assert "use a trigger such as '1 minute'" in hint
-    query = start(frame, sink=Console(), trigger="1 minute")
+    query = start_query(frame, sink=Console(), trigger="1 minute")
     query.stop()
 
 
@@ -386,7 +386,7 @@ def test_a_checkpoint_in_use_is_refused(stream: DataFrame, tmp_path: Path) -> No
         "sink": ForeachBatch(ignore),
         "checkpoint": tmp_path / "checkpoint",
     }
-    first = start(stream, trigger="0 seconds", name="first", **arguments)
+    first = start_query(stream, trigger="0 seconds", name="first", **arguments)
     first.processAllAvailable()
     try:
         message, hint = refusal(stream, **arguments)
@@ -449,4 +449,4 @@ def test_nothing_refuses_what_is_not_known(events: Events) -> None:
     run(unknown(), sink=Console(), mode="complete")
 
     with pytest.raises(AnalysisException, match="Limits are not supported"):
-        start(unknown(), sink=Console(), trigger="availableNow", mode="update")
+        start_query(unknown(), sink=Console(), trigger="availableNow", mode="update")

@@ -313,8 +313,8 @@ class TestStreamEqualsBatch:
         """The windows that a stream appends are those of the batch that its watermark is past."""
         events = source(shuffled(7))
         counts = SHAPES[kind].by("word").watermark("20 minutes").agg(n="count(*)", last="max(ts)")
-        run = events.run(counts.over(events.stream()))
-        batch = counts.over(events.batch()).where("window_end <= '2024-03-10 14:10:00'")
+        run = events.run(counts.apply(events.stream()))
+        batch = counts.apply(events.batch()).where("window_end <= '2024-03-10 14:10:00'")
 
         assert plain(batch.collect()) == run.rows
         assert 8 < len(run.rows)
@@ -324,10 +324,10 @@ class TestStreamEqualsBatch:
         """In update mode the last row of each window and key is that of the batch."""
         events = source(shuffled(8))
         counts = counted(SHAPES["sliding"].watermark("20 minutes")).output_mode("update")
-        run = events.run(counts.over(events.stream()), counts.mode)
+        run = events.run(counts.apply(events.stream()), counts.mode)
         last = {row[:3]: row for batch in run.batches for row in batch}
 
-        assert plain(counts.over(events.batch()).collect()) == plain([*last.values()])
+        assert plain(counts.apply(events.batch()).collect()) == plain([*last.values()])
 
     def test_complete(self, source: Sourced) -> None:
         """In complete mode the last micro-batch writes all windows of the batch, sorted."""
@@ -335,8 +335,8 @@ class TestStreamEqualsBatch:
         counts = counted(SHAPES["session"]).order_by("window_start", "word", descending=True)
         counts = counts.output_mode("complete")
         with pytest.warns(UnboundedStateWarning):
-            run = events.run(counts.over(events.stream()), counts.mode)
-        batch = counts.over(events.batch()).collect()
+            run = events.run(counts.apply(events.stream()), counts.mode)
+        batch = counts.apply(events.batch()).collect()
 
         assert batch == run.batches[-1]
         assert batch == sorted(batch, key=lambda row: (row[1], row[0]), reverse=True)
@@ -344,17 +344,17 @@ class TestStreamEqualsBatch:
     def test_mode_has_no_effect_on_a_batch(self, events: Source) -> None:
         """A batch gives the same in every mode, sorted in each, and without a warning."""
         counts = counted(TEN)
-        expected = plain(counts.over(events.batch()).collect())
+        expected = plain(counts.apply(events.batch()).collect())
 
         for mode in ("append", "update", "complete"):
-            assert expected == plain(counts.output_mode(mode).over(events.batch()).collect())
+            assert expected == plain(counts.output_mode(mode).apply(events.batch()).collect())
 
     def test_sorted_batch(self, events: Source) -> None:
         """A batch is sorted whatever the mode is."""
         counts = counted(TEN).order_by("n", "word", descending=True)
 
         assert [("dog", 3), ("owl", 1), ("dog", 1), ("dog", 1)] == [
-            (row["word"], row["n"]) for row in counts.over(events.batch()).collect()
+            (row["word"], row["n"]) for row in counts.apply(events.batch()).collect()
         ]
 
     def test_columns(self, events: Source) -> None:
@@ -362,7 +362,7 @@ class TestStreamEqualsBatch:
         counts = counted(LATE).with_window_time()
         kinds = ["string", "timestamp", "timestamp", "timestamp", "bigint"]
 
-        for frame in (counts.over(events.stream()), counts.over(events.batch())):
+        for frame in (counts.apply(events.stream()), counts.apply(events.batch())):
             assert list(zip(counts.columns, kinds, strict=True)) == frame.dtypes
 
     def test_columns_as_aggregates(self, events: Source) -> None:
@@ -370,13 +370,13 @@ class TestStreamEqualsBatch:
         text = TEN.by("word").agg(n="count(*)", first="min(ts)")
         column = TEN.by("word").agg(n=F.count("*"), first=F.min("ts"))
 
-        assert text.over(events.batch()).collect() == column.over(events.batch()).collect()
+        assert text.apply(events.batch()).collect() == column.apply(events.batch()).collect()
 
     def test_odd_names(self, events: Source) -> None:
         """A name may hold what Spark takes for syntax."""
         stream = events.stream().withColumnsRenamed({"ts": "event.time", "word": "a`b"})
         odd = tumbling("10 minutes", on="event.time").watermark("5 minutes").by("a`b")
-        run = events.run(odd.agg(**{"count (all)": "count(*)"}).over(stream))
+        run = events.run(odd.agg(**{"count (all)": "count(*)"}).apply(stream))
 
         assert ("dog", "12:00", "12:10", 3) == run.rows[0]
 
@@ -385,7 +385,7 @@ class TestStreamEqualsBatch:
         counts = session("5 minutes", on="ts").agg(n="count(*)")
 
         assert [("12:01", "12:12", 4), ("12:41", "12:46", 1), ("13:30", "13:35", 1)] == plain(
-            counts.over(events.batch()).collect()
+            counts.apply(events.batch()).collect()
         )
 
 
@@ -412,7 +412,7 @@ class TestGuide:
         """The dog of 12:08 comes when 12:14 has been seen, and both its windows count it."""
         counts = self.COUNTS.output_mode("update")
         events = source(self.FILES)
-        run = events.run(counts.over(events.stream()), counts.mode)
+        run = events.run(counts.apply(events.stream()), counts.mode)
 
         assert [
             ("dog", "12:00", "12:10", 2),
@@ -423,7 +423,7 @@ class TestGuide:
         """The donkey of 12:04 comes when the watermark is 12:11: neither window takes it."""
         counts = self.COUNTS.output_mode("append")
         events = source(self.FILES)
-        run = events.run(counts.over(events.stream()), counts.mode)
+        run = events.run(counts.apply(events.stream()), counts.mode)
         first = [row for row in run.rows if row[1] == "12:00"]
 
         assert [
@@ -437,7 +437,7 @@ class TestGuide:
     def test_late_is_judged_by_the_batch_before(self, source: Sourced) -> None:
         """A row that comes in the micro-batch right after the watermark has moved is taken yet."""
         events = source([*self.FILES[:3], [("12:04", "donkey")], self.FILES[-1]])
-        run = events.run(self.COUNTS.over(events.stream()))
+        run = events.run(self.COUNTS.apply(events.stream()))
 
         assert ("donkey", "12:00", "12:10", 1) in run.rows
 
@@ -445,7 +445,7 @@ class TestGuide:
         """Three late rows of one key and window are one in numRowsDroppedByWatermark."""
         late = [("12:01", "dog"), ("12:02", "dog"), ("12:03", "dog")]
         events = source([[("12:30", "dog")], [("12:31", "dog")], late])
-        run = events.run(counted(LATE).over(events.stream()))
+        run = events.run(counted(LATE).apply(events.stream()))
 
         assert 1 == sum(run.of_operator("numRowsDroppedByWatermark"))
 
@@ -470,7 +470,7 @@ class TestDynamicGap:
     def test_what_spark_leaves_out(self, source: Sourced) -> None:
         """Rows without a positive gap are in no session, and no counter shows them."""
         events = source(self.FILES)
-        run = events.run(self.COUNTS.over(events.stream()))
+        run = events.run(self.COUNTS.apply(events.stream()))
 
         assert [("grows", "12:00", "12:05", 2)] == run.rows
         assert 0 == sum(run.of_operator("numRowsDroppedByWatermark"))
@@ -496,7 +496,7 @@ class TestDynamicGap:
         """The rows in sessions and the rejected ones are all rows of a batch."""
         events = source(self.FILES)
         counts = self.COUNTS
-        inside = sum(row["n"] for row in counts.over(events.batch()).collect())
+        inside = sum(row["n"] for row in counts.apply(events.batch()).collect())
 
         assert 8 == inside + counts.rejected(events.batch()).count()
 
@@ -506,7 +506,7 @@ class TestDynamicGap:
         counts = session(on="ts", dynamic_gap=minutes).agg(n="count(*)")
 
         assert [("12:00", "12:09", 6), ("18:00", "18:05", 1)] == plain(
-            counts.over(source(self.FILES).batch()).collect()
+            counts.apply(source(self.FILES).batch()).collect()
         )
 
     def test_rejected_without_gap(self, events: Source) -> None:
@@ -521,7 +521,7 @@ class TestDynamicGap:
 def refused(definition: WindowedAggregation, frame: DataFrame) -> str:
     """Return the text of the refusal of a definition over a frame, on one line."""
     with pytest.raises(SpecError) as caught:
-        definition.over(frame)
+        definition.apply(frame)
     return str(caught.value).replace("\n", " ")
 
 
@@ -553,7 +553,7 @@ class TestWatermark:
         """Complete mode, which closes no window, takes it."""
         other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
         with pytest.warns(UnboundedStateWarning):
-            counted(TEN).output_mode("complete").over(other)
+            counted(TEN).output_mode("complete").apply(other)
 
     def test_other_column_in_spark(self, events: Source) -> None:
         """Spark runs it in update mode, moves the watermark, and never drops a window."""
@@ -579,7 +579,7 @@ class TestWatermark:
     @pytest.mark.parametrize("windows", [TEN, LATE], ids=["none", "the same"])
     def test_recognised(self, events: Source, windows: Windows) -> None:
         """A watermark that the frame has on the column is used; the definition may repeat it."""
-        run = events.run(counted(windows).over(events.stream().withWatermark("ts", "5 minutes")))
+        run = events.run(counted(windows).apply(events.stream().withWatermark("ts", "5 minutes")))
 
         assert [("dog", "12:00", "12:10", 3), ("dog", "12:40", "12:50", 1)] == run.rows[:2]
         assert [2, 3, 2, 1] == run.of_operator("numRowsTotal")
@@ -622,7 +622,7 @@ class TestState:
     def test_warning(self, events: Source, definition: WindowedAggregation, reason: str) -> None:
         """The warning names the reason, the growth and what to change, and is right."""
         with pytest.warns(UnboundedStateWarning) as caught:
-            frame = definition.over(events.stream())
+            frame = definition.apply(events.stream())
         run = events.run(frame, definition.mode)
         [warned] = [each for each in caught if each.category is UnboundedStateWarning]
         text = str(warned.message)
@@ -637,7 +637,7 @@ class TestState:
         """In complete mode the watermark drops no row, however late."""
         events = source([[("12:30", "dog")], [("12:31", "dog")], [("12:01", "dog")]])
         with pytest.warns(UnboundedStateWarning):
-            frame = counted(LATE).output_mode("complete").over(events.stream())
+            frame = counted(LATE).output_mode("complete").apply(events.stream())
         run = events.run(frame, "complete")
 
         assert ("dog", "12:00", "12:10", 1) == plain(run.batches[-1])[0]
@@ -648,7 +648,7 @@ class TestState:
         definition = counted(LATE).output_mode(mode)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            frame = definition.over(events.stream())
+            frame = definition.apply(events.stream())
 
         assert [2, 3, 2, 1] == events.run(frame, mode).of_operator("numRowsTotal")
 
@@ -705,7 +705,7 @@ class TestModes:
         counts = session("30m", on="ts").agg(n="count(*)")
 
         assert [("12:01", "12:37", 4), ("12:41", "13:11", 1), ("13:30", "14:00", 1)] == plain(
-            counts.over(events.batch()).collect()
+            counts.apply(events.batch()).collect()
         )
 
     def test_slide_in_spark(self, events: Source) -> None:
@@ -731,7 +731,7 @@ class TestColumns:
         """Any other type is refused, on a batch as on a stream."""
         frame = events.stream() if streaming else events.batch()
         with pytest.raises(SchemaError) as caught:
-            counted(LATE).over(frame.withColumn("ts", F.expr(change)))
+            counted(LATE).apply(frame.withColumn("ts", F.expr(change)))
         found, _, hinted = str(caught.value).partition("\n\nHint: ")
 
         assert rule in found
@@ -751,7 +751,7 @@ class TestColumns:
         with pytest.raises(
             SchemaError, match="the key `Word` is missing; there are ts, word, gap"
         ) as one:
-            TEN.by("Word").agg(n="count(*)").over(events.batch())
+            TEN.by("Word").agg(n="count(*)").apply(events.batch())
         with pytest.raises(SchemaError, match="`at` is missing"):
             counted(tumbling("1 hour", on="at")).rejected(events.batch())
         assert str(one.value).endswith("Hint: write it `word`")
@@ -773,8 +773,8 @@ class TestWindowsOverWindows:
 
     def test_stream_equals_batch(self, long: Source) -> None:
         """In append mode the windows over windows of a stream are those of a batch."""
-        run = long.run(self.SECOND.over(self.FIRST.over(long.stream())))
-        batch = self.SECOND.over(self.FIRST.over(long.batch()))
+        run = long.run(self.SECOND.apply(self.FIRST.apply(long.stream())))
+        batch = self.SECOND.apply(self.FIRST.apply(long.batch()))
 
         assert [
             ("dog", "12:00", "12:30", 2, 1),
@@ -789,8 +789,8 @@ class TestWindowsOverWindows:
         of_windows = session("20 minutes", on="window_time").by("word").agg(total="sum(n)")
         sessions = session("5m", on="ts").watermark("5m").by("word").agg(n="count(*)")
 
-        first = long.run(of_windows.over(self.FIRST.over(long.stream())))
-        second = long.run(self.SECOND.over(sessions.with_window_time().over(long.stream())))
+        first = long.run(of_windows.apply(self.FIRST.apply(long.stream())))
+        second = long.run(self.SECOND.apply(sessions.with_window_time().apply(long.stream())))
 
         assert ("dog", "12:09:59.999999", "12:39:59.999999", 2) == first.rows[0]
         assert ("dog", "12:00", "12:30", 2, 1) == second.rows[0]
@@ -798,7 +798,7 @@ class TestWindowsOverWindows:
     @pytest.mark.parametrize("mode", ["update", "complete"])
     def test_other_modes(self, long: Source, mode: Any) -> None:
         """Other modes than append are refused; Spark refuses them when the query is started."""
-        first = self.FIRST.over(long.stream())
+        first = self.FIRST.apply(long.stream())
         text = refused(self.SECOND.output_mode(mode), first)
 
         assert "the second one cannot take a row back" in text
@@ -808,7 +808,7 @@ class TestWindowsOverWindows:
 
     def test_column_without_watermark(self, long: Source) -> None:
         """A column that carries no watermark is refused; Spark refuses it at the start."""
-        first = counted(LATE).over(long.stream())
+        first = counted(LATE).apply(long.stream())
         text = refused(counted(tumbling("1 hour", on="window_end")), first)
 
         assert "the frame is an aggregation already, and `window_end` carries no" in text
@@ -818,14 +818,14 @@ class TestWindowsOverWindows:
 
     def test_watermark_after_aggregation(self, long: Source) -> None:
         """A watermark on the result of an aggregation is refused, of the frame or declared here."""
-        first = counted(LATE).over(long.stream())
+        first = counted(LATE).apply(long.stream())
         hour = tumbling("1 hour", on="window_end")
         for text in (
             refused(counted(hour.watermark("5 minutes")), first),
             refused(counted(hour), first.withWatermark("window_end", "5 minutes")),
             refused(
                 counted(LATE),
-                self.FIRST.over(long.stream())
+                self.FIRST.apply(long.stream())
                 .withColumnRenamed("window_time", "ts")
                 .withWatermark("ts", "1 hour"),
             ),
@@ -836,7 +836,7 @@ class TestWindowsOverWindows:
 
     def test_watermark_after_aggregation_in_spark(self, long: Source) -> None:
         """Spark runs it, leaves its watermark at 1970, keeps all windows and writes none."""
-        again = counted(LATE).over(long.stream()).withWatermark("window_end", "5 minutes")
+        again = counted(LATE).apply(long.stream()).withWatermark("window_end", "5 minutes")
         run = long.run(again.groupBy(F.window("window_end", "1 hour")).count())
 
         assert [] == run.rows
@@ -862,22 +862,22 @@ class TestTable:
         self, events: Source, definition: WindowedAggregation, expected: QueryType
     ) -> None:
         """The plan that Spark makes of a definition has the type that it was checked as."""
-        frame = definition.over(events.stream())
+        frame = definition.apply(events.stream())
 
         assert expected == query_type_of(frame)
         assert f"query type:    {expected}" in definition.explain()
 
     def test_chained(self, events: Source) -> None:
         """Windows over windows are a chained aggregation."""
-        first = counted(LATE).with_window_time().over(events.stream())
+        first = counted(LATE).with_window_time().apply(events.stream())
 
-        assert "chained_aggregation" == query_type_of(TestWindowsOverWindows.SECOND.over(first))
+        assert "chained_aggregation" == query_type_of(TestWindowsOverWindows.SECOND.apply(first))
 
     def test_table_joined(self, events: Source) -> None:
         """A table that is an aggregation itself makes no chain of what it is joined to."""
         totals = events.batch().groupBy("word").agg(F.count("*").alias("total"))
         joined = events.stream().join(totals, "word").withWatermark("ts", "5 minutes")
-        run = events.run(counted(TEN).over(joined))
+        run = events.run(counted(TEN).apply(joined))
 
         assert ("dog", "12:00", "12:10", 3) == run.rows[0]
 

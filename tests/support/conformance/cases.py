@@ -40,21 +40,21 @@ class Dialect:
     The rules of a system, as options of sessionkit.
 
     Attributes:
-        exact_gap: See `EventTimeGap`.
+        gap_inclusive: See `EventTimeGap`.
         late: See `SessionSpec`.
         watermark_ms: What its watermark means here. Flink's says that no event at that
             millisecond will come any more, so it is one more here.
     """
 
-    exact_gap: Literal["joins", "splits"] = "joins"
-    late: Literal["own", "merged"] = "own"
+    gap_inclusive: bool = True
+    late_by: Literal["event", "session"] = "event"
     watermark_ms: int = 0
 
 
 DIALECTS: Final = {
     "spark": Dialect(),
-    "beam": Dialect(exact_gap="splits"),
-    "flink": Dialect(late="merged", watermark_ms=1),
+    "beam": Dialect(gap_inclusive=False),
+    "flink": Dialect(late_by="session", watermark_ms=1),
 }
 
 OTHERS: Final = ("timeout", "processing_time", "dedup")
@@ -265,9 +265,11 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
     gaps = [event[3] for event in _events(case) if len(event) > len(("key", "time", "value"))]
     if gaps:
         longest = timedelta(milliseconds=max(gaps))
-        timeout = EventTimeGap(own_gap, at_most=longest, exact_gap=rules.exact_gap)
+        timeout = EventTimeGap(own_gap, at_most=longest, gap_inclusive=rules.gap_inclusive)
     else:
-        timeout = EventTimeGap(timedelta(milliseconds=case["gap_ms"]), exact_gap=rules.exact_gap)
+        timeout = EventTimeGap(
+            timedelta(milliseconds=case["gap_ms"]), gap_inclusive=rules.gap_inclusive
+        )
     delay_ms = case.get("watermark_delay_ms")
     return SessionSpec(
         keys={"key": str},
@@ -281,10 +283,10 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
         finish=finish,
         timeout=timeout,
         watermark_delay=LONG_DELAY if delay_ms is None else timedelta(milliseconds=delay_ms),
-        late=rules.late,
-        late_horizon=HORIZON,
+        late_by=rules.late_by,
+        late_retention=HORIZON,
         max_future_skew=None,
-        carry={"shown": str},
+        passthrough={"shown": str},
         bucket_count=2,
     )
 

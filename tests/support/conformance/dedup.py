@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import SparkSession
 
 from sessionkit._instants import EPOCH, micros_of
-from sessionkit.spark.dedup import Deduplication, unique_by_key, unique_within
+from sessionkit.spark.dedup import Deduplication, drop_duplicates_by_key, drop_duplicates_within
 from sessionkit.spark.watermarks import watermark_of
 from tests.support.conformance.cases import CASES, Case
 from tests.support.steps import Source, running
@@ -28,7 +28,7 @@ def dedup_case(case: Case, spark: SparkSession, folder: Path) -> tuple[list[Any]
     source = Source(spark, folder / "in")
     late: list[Event] = []
     rows = [event for step in case["steps"] for event in step.get("add", [])]
-    with running(_rule(case).over(source.stream()), folder / "checkpoint") as steps:
+    with running(_rule(case).apply(source.stream()), folder / "checkpoint") as steps:
         for step in case["steps"]:
             if "watermark" in step:
                 now = watermark_of(steps.query) or EPOCH
@@ -50,8 +50,8 @@ def _rule(case: Case) -> Deduplication:
     delay_ms = case["watermark_delay_ms"]
     by = "ts" if case["dedup_keys"] == "event time" else "id"
     if delay_ms is None:
-        return unique_by_key(by, keep_state="for ever")
-    return unique_within(f"{delay_ms} milliseconds", by=by, on="ts")
+        return drop_duplicates_by_key(by, unbounded_state=True)
+    return drop_duplicates_within(f"{delay_ms} milliseconds", by=by, on="ts")
 
 
 def _shown(case: Case, event: Event) -> Any:

@@ -224,7 +224,7 @@ def _edges(case: Case) -> KeyedRun:
         _show_key,
         event_time="at",
         watermark_delay=LONG_DELAY,
-        late_horizon=HORIZON,
+        late_retention=HORIZON,
     )
     rows = [{**_row(key, key, number), "at": ORIGIN} for number, key in enumerate(edges)]
     life = Life(spec, [[Trigger(ORIGIN, [*rows, moves]), Trigger(ORIGIN), Trigger(ORIGIN)]])

@@ -78,9 +78,11 @@ def _sessions_on_driver(run: Run) -> Outcome:
         closed=[_window(s.key[0], s.start, s.end, s.result.values) for s in sessions],
         still_open=_still_open(driver.open_sessions()),
         late=[
-            (r.key[0], _ms(r.event_time), r.carry["shown"]) for r in rejections if r.kind == "late"
+            (r.key[0], _ms(r.event_time), r.passthrough["shown"])
+            for r in rejections
+            if r.kind == "late"
         ],
-        quarantined=[r.carry["shown"] for r in rejections if r.kind == "quarantined"],
+        quarantined=[r.passthrough["shown"] for r in rejections if r.kind == "quarantined"],
     )
 
 

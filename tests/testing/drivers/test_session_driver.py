@@ -45,7 +45,7 @@ class Unreadable:
     seconds: str
 
 
-carrying = attrs.evolve(visits, carry={"offset": int})
+carrying = attrs.evolve(visits, passthrough={"offset": int})
 rejecting = attrs.evolve(visits, update=strict, on_error="reject")
 
 
@@ -165,8 +165,8 @@ def test_run_until_idle_closes_what_the_batch_has_made_due() -> None:
     driver = driver_of()
     driver.add("bob", at("12:00"), PAGE)
     first, second = driver.run_until_idle()
-    assert (1, 1, 0) == (first.batch_id, first.counts.folded, first.counts.sessions)
-    assert (2, 0, 1) == (second.batch_id, second.counts.folded, second.counts.sessions)
+    assert (1, 1, 0) == (first.batch_id, first.counts.processed, first.counts.sessions)
+    assert (2, 0, 1) == (second.batch_id, second.counts.processed, second.counts.sessions)
 
 
 def test_data_comes_before_timeouts_in_one_batch() -> None:
@@ -175,7 +175,7 @@ def test_data_comes_before_timeouts_in_one_batch() -> None:
     driver.advance_watermark_to(at("11:00"))
     driver.add("bob", at("11:00"), PAGE)
     result = driver.run_batch()
-    assert (1, 1) == (result.counts.folded, result.counts.sessions)
+    assert (1, 1) == (result.counts.processed, result.counts.sessions)
 
 
 # -- restart -----------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_restart_keeps_the_events_that_wait() -> None:
     driver = driver_of()
     driver.add("ann", at("10:10"), PAGE)
     driver = restored(driver)
-    assert 1 == driver.run_batch().counts.folded
+    assert 1 == driver.run_batch().counts.processed
     assert [2] == [session.events for session in driver.open_sessions()]
 
 
@@ -257,7 +257,7 @@ def test_a_batch_runs_again_alike_behind_a_sink_that_failed() -> None:
     driver.add("ann", at("08:00"), PAGE)
     driver.advance_watermark_to(at("10:00"))
     failed = driver.run_batch(sink_fails=True)
-    assert 1 == failed.counts.folded
+    assert 1 == failed.counts.processed
     assert failed == driver.run_batch()
 
 
@@ -296,7 +296,7 @@ def test_counts_are_not_doubled_by_a_replay() -> None:
     driver.add("ann", at("10:10"), PAGE)
     driver.run_batch(sink_fails=True)
     driver.run_batch()
-    assert Counts(events=2, folded=2) == driver.counts
+    assert Counts(events=2, processed=2) == driver.counts
 
 
 # -- late and dropped --------------------------------------------------------------------------
@@ -318,13 +318,13 @@ def test_an_event_is_late_once_its_own_window_is_over(offset_ms: int, late: int)
 def test_spark_drops_what_lies_behind_its_watermark_of_the_batch_before(
     offset_ms: int, dropped: int
 ) -> None:
-    """At or behind that one, one horizon behind ours, a row is dropped and only counted."""
+    """At or behind that one, one retention behind ours, a row is dropped and only counted."""
     driver = driver_of()
     driver.advance_watermark_to(at("11:00"))
     driver.run_batch()
     driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
     result = driver.run_batch()
-    assert (dropped, 1 - dropped) == (result.counts.dropped, result.counts.folded)
+    assert (dropped, 1 - dropped) == (result.counts.dropped, result.counts.processed)
     assert [] == result.rejections
 
 
@@ -343,8 +343,8 @@ def test_dropped_events_are_not_among_those_that_reached_sessionkit() -> None:
     driver.run_batch()
     driver.add("ann", at("09:00"), PAGE)
     driver.run_batch()
-    assert Counts(events=1, folded=1, sessions=1, rows=1, dropped=1) == driver.counts
-    assert driver.counts.add_up
+    assert Counts(events=1, processed=1, sessions=1, rows=1, dropped=1) == driver.counts
+    assert driver.counts.is_balanced
 
 
 # -- quarantine and the processing time --------------------------------------------------------
@@ -399,14 +399,14 @@ def test_processing_time_moves_by_hand_only() -> None:
     assert 1 == driver.run_batch().counts.quarantined
     driver.advance_processing_time(hours(1))
     driver.add("ann", at("2026-01-02 11:00"), PAGE)
-    assert 1 == driver.run_batch().counts.folded
+    assert 1 == driver.run_batch().counts.processed
 
 
 def test_without_a_processing_time_nothing_is_too_far_ahead() -> None:
     """The rule has nothing to compare with."""
     driver = SessionDriver(visits)
     driver.add("ann", at("2999-01-01 00:00"), PAGE)
-    assert 1 == driver.run_batch().counts.folded
+    assert 1 == driver.run_batch().counts.processed
 
 
 def test_processing_time_never_goes_back() -> None:
@@ -502,7 +502,7 @@ def test_on_error_reject_folds_the_session_without_the_event() -> None:
     for minute, url in [("10:05", "/"), ("10:06", "/broken"), ("10:07", "/")]:
         driver.add("ann", at(minute), View(url, 1.0))
     result = driver.run_batch()
-    assert (2, 1) == (result.counts.folded, result.counts.failed)
+    assert (2, 1) == (result.counts.processed, result.counts.failed)
     assert [("failed", at("10:06"))] == [(r.kind, r.event_time) for r in result.rejections]
     assert "no such page" in result.rejections[0].reason
     assert [3] == [session.state.pages for session in driver.open_sessions()]
@@ -517,8 +517,8 @@ def test_events_wait_for_their_turn_under_order_event_time() -> None:
     driver = SessionDriver(spec)
     for minute, value in [("10:00", 1), ("10:10", 3), ("10:05", 2)]:
         driver.add("k", at(minute), Reading(value, minutes(0)))
-    assert Counts(events=3, held=3) == driver.run_batch().counts
-    assert Counts(folded=2, held=-2) == driver.run_batch().counts
+    assert Counts(events=3, buffered=3) == driver.run_batch().counts
+    assert Counts(processed=2, buffered=-2) == driver.run_batch().counts
     assert [Open([1, 2, 3])] == [session.state for session in driver.open_sessions()]
 
 
@@ -663,7 +663,7 @@ def test_carried_columns_show_in_rejections_only() -> None:
     driver.add("ann", None, PAGE, offset=41)
     driver.add("bob", None, PAGE)
     driver.run_batch()
-    shown = {r.key.user_id: r.carry for r in driver.take_rejections()}
+    shown = {r.key.user_id: r.passthrough for r in driver.take_rejections()}
     assert {"ann": {"offset": 41}, "bob": {"offset": None}} == shown
 
 
@@ -692,8 +692,8 @@ def test_counts_are_the_sum_of_the_batches() -> None:
         for result in driver.run_until_idle():
             total += result.counts
     assert total == driver.counts
-    assert Counts(events=4, folded=4, sessions=2, rows=2, dropped=1) == total
-    assert total.add_up
+    assert Counts(events=4, processed=4, sessions=2, rows=2, dropped=1) == total
+    assert total.is_balanced
 
 
 def test_many_buckets_or_one_give_the_same() -> None:

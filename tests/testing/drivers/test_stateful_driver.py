@@ -70,7 +70,7 @@ def test_a_batch_gives_its_rows_rejections_and_counts() -> None:
             watermark=None,
             rows=[KeyResult(key, Added("process", 5))],
             rejections=driver.take_rejections("quarantined"),
-            counts=Counts(events=2, folded=1, quarantined=1, rows=1),
+            counts=Counts(events=2, processed=1, quarantined=1, rows=1),
         )
         == result
     )
@@ -129,13 +129,13 @@ def test_rejections_are_taken_by_kind() -> None:
 
 def test_carried_columns_come_with_what_is_rejected() -> None:
     """They travel only to be shown."""
-    driver = driver_of(attrs.evolve(gapped, carry={"offset": int}))
+    driver = driver_of(attrs.evolve(gapped, passthrough={"offset": int}))
     driver.add("ann", at("12:00"), Amount(5), offset=1)
     driver.run_batch()
     driver.add("ann", at("10:50:00.000001"), Amount(5), offset=2)
     driver.run_batch()
 
-    assert [{"offset": 2}] == [found.carry for found in driver.take_rejections("late")]
+    assert [{"offset": 2}] == [found.passthrough for found in driver.take_rejections("late")]
 
 
 def test_a_stored_key_may_have_timers_only() -> None:
@@ -165,7 +165,7 @@ def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
 
 
 def test_spark_drops_what_is_behind_its_own_watermark_under_an_event_clock() -> None:
-    """Rows more than the horizon behind are dropped before anyone sees them, one batch later."""
+    """Rows more than the retention behind are dropped before anyone sees them, one batch later."""
     driver = driver_behind_noon()
     driver.add("ann", at("10:50"), Amount())
     driver.run_batch()
@@ -332,7 +332,7 @@ def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
 
     assert failed[0] == failed[1] == driver.run_batch()
     assert [Added("process", 1)] == driver.take_results()
-    assert Counts(events=1, folded=1, rows=1) == driver.counts
+    assert Counts(events=1, processed=1, rows=1) == driver.counts
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -377,7 +377,7 @@ def test_a_snapshot_starts_as_many_drivers_as_one_likes() -> None:
         {"bucket_count": 32},
         {"state_version": 2},
         {"watermark_delay": "11 minutes"},
-        {"late_horizon": "2 hours"},
+        {"late_retention": "2 hours"},
         {"timeout": TimeToLive("1h", clock="event_time")},
         {"keys": {"key": bytes}},
         {"state": attrs.make_class("Sum", {"total": attrs.field(type=float)})},
@@ -404,7 +404,7 @@ def test_other_rules_than_those_of_the_stored_state_are_refused(
         {"timeout": EventTimeGap("2h")},
         {"late": "process"},
         {"on_error": "reject"},
-        {"carry": {"offset": int}},
+        {"passthrough": {"offset": int}},
         {"event": attrs.make_class("Other", {"number": attrs.field(type=float)})},
     ],
 )

@@ -164,7 +164,7 @@ class TestTimelines:
             driver.add(*arrival)
         driver.run_until_idle()
 
-        assert len(arrivals) == driver.counts.folded
+        assert len(arrivals) == driver.counts.processed
 
     @given(arrivals=timelines(SPEC))
     def test_fields_that_are_columns(self, arrivals: list[Arrival]) -> None:

@@ -164,7 +164,7 @@ def test_a_table_gives_rows_for_the_driver() -> None:
     for row in rows:
         driver.add_row(row)
     counts = driver.run_batch().counts
-    assert (1, 1) == (counts.folded, counts.quarantined)
+    assert (1, 1) == (counts.processed, counts.quarantined)
 
 
 def test_a_table_may_have_pipes_at_its_edges() -> None:
@@ -200,7 +200,7 @@ def test_text_needs_quotes_only_where_it_would_be_misread(cell: str, text: str |
 
 def test_every_type_that_a_cell_can_hold_is_read() -> None:
     """As documented: enumerations by value, durations in words, bytes as text."""
-    changes: dict[str, Any] = {"create": create, "update": update, "carry": {"offset": int}}
+    changes: dict[str, Any] = {"create": create, "update": update, "passthrough": {"offset": int}}
     spec: SessionSpec[Any, Any, Any] = attrs.evolve(ANY_VISITS, event=Typed, **changes)
     (row,) = events_table(
         spec,

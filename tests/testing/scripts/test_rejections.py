@@ -222,16 +222,16 @@ def test_expecting_nothing_where_something_came_is_rejected(steps: list[Step], s
 def test_a_wrong_count_is_rejected() -> None:
     """Those that are right stand beside it, unmarked."""
     check_rejected(
-        [*ONE_LATE, expect_counts(folded=1, late=2)],
-        "\n    folded=1   folded=1\n  ! late=2     late=1\n",
-        "Hint: if what came is right: expect_counts(folded=1, late=1)",
+        [*ONE_LATE, expect_counts(processed=1, late=2)],
+        "\n    processed=1   processed=1\n  ! late=2        late=1\n",
+        "Hint: if what came is right: expect_counts(processed=1, late=1)",
     )
 
 
 def test_a_replay_counts_once() -> None:
     """To expect its events twice is wrong."""
-    steps = [ONE_OPEN[0], run_batch(sink_fails=True), run_batch(), expect_counts(folded=2)]
-    check_rejected(steps, "! folded=2   folded=1", "but the sink failed")
+    steps = [ONE_OPEN[0], run_batch(sink_fails=True), run_batch(), expect_counts(processed=2)]
+    check_rejected(steps, "! processed=2   processed=1", "but the sink failed")
 
 
 # -- what is left ------------------------------------------------------------------------------

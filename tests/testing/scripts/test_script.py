@@ -44,7 +44,7 @@ def broken(state: Visit, event: View) -> Visit:
     raise LookupError(msg)
 
 
-def unfinished(session: Session, state: Visit) -> VisitRow:
+def failed_output(session: Session, state: Visit) -> VisitRow:
     """Fail for every visit."""
     msg = "no end"
     raise LookupError(msg)
@@ -83,7 +83,7 @@ def test_a_script_of_every_kind_of_step_holds() -> None:
             expect_sessions(("ann", at("10:00"), at("10:50"), VisitRow(2, 3.0))),
             expect_rejected("late", ("ann", at("10:25"))),
             expect_open(),
-            expect_counts(folded=2, late=1, quarantined=1, sessions=1, failed=0),
+            expect_counts(processed=2, late=1, quarantined=1, sessions=1, failed=0),
         ],
         processing_time=at("12:00"),
     )
@@ -140,7 +140,7 @@ def test_output_from_before_a_restart_can_be_expected_behind_it() -> None:
             run_batch(),
             restart(),
             expect_sessions(ANN),
-            expect_counts(folded=1, sessions=1),
+            expect_counts(processed=1, sessions=1),
         ],
     )
 
@@ -156,7 +156,7 @@ def test_what_spark_drops_is_to_be_expected_too() -> None:
             add("ann", at("10:30"), PAGE),
             run_batch(),
             expect_rejected("dropped", ("ann", at("10:30"))),
-            expect_counts(dropped=1, folded=1),
+            expect_counts(dropped=1, processed=1),
         ],
     )
 
@@ -177,7 +177,7 @@ def test_rejections_are_expected_in_any_order() -> None:
 
 def test_failed_events_and_unfinished_sessions_are_rejections() -> None:
     """A session whose `finish` failed has a key and no event time."""
-    spec = attrs.evolve(visits, update=broken, finish=unfinished, on_error="reject")
+    spec = attrs.evolve(visits, update=broken, finish=failed_output, on_error="reject")
     run_script(
         spec,
         [
@@ -187,7 +187,7 @@ def test_failed_events_and_unfinished_sessions_are_rejections() -> None:
             expect_rejected("failed", ("ann", at("10:01"))),
             advance_watermark_to(at("11:00")),
             run_batch(),
-            expect_rejected("unfinished", ("ann", None)),
+            expect_rejected("failed_output", ("ann", None)),
         ],
     )
 
@@ -223,7 +223,7 @@ def test_steps_are_values_that_several_scripts_can_share() -> None:
     assert opening == [add("ann", at("10:00"), View("/", 1.0)), run_batch()]
     assert run_batch() != run_batch(sink_fails=True)
     for _ in range(2):
-        run_script(visits, [*opening, expect_counts(folded=1)])
+        run_script(visits, [*opening, expect_counts(processed=1)])
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ step 7 does not hold: the closed sessions are not as expected
 
     1  add('ann', at("10:00"), View(url='/', seconds=1.0))
     2  add('bob', at("10:05"), View(url='/', seconds=1.0))
-    3  run_batch()  # batch 0: events=2, folded=2
+    3  run_batch()  # batch 0: events=2, processed=2
     4  advance_watermark_to(at("10:35"))
     5  add('bob', at("10:01"), View(url='/', seconds=1.0))
     6  run_batch()  # batch 1 at 10:35: events=1, late=1, sessions=2, rows=2
