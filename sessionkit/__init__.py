@@ -5,27 +5,33 @@ A user writes an attrs class for the event, one for the state and one for the re
 functions over them. The names here need no Spark; what runs on Spark is in `sessionkit.spark`.
 """
 
-from sessionkit._engine.counts import Counts
-from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
-from sessionkit.errors import (
-    ExpectationError,
-    FieldTypeError,
-    NotPicklableError,
-    SchemaError,
-    ScriptError,
-    SessionkitError,
-    SpecError,
-    StateCorruptedError,
-    StateError,
-    StateMismatchError,
-    StateValueError,
-    TimerError,
-    UserFunctionError,
-)
-from sessionkit.session import Session, SessionSpec
-from sessionkit.state import DecimalType
-from sessionkit.stateful import BucketResult, StatefulSpec
-from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
+from typing import TYPE_CHECKING
+
+from sessionkit._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from sessionkit._engine.counts import Counts
+    from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
+    from sessionkit._version import __version__ as __version__
+    from sessionkit.errors import (
+        ExpectationError,
+        FieldTypeError,
+        NotPicklableError,
+        SchemaError,
+        ScriptError,
+        SessionkitError,
+        SpecError,
+        StateCorruptedError,
+        StateError,
+        StateMismatchError,
+        StateValueError,
+        TimerError,
+        UserFunctionError,
+    )
+    from sessionkit.session import Session, SessionSpec
+    from sessionkit.state import DecimalType
+    from sessionkit.stateful import BucketResult, StatefulSpec
+    from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
 
 __all__ = [
     "BatchTimes",
@@ -57,3 +63,18 @@ __all__ = [
     "TimerError",
     "UserFunctionError",
 ]
+
+if not TYPE_CHECKING:
+    # Loaded when first used: pytest imports this package in every run of its users.
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        [*__all__, "__version__"],
+        "sessionkit.errors",
+        "sessionkit.timeouts",
+        "sessionkit.state",
+        "sessionkit._key_view",
+        "sessionkit.session",
+        "sessionkit.stateful",
+        "sessionkit._engine.counts",
+        "sessionkit._version",
+    )

@@ -1,33 +1,38 @@
 """Everything that a unit test of a streaming job needs, without Spark and without a JVM."""
 
-from sessionkit._engine.keys.view import StoredKey
-from sessionkit._engine.sessions.view import OpenSession
-from sessionkit.testing.drivers.frames import Rejection
-from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.drivers.session import BatchResult, ClosedSession, SessionDriver
-from sessionkit.testing.drivers.stateful import KeyResult, StatefulBatchResult, StatefulDriver
-from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
-from sessionkit.testing.fakes.run_group import run_group
-from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
-from sessionkit.testing.scripts.steps import (
-    Step,
-    add,
-    add_row,
-    add_table,
-    advance_processing_time,
-    advance_watermark_to,
-    expect_counts,
-    expect_nothing,
-    expect_open,
-    expect_rejected,
-    expect_results,
-    expect_sessions,
-    restart,
-    run_batch,
-    run_script,
-    run_until_idle,
-)
-from sessionkit.testing.scripts.text_tables import events_table, frame_from
+from typing import TYPE_CHECKING
+
+from sessionkit._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from sessionkit._engine.keys.view import StoredKey
+    from sessionkit._engine.sessions.view import OpenSession
+    from sessionkit.testing.drivers.frames import Rejection
+    from sessionkit.testing.drivers.query import Snapshot
+    from sessionkit.testing.drivers.session import BatchResult, ClosedSession, SessionDriver
+    from sessionkit.testing.drivers.stateful import KeyResult, StatefulBatchResult, StatefulDriver
+    from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+    from sessionkit.testing.fakes.run_group import run_group
+    from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
+    from sessionkit.testing.scripts.steps import (
+        Step,
+        add,
+        add_row,
+        add_table,
+        advance_processing_time,
+        advance_watermark_to,
+        expect_counts,
+        expect_nothing,
+        expect_open,
+        expect_rejected,
+        expect_results,
+        expect_sessions,
+        restart,
+        run_batch,
+        run_script,
+        run_until_idle,
+    )
+    from sessionkit.testing.scripts.text_tables import events_table, frame_from
 
 __all__ = [
     "BatchResult",
@@ -66,3 +71,21 @@ __all__ = [
     "run_until_idle",
     "seconds",
 ]
+
+if not TYPE_CHECKING:
+    # Loaded when first used: pytest imports this package in every run of its users.
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        "sessionkit.testing.scripts.literals",
+        "sessionkit.testing.fakes.group_state",
+        "sessionkit.testing.fakes.run_group",
+        "sessionkit.testing.drivers.frames",
+        "sessionkit.testing.drivers.query",
+        "sessionkit.testing.drivers.session",
+        "sessionkit.testing.drivers.stateful",
+        "sessionkit.testing.scripts.steps",
+        "sessionkit.testing.scripts.text_tables",
+        "sessionkit._engine.sessions.view",
+        "sessionkit._engine.keys.view",
+    )

@@ -1,14 +1,18 @@
 """The shape of the package: what it exports, what it loads, and how large its parts may be."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import sessionkit
+import sessionkit.testing
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sessionkit"
@@ -17,6 +21,9 @@ LONGEST_MODULE = 400
 LONGEST_FUNCTION = 50
 
 every_module = pytest.mark.parametrize("module", MODULES)
+every_facade = pytest.mark.parametrize(
+    "facade", [sessionkit, sessionkit.testing], ids=lambda facade: facade.__name__
+)
 
 
 def tree_of(module: str) -> ast.Module:
@@ -46,33 +53,66 @@ def exported_by(tree: ast.Module) -> list[str] | None:
     return None
 
 
-def public_names_of(tree: ast.Module) -> set[str]:
-    """Return what a module defines or imports at its top level under a public name."""
-    names: set[str] = set()
-    for node in tree.body:
-        match node:
-            case ast.ImportFrom(names=aliases) | ast.Import(names=aliases):
-                names |= {alias.asname or alias.name for alias in aliases}
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
+def typed_imports_of(facade: ModuleType) -> list[ast.ImportFrom]:
+    """Return the imports of a facade that only type checkers follow."""
+    (block,) = [
+        node
+        for node in tree_of(f"{facade.__name__.replace('.', '/')}/__init__.py").body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return [node for node in block.body if isinstance(node, ast.ImportFrom)]
+
+
+def typed_names_of(facade: ModuleType) -> set[str]:
+    """Return the public names that type checkers see."""
+    names = {alias.name for node in typed_imports_of(facade) for alias in node.names}
     return {name for name in names if not name.startswith("_")}
 
 
-def test_the_facade_exports_exactly_its_public_names() -> None:
-    """`__all__` of the package is sorted and lists every public name, and nothing else."""
-    assert sorted(sessionkit.__all__) == sessionkit.__all__
-    tree = tree_of("sessionkit/__init__.py")
-    assert public_names_of(tree) == set(sessionkit.__all__)
-    assert all(hasattr(sessionkit, name) for name in sessionkit.__all__)
+@every_facade
+def test_a_facade_exports_exactly_its_public_names(facade: ModuleType) -> None:
+    """`__all__` is sorted and lists every name that type checkers see, and nothing else."""
+    assert sorted(facade.__all__) == facade.__all__
+    assert typed_names_of(facade) == set(facade.__all__)
+    assert set(facade.__all__) <= set(dir(facade))
 
 
-@pytest.mark.parametrize("package", ["sessionkit", "sessionkit.testing"])
-def test_importing_the_core_loads_no_spark(package: str) -> None:
-    """In a process of its own, neither pyspark nor py4j is loaded, and nothing is printed."""
+@every_facade
+def test_a_facade_has_what_type_checkers_see(facade: ModuleType) -> None:
+    """Every name of the block for type checkers is the object of the module that it names."""
+    for node in typed_imports_of(facade):
+        module = importlib.import_module(str(node.module))
+        for alias in node.names:
+            assert getattr(module, alias.name) is getattr(facade, alias.name)
+
+
+@every_facade
+def test_a_facade_refuses_an_unknown_name(facade: ModuleType) -> None:
+    """As every module does; tools ask modules for names that they may not have."""
+    with pytest.raises(AttributeError, match=f"module '{facade.__name__}' has no attribute 'nope'"):
+        _ = facade.nope
+
+
+def test_the_facade_knows_its_version() -> None:
+    """`__version__` is that of the installed package; a star import leaves it out."""
+    assert metadata.version("sessionkit") == sessionkit.__version__
+    assert "__version__" not in sessionkit.__all__
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("from sessionkit import *", {"pyspark", "py4j"}),
+        ("from sessionkit.testing import *", {"pyspark", "py4j", "hypothesis"}),
+        ("import sessionkit.testing.plugin", {"pyspark", "pandas", "pyarrow", "numpy", "attrs"}),
+    ],
+)
+def test_an_import_loads_no_more_than_it_needs(statement: str, absent: set[str]) -> None:
+    """In a process of its own, none of these is loaded, and nothing is printed."""
     program = (
-        f"import sys, {package}\n"
+        f"import sys\n{statement}\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
-        "print(sorted(loaded & {'pyspark', 'py4j'}))"
+        f"print(sorted(loaded & {absent!r}))"
     )
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
