@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from sessionkit._engine.sessions.view import OpenSession
     from sessionkit.testing.drivers.frames import Rejection
     from sessionkit.testing.drivers.query import Snapshot
-    from sessionkit.testing.drivers.session import BatchResult, ClosedSession, SessionDriver
-    from sessionkit.testing.drivers.stateful import KeyResult, StatefulBatchResult, StatefulDriver
+    from sessionkit.testing.drivers.results import BatchResult, KeyRow, SessionRow
+    from sessionkit.testing.drivers.session import SessionDriver
+    from sessionkit.testing.drivers.stateful import StatefulDriver
     from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.fakes.run_group import run_group
     from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
@@ -36,14 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchResult",
-    "ClosedSession",
     "FakeGroupState",
-    "KeyResult",
+    "KeyRow",
     "OpenSession",
     "Rejection",
     "SessionDriver",
+    "SessionRow",
     "Snapshot",
-    "StatefulBatchResult",
     "StatefulDriver",
     "Step",
     "StoredGroup",
@@ -82,6 +82,7 @@ if not TYPE_CHECKING:
         "sessionkit.testing.fakes.run_group",
         "sessionkit.testing.drivers.frames",
         "sessionkit.testing.drivers.query",
+        "sessionkit.testing.drivers.results",
         "sessionkit.testing.drivers.session",
         "sessionkit.testing.drivers.stateful",
         "sessionkit.testing.scripts.steps",

@@ -116,7 +116,7 @@ def _keep(batches: dict[int, Rows], batch_id: int, rows: Rows) -> None:
 def _sessions(result: BatchResult[Any]) -> Rows:
     return [
         (s.key[0], s.id, micros_of(s.start), micros_of(s.end), s.result.values, s.result.events)
-        for s in result.sessions
+        for s in result.rows
     ]
 
 

@@ -13,7 +13,7 @@ from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._engine.worker import BucketWorker
 from sessionkit.testing import FakeGroupState
 from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.session import read_sessions
+from sessionkit.testing.drivers.results import read_rows
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -41,7 +41,7 @@ def call(
 ) -> Sequence[Any]:
     """Run one micro-batch; return sessions, rejections and counts."""
     worker = BucketWorker(spec, with_rejected=True)
-    return read_sessions(spec, worker((1,), frames, state))
+    return read_rows(spec, worker((1,), frames, state))
 
 
 def stored() -> FakeGroupState:
@@ -155,7 +155,7 @@ def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
     """A batch folds everything, then lets the watermark pass the end of time."""
     frame = BucketWorker(visits, with_rejected=True).whole([frame_of(-600, 0, 5, 90)])
 
-    sessions, rejections, counts = read_sessions(visits, [frame])
+    sessions, rejections, counts = read_rows(visits, [frame])
 
     assert [1, 2, 1] == [s.result.pages for s in sorted(sessions, key=lambda s: s.start)]
     assert [] == rejections

@@ -11,7 +11,7 @@ import pytest
 from sessionkit import EventTimeGap
 from sessionkit._engine.worker import BucketWorker
 from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.session import read_sessions
+from sessionkit.testing.drivers.results import read_rows
 from tests.support.session_specs import collecting
 
 GAP = timedelta(minutes=10)
@@ -55,7 +55,7 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
         [input_frame(spec, rows, [False] * len(rows))]
     )
 
-    sessions, _, counts = read_sessions(spec, [frame])
+    sessions, _, counts = read_rows(spec, [frame])
     found = sorted((s.key.key, micros(s.start), micros(s.end), s.result.values) for s in sessions)
     columns = {"t": "at", "key": "key", "value": "value"}
     events = pa.table({name: [row[of] for row in rows] for name, of in columns.items()})

@@ -89,7 +89,7 @@ def run(
         for event in batch:
             driver.add(event.key, event.at, Reading(event.value, event.gap))
         driver.run_batch()
-        closed += driver.take_sessions()
+        closed += driver.take_rows()
         if restart:
             driver = SessionDriver.restore(spec, driver.snapshot())
     assert not driver.take_rejections()
@@ -192,7 +192,7 @@ def ids_of(spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Event]]) -> 
     driver.advance_watermark_to(NOON + timedelta(days=1))
     driver.run_batch()
     assert driver.open_sessions() == []
-    return sorted(session.id for session in driver.take_sessions())
+    return sorted(session.id for session in driver.take_rows())
 
 
 @given(data=st.data())
@@ -227,7 +227,7 @@ def test_a_session_never_closes_before_the_watermark_reaches_its_end(data: st.Da
         driver.add(event.key, event.at, Reading(event.value, event.gap))
         result = driver.run_batch()
         if result.watermark is not None:
-            assert all(session.end <= result.watermark for session in result.sessions)
+            assert all(session.end <= result.watermark for session in result.rows)
             ahead = [s for s in driver.open_sessions() if s.key.key != event.key]
             assert all(session.end > result.watermark for session in ahead)
 

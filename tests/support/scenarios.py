@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sessionkit import Counts, KeyState, KeyTimes, NoTimeout, StatefulSpec
 from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
-from sessionkit.testing import StatefulBatchResult, StatefulDriver, StoredKey
+from sessionkit.testing import BatchResult, StatefulDriver, StoredKey
 from tests.support.clocked import ClockedStream, Trigger
 
 __all__ = [
@@ -226,7 +226,7 @@ class Report:
     state_rows: dict[int, int] = attrs.field(factory=dict, eq=False)
 
 
-def live_on_driver(life: Life) -> tuple[AnyDriver, list[StatefulBatchResult[Any]]]:
+def live_on_driver(life: Life) -> tuple[AnyDriver, list[BatchResult[Any]]]:
     """Live it without Spark; return the driver as it stands in the end, and its micro-batches."""
     now = life.stretches[0][0].at
     driver: AnyDriver = StatefulDriver(life.spec, processing_time=now)
@@ -253,7 +253,7 @@ def on_driver(life: Life) -> Report:
     return report
 
 
-def _report(report: Report, result: StatefulBatchResult[Any]) -> None:
+def _report(report: Report, result: BatchResult[Any]) -> None:
     report.batches.append(result.batch_id)
     if result.batch_id is None:
         return

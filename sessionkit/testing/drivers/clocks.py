@@ -7,13 +7,17 @@ import attrs
 
 from sessionkit._instants import instant_of, micros_of, span_us
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.timeouts import watermark_in_force
+from sessionkit.timeouts import Clock, watermark_in_force
 
 __all__ = ["ClockedSpec", "Clocks", "aware"]
 
 
 class ClockedSpec(Protocol):
     """What the clocks go by."""
+
+    @property
+    def clock(self) -> Clock | None:
+        """By which clock Spark wakes the groups."""
 
     @property
     def delay_ms(self) -> int | None:
@@ -110,9 +114,10 @@ class Clocks:
             return False
         return event_us > micros_of(self.processing) + span_us(spec.max_future_skew)
 
-    def is_dropped(self, event_us: int) -> bool:
-        """Tell whether Spark drops an event: at or behind its watermark of the batch before."""
-        return 0 < event_us <= self.before_ms * MILLISECOND_US
+    def is_dropped(self, spec: ClockedSpec, event_us: int) -> bool:
+        """Return whether Spark drops an event: not after its watermark of the batch before."""
+        is_filtered = spec.clock == "event_time"
+        return is_filtered and 0 < event_us <= self.before_ms * MILLISECOND_US
 
 
 def aware(instant: object, name: str) -> datetime | None:

@@ -8,18 +8,19 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import pandas as pd
 
+from sessionkit._engine.counts import Counts
 from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit._spec import SpecInput
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
-from sessionkit.testing.drivers.clocks import Clocks, aware
+from sessionkit.testing.drivers.clocks import ClockedSpec, Clocks, aware
 from sessionkit.testing.drivers.frames import check_row, input_frame, key_on_wire
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
 
-__all__ = ["Query", "QuerySpec", "Ran", "Row", "Snapshot"]
+__all__ = ["Query", "QuerySpec", "Ran", "Row", "Snapshot", "Worker"]
 
 Row: TypeAlias = dict[str, Any]
 Group: TypeAlias = Hashable
@@ -34,7 +35,7 @@ TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
 }
 
 
-class QuerySpec(SpecInput, Protocol):
+class QuerySpec(SpecInput, ClockedSpec, Protocol):
     """What a query goes by."""
 
     @property
@@ -42,22 +43,14 @@ class QuerySpec(SpecInput, Protocol):
         """Whether a group is a bucket of keys, or one key."""
 
     @property
-    def clock(self) -> Clock | None:
-        """By which clock Spark wakes the groups."""
-
-    @property
-    def delay_ms(self) -> int | None:
-        """The watermark delay; None where there is no watermark."""
-
-    @property
-    def retention_ms(self) -> int:
-        """How far Spark's watermark is declared behind the one in force."""
+    def result(self) -> type[Any]:
+        """The attrs class of a result row."""
 
 
 @attrs.frozen
 class Snapshot:
     """
-    What a stopped query leaves behind: the stored groups, the clocks, the rows not yet read.
+    What a stopped query leaves: the stored groups, the clocks, the rows not yet read, the counts.
 
     It holds bytes and numbers only, so a test can keep it and start several drivers from it.
     """
@@ -67,6 +60,7 @@ class Snapshot:
     batch_id: int
     waiting: tuple[Row, ...]
     planned: tuple[Row, ...] | None
+    counts: Counts
 
     @property
     def next_rows(self) -> tuple[Row, ...]:
@@ -127,10 +121,12 @@ class Query:
         query._planned = snapshot.planned
         return query
 
-    def snapshot(self) -> Snapshot:
-        """Return what the query would leave behind if it stopped now."""
+    def snapshot(self, counts: Counts) -> Snapshot:
+        """Return what the query would leave if it stopped now."""
         waiting = tuple(self._waiting)
-        return Snapshot(dict(self._groups), self.clocks, self._batch_id, waiting, self._planned)
+        return Snapshot(
+            dict(self._groups), self.clocks, self._batch_id, waiting, self._planned, counts
+        )
 
     def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return the stored groups and their values."""
@@ -140,7 +136,7 @@ class Query:
         ]
 
     def add(self, key: Any, event_time: datetime | None, event: Any, passthrough: Row) -> None:
-        """Put an event before the source, see `SessionDriver.add`."""
+        """Put an event before the source, see `Driver.add`."""
         if not isinstance(event, self.spec.event):
             found = f"the event must be a {self.spec.event.__name__}, found {type(event).__name__}"
             raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
@@ -163,7 +159,7 @@ class Query:
         self.add_row(row)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Put a row before the source, see `SessionDriver.add_row`."""
+        """Put a row before the source, see `Driver.add_row`."""
         name = self.spec.event_time
         known = {column.field.name for column in wire_columns(self.spec)}
         known |= set() if name is None else {name}
@@ -177,18 +173,18 @@ class Query:
         self._waiting.append(dict(row))
 
     def advance_watermark_to(self, instant: datetime) -> None:
-        """Move the watermark of the next batch, see `SessionDriver.advance_watermark_to`."""
+        """Move the watermark of the next batch, see `Driver.advance_watermark_to`."""
         self._check_no_replay("the watermark")
         self.clocks = self.clocks.with_watermark(self.spec, instant)
         self._can_run_without_data = True
 
     def advance_processing_time(self, span: timedelta) -> None:
-        """Move the processing time, see `SessionDriver.advance_processing_time`."""
+        """Move the processing time, see `Driver.advance_processing_time`."""
         self._check_no_replay("the processing time")
         self.clocks = self.clocks.after(span)
 
     def run_batch(self, *, sink_fails: bool) -> Ran:
-        """Run one micro-batch, see `SessionDriver.run_batch`."""
+        """Run one micro-batch, see `Driver.run_batch`."""
         planned = self._planned
         watermark = self.clocks.watermark(self.spec)
         if planned is None and not self._waiting and not self._runs_without_data():
@@ -225,11 +221,10 @@ class Query:
     def _late_filter(self, read: Sequence[Row]) -> tuple[list[Row], list[bool]]:
         """Drop what Spark drops: rows at or behind its watermark of the batch before."""
         is_future = [self._is_future(row) for row in read]
-        filters = self.spec.clock == "event_time"
         kept = [
             (row, future)
             for row, future in zip(read, is_future, strict=True)
-            if future or not (filters and self.clocks.is_dropped(self._time_us(row)))
+            if future or not self.clocks.is_dropped(self.spec, self._time_us(row))
         ]
         return [row for row, _ in kept], [future for _, future in kept]
 

@@ -6,11 +6,11 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from sessionkit._engine.counts import Counts
 from sessionkit._instants import micros_of
 from sessionkit.testing.drivers.frames import Rejection
 from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.drivers.session import BatchResult, ClosedSession, SessionDriver
+from sessionkit.testing.drivers.results import BatchResult, SessionRow
+from sessionkit.testing.drivers.session import SessionDriver
 from sessionkit.testing.scripts.timeline import Event, Fate, Span, timeline
 
 __all__ = ["EventLine", "SessionLine", "Stage", "event_line", "session_line"]
@@ -38,18 +38,12 @@ class Stage:
 
     driver: SessionDriver[Any, Any, Any]
     note: str = ""
-    sessions: list[ClosedSession[Any]] = attrs.field(factory=list, init=False)
+    sessions: list[SessionRow[Any]] = attrs.field(factory=list, init=False)
     rejections: list[Rejection] = attrs.field(factory=list, init=False)
-    _counts_before: Counts = attrs.field(factory=Counts, init=False)
     _read: list[EventLine] = attrs.field(factory=list, init=False)
     _refused: list[EventLine] = attrs.field(factory=list, init=False)
     _closed: list[Span] = attrs.field(factory=list, init=False)
     _watermarks: list[datetime] = attrs.field(factory=list, init=False)
-
-    @property
-    def counts(self) -> Counts:
-        """The counts since the script began."""
-        return self._counts_before + self.driver.counts
 
     def run_batch(self, *, sink_fails: bool) -> BatchResult[Any]:
         """Run a batch and keep what it did, unless the sink fails."""
@@ -61,10 +55,9 @@ class Stage:
 
     def restart(self) -> None:
         """Let another driver go on with what this one leaves behind."""
-        self._counts_before += self.driver.counts
         self.driver = SessionDriver.restore(self.driver.spec, self.driver.snapshot())
 
-    def take_sessions(self) -> list[ClosedSession[Any]]:
+    def take_sessions(self) -> list[SessionRow[Any]]:
         """Return the sessions that no step expected yet, in order of key and start."""
         taken, self.sessions = self.sessions, []
         return sorted(taken, key=lambda session: (session.key, session.start))
@@ -97,7 +90,7 @@ class Stage:
         return timeline(events, [*self._closed, *opened], [*self._watermarks, *now])
 
     def _keep(self, before: Snapshot) -> None:
-        sessions = self.driver.take_sessions()
+        sessions = self.driver.take_rows()
         rejections = self.driver.take_rejections()
         rejections += [self._dropped(row) for row in before.next_rows if self._drops(before, row)]
         self.sessions += sessions
@@ -112,7 +105,7 @@ class Stage:
 
     def _drops(self, before: Snapshot, row: Mapping[str, Any]) -> bool:
         time = row.get(self.driver.spec.event_time)
-        return time is not None and before.clocks.is_dropped(micros_of(time))
+        return time is not None and before.clocks.is_dropped(self.driver.spec, micros_of(time))
 
     def _dropped(self, row: Mapping[str, Any]) -> Rejection:
         key, time = self._event(row)
@@ -124,7 +117,7 @@ class Stage:
         return _plain(key), row.get(self.driver.spec.event_time)
 
 
-def session_line(session: ClosedSession[Any]) -> SessionLine:
+def session_line(session: SessionRow[Any]) -> SessionLine:
     """Return a session as a script writes it."""
     return _plain(session.key), session.start, session.end, session.result
 

@@ -16,7 +16,8 @@ import attrs
 from sessionkit._engine.counts import Counts
 from sessionkit.errors import ExpectationError, ScriptError, SessionkitError, with_hint
 from sessionkit.session import SessionSpec
-from sessionkit.testing.drivers.session import BatchResult, SessionDriver
+from sessionkit.testing.drivers.results import BatchResult
+from sessionkit.testing.drivers.session import SessionDriver
 from sessionkit.testing.scripts.literals import clock_text, literal
 from sessionkit.testing.scripts.picture import Mismatch, call_text, failure_text, script_text
 from sessionkit.testing.scripts.stage import EventLine, SessionLine, Stage, event_line, session_line
@@ -173,11 +174,15 @@ def run_batch(stage: Stage, /, *, sink_fails: bool = False) -> None:
 
 @_step
 def run_until_idle(stage: Stage, /) -> None:
-    """Run batches as long as Spark would: one over the events that wait, then without data."""
-    notes: list[str] = []
-    while (result := stage.run_batch(sink_fails=False)).batch_id is not None:
-        notes.append(_batch_note(result))
-    stage.note = "; ".join(notes) or _batch_note(result)
+    """
+    Run batches as long as Spark would: one over the events that wait, then without data.
+
+    With a clock in processing time it stops once no event waits and the watermark stands still.
+    """
+    results = [stage.run_batch(sink_fails=False)]
+    while not stage.driver.is_idle:
+        results.append(stage.run_batch(sink_fails=False))
+    stage.note = "; ".join(map(_batch_note, results))
 
 
 @_step
@@ -259,7 +264,7 @@ def expect_counts(stage: Stage, /, **counts: int) -> Mismatch | None:
     if unknown or not counts:
         found = f"there is no count `{unknown[0]}`" if unknown else "no count is named"
         raise ScriptError(with_hint(found, f"name {', '.join(attrs.fields_dict(Counts))}"))
-    got = {name: getattr(stage.counts, name) for name in counts}
+    got = {name: getattr(stage.driver.counts, name) for name in counts}
     if counts == got:
         return None
     wanted, had = ([f"{name}={number}" for name, number in some.items()] for some in (counts, got))

@@ -21,7 +21,7 @@ from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._engine.worker import BucketWorker
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.session import read_sessions
+from sessionkit.testing.drivers.results import read_rows
 from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
 
 GAP = timedelta(minutes=10)
@@ -128,11 +128,11 @@ def test_finish_may_return_several_rows_or_none() -> None:
     twice = attrs.evolve(BASE, finish=lambda session, state: [Listed([n], 1) for n in state.values])
     never = attrs.evolve(BASE, finish=lambda session, state: None)
 
-    found = closing(twice, ("a", 0, 1), ("a", 1, 2)).take_sessions()
+    found = closing(twice, ("a", 0, 1), ("a", 1, 2)).take_rows()
 
     assert [[1], [2]] == sorted(session.result.values for session in found)
     assert 1 == len({session.id for session in found})
-    assert [] == closing(never, ("a", 0, 1)).take_sessions()
+    assert [] == closing(never, ("a", 0, 1)).take_rows()
 
 
 @pytest.mark.parametrize("result", [7, [Listed([1], 1), "text"], Open([1])])
@@ -324,7 +324,7 @@ def test_values_that_do_not_fit_are_quarantined_with_their_path(
     """The row beside it is folded, and the reason says which field and why."""
     worker = BucketWorker(ODD, with_rejected=True)
 
-    sessions, rejections, counts = read_sessions(ODD, [worker.whole([odd_frame(**change)])])
+    sessions, rejections, counts = read_rows(ODD, [worker.whole([odd_frame(**change)])])
 
     assert [[1]] == [session.result.counts for session in sessions]
     assert rejections[0].reason.startswith(reason)
@@ -338,7 +338,7 @@ def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
     for shuffled in (rows, rows[::-1]):
         worker = BucketWorker(ODD, with_rejected=True)
         handed = [worker.whole([input_frame(ODD, shuffled, [False] * 3)])]
-        sessions, _, _ = read_sessions(ODD, handed)
+        sessions, _, _ = read_rows(ODD, handed)
         found.append(sessions[0].result.counts)
 
     assert found[0] == found[1] == [1, 2, 3]
@@ -529,7 +529,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
 
     frame = BucketWorker(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)])
 
-    sessions, rejections, counts = read_sessions(spec, [frame])
+    sessions, rejections, counts = read_rows(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
     assert ([], 4, 0) == (rejections, counts.processed, counts.buffered)
 

@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import SparkSession
 
 from sessionkit._instants import instant_of
-from sessionkit.testing import ClosedSession, OpenSession, Rejection, SessionDriver
+from sessionkit.testing import OpenSession, Rejection, SessionDriver, SessionRow
 from tests.support.conformance.cases import (
     ORIGIN,
     SCHEMA,
@@ -60,7 +60,7 @@ def on_spark(run: AnyRun, spark: SparkSession, folder: Path) -> Any:
 def _sessions_on_driver(run: Run) -> Outcome:
     """Run a case without Spark; after each step until nothing more would happen."""
     driver = SessionDriver(run.spec)
-    sessions: list[ClosedSession[Any]] = []
+    sessions: list[SessionRow[Any]] = []
     rejections: list[Rejection] = []
     for step in run.steps:
         match step:
@@ -72,7 +72,7 @@ def _sessions_on_driver(run: Run) -> Outcome:
             case Restart():
                 driver = SessionDriver.restore(run.spec, driver.snapshot())
         driver.run_until_idle()
-        sessions += driver.take_sessions()
+        sessions += driver.take_rows()
         rejections += driver.take_rejections()
     return Outcome(
         closed=[_window(s.key[0], s.start, s.end, s.result.values) for s in sessions],

@@ -79,8 +79,8 @@ def test_a_session_stays_open_in_the_batch_whose_event_moves_the_watermark_past_
     """Sessions close by the watermark of the batch's start, so one batch later."""
     driver = driver_of()
     driver.add("bob", at("12:00"), PAGE)
-    assert [] == driver.run_batch().sessions
-    assert ["ann"] == [session.key.user_id for session in driver.run_batch().sessions]
+    assert [] == driver.run_batch().rows
+    assert ["ann"] == [session.key.user_id for session in driver.run_batch().rows]
 
 
 @pytest.mark.parametrize(("offset_ms", "closed"), [(-1, 0), (0, 1), (1, 1)])
@@ -88,7 +88,7 @@ def test_a_session_closes_once_the_watermark_reaches_its_end(offset_ms: int, clo
     """The end of a session is exclusive: a watermark exactly there closes it."""
     driver = driver_of()
     driver.advance_watermark_to(at("10:30") + offset_ms * MILLISECOND)
-    assert closed == len(driver.run_batch().sessions)
+    assert closed == len(driver.run_batch().rows)
 
 
 def test_the_watermark_follows_the_latest_event_of_the_batch() -> None:
@@ -198,13 +198,13 @@ def test_a_restart_fires_nothing_before_new_data() -> None:
 
 
 def test_a_restart_keeps_sessions_clocks_and_the_number_of_the_next_batch() -> None:
-    """What is stored is the same behind a restart; the counts begin anew."""
+    """What is stored is the same after a restart, and the counts go on."""
     driver = driver_of(processing_time=at("12:00"))
     again = restored(driver)
     assert driver.snapshot() == again.snapshot()
     assert driver.open_sessions() == again.open_sessions()
     assert driver.watermark == again.watermark
-    assert Counts() == again.counts
+    assert Counts(events=1, processed=1) == driver.counts == again.counts
 
 
 def test_a_restart_keeps_the_events_that_wait() -> None:
@@ -240,7 +240,7 @@ def test_every_cut_by_restarts_gives_the_same_sessions() -> None:
             driver = step(driver)
             driver.add("ann", at(text), PAGE)
             result = driver.run_batch()
-            sessions += result.sessions
+            sessions += result.rows
             rejections += result.rejections
         return sessions, rejections, driver.open_sessions(), driver.snapshot()
 
@@ -272,7 +272,7 @@ def test_a_sink_that_fails_changes_nothing() -> None:
     after, *still_counted = all_of(driver)
     assert before == attrs.evolve(after, waiting=after.planned or (), planned=None)
     assert counted == still_counted
-    assert ([], []) == (driver.take_sessions(), driver.take_rejections())
+    assert ([], []) == (driver.take_rows(), driver.take_rejections())
 
 
 def test_a_replay_reads_the_same_rows_under_the_same_clocks() -> None:
@@ -493,7 +493,7 @@ def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
     with pytest.raises(UserFunctionError, match="no such page"):
         driver.run_batch()
     assert before == all_of(driver)
-    assert ([], []) == (driver.take_sessions(), driver.take_rejections())
+    assert ([], []) == (driver.take_rows(), driver.take_rejections())
 
 
 def test_on_error_reject_folds_the_session_without_the_event() -> None:
@@ -604,14 +604,14 @@ def test_values_come_back_as_they_were_added(weight: float | None) -> None:
 
 
 def test_output_is_handed_out_once_in_order_of_key_and_start() -> None:
-    """`take_sessions` gathers the batches since the last call, and leaves nothing behind."""
+    """`take_rows` gathers the batches since the last call, and leaves nothing behind."""
     driver = SessionDriver(visits)
     for key, minute in [("bob", "10:00"), ("ann", "11:00"), ("ann", "10:00"), ("eve", "13:00")]:
         driver.add(key, at(minute), PAGE)
     driver.run_until_idle()
-    taken = [(session.key.user_id, session.start) for session in driver.take_sessions()]
+    taken = [(session.key.user_id, session.start) for session in driver.take_rows()]
     assert [("ann", at("10:00")), ("ann", at("11:00")), ("bob", at("10:00"))] == taken
-    assert [] == driver.take_sessions()
+    assert [] == driver.take_rows()
 
 
 def test_results_and_frames_are_the_same_sessions_in_other_forms() -> None:
@@ -620,7 +620,7 @@ def test_results_and_frames_are_the_same_sessions_in_other_forms() -> None:
     driver.advance_watermark_to(at("11:00"))
     snapshot = driver.snapshot()
     driver.run_batch()
-    (session,) = driver.run_batch(sink_fails=True).sessions or driver.take_sessions()
+    (session,) = driver.run_batch(sink_fails=True).rows or driver.take_rows()
     assert VisitRow(1, 1.0) == session.result
     twin = rerun(snapshot)
     expected = pd.DataFrame(
@@ -679,7 +679,7 @@ def test_the_id_of_an_open_session_is_that_of_its_result() -> None:
     driver = driver_of()
     (opened,) = driver.open_sessions()
     driver.advance_watermark_to(at("11:00"))
-    (closed,) = driver.run_batch().sessions
+    (closed,) = driver.run_batch().rows
     assert (opened.key, opened.id, opened.start) == (closed.key, closed.id, closed.start)
 
 
@@ -704,7 +704,7 @@ def test_many_buckets_or_one_give_the_same() -> None:
         for n in range(40):
             driver.add(f"key {n % 7}", at("10:00") + minutes(n), Reading(n, minutes(0)))
             driver.run_batch()
-        return [*driver.take_sessions(), *driver.open_sessions()]
+        return [*driver.take_rows(), *driver.open_sessions()]
 
     assert played(1) == played(64)
 

@@ -19,8 +19,8 @@ from sessionkit import (
     TimeToLive,
 )
 from sessionkit.testing import (
-    KeyResult,
-    StatefulBatchResult,
+    BatchResult,
+    KeyRow,
     StatefulDriver,
     StoredKey,
     at,
@@ -65,10 +65,10 @@ def test_a_batch_gives_its_rows_rejections_and_counts() -> None:
 
     key = driver.stored_keys()[0].key
     assert (
-        StatefulBatchResult(
+        BatchResult(
             batch_id=0,
             watermark=None,
-            rows=[KeyResult(key, Added("process", 5))],
+            rows=[KeyRow(key, Added("process", 5))],
             rejections=driver.take_rejections("quarantined"),
             counts=Counts(events=2, processed=1, quarantined=1, rows=1),
         )
@@ -298,15 +298,29 @@ def test_under_a_clock_in_processing_time_every_trigger_runs_a_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "processing_time"), [(gapped, None), (waiting, at("12:00"))], ids=["event", "both"]
+    ("spec", "processing_time", "further"),
+    [(gapped, None, []), (waiting, at("12:00"), [2])],
+    ids=["event", "both"],
 )
-def test_run_until_idle_ends(spec: Any, processing_time: Any) -> None:
-    """It runs until no row waits and the watermark stands still, whatever waits for a clock."""
+def test_run_until_idle_ends(spec: Any, processing_time: Any, further: list[int]) -> None:
+    """With a clock in processing time Spark has always one more batch, so one runs, not all."""
     driver = driver_of(spec, processing_time)
     driver.add("ann", at("12:00"), Amount())
 
     assert [0, 1] == [result.batch_id for result in driver.run_until_idle()]
-    assert [] == driver.run_until_idle()
+    assert driver.is_idle
+    assert further == [result.batch_id for result in driver.run_until_idle()]
+
+
+def test_run_until_idle_lets_timers_in_processing_time_go_off() -> None:
+    """The one batch that it runs is the one that Spark would run at its next trigger."""
+    driver = driver_of(waiting, at("12:00"))
+    adding(driver, "ann", at("12:00"))
+    driver.advance_processing_time(minutes(6))
+
+    driver.run_until_idle()
+
+    assert ["processing_time_gap"] == texts(driver.take_results())
 
 
 # -- sinks that fail, restarts -----------------------------------------------------------------

@@ -1,0 +1,200 @@
+"""What the drivers of both kinds of spec share: a query, and what came out of it."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import attrs
+import pandas as pd
+
+from sessionkit._engine.counts import Counts
+from sessionkit._engine.keyed_worker import KeyedWorker, PerKeyWorker
+from sessionkit._engine.worker import BucketWorker
+from sessionkit._spec import check_kind
+from sessionkit.errors import ScriptError, with_hint
+from sessionkit.state import codec_of
+from sessionkit.testing.drivers.clocks import Clocks, aware
+from sessionkit.testing.drivers.frames import Rejection
+from sessionkit.testing.drivers.query import Query, QuerySpec, Snapshot, Worker
+from sessionkit.testing.drivers.results import BatchResult, ResultRow, read_rows
+
+__all__ = ["Driver"]
+
+Spec = TypeVar("Spec", bound=QuerySpec)
+E = TypeVar("E")
+Row = TypeVar("Row", bound=ResultRow)
+R = TypeVar("R")
+
+
+@attrs.define(init=False)
+class Driver(Generic[Spec, E, Row, R]):
+    """
+    Runs a spec as a streaming query does, micro-batch by micro-batch.
+
+    Use `SessionDriver` or `StatefulDriver`: what they add says which spec, and what is stored.
+    """
+
+    spec_class: ClassVar[type[Any]]
+    other_driver: ClassVar[str]
+    order: ClassVar[tuple[str, ...]]
+
+    spec: Spec
+    counts: Counts
+    _query: Query
+    _rows: list[Row]
+    _rejections: list[Rejection]
+
+    def __init__(self, spec: Spec, *, processing_time: datetime | None = None) -> None:
+        check_kind(spec, self.spec_class, self.other_driver)
+        if processing_time is None and spec.clock == "processing_time":
+            found = "the spec has a clock in processing time, and the driver was given none"
+            raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
+        clocks = Clocks(processing=aware(processing_time, "processing_time"))
+        self.spec = spec
+        self.counts = Counts()
+        self._query = Query(spec, _worker_of(spec), clocks)
+        self._rows, self._rejections = [], []
+
+    @classmethod
+    def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
+        """
+        Start a query again from what a stopped one left; its counts go on.
+
+        As in Spark, nothing that is due happens until new data has come: a query runs no batch
+        without data until it has run one with data.
+        """
+        driver = cls(spec, processing_time=snapshot.clocks.processing)
+        driver.counts = snapshot.counts
+        driver._query = Query.restore(spec, _worker_of(spec), snapshot)
+        return driver
+
+    def snapshot(self) -> Snapshot:
+        """Return what the query would leave if it stopped now; a test can keep and reuse it."""
+        return self._query.snapshot(self.counts)
+
+    def add(self, key: Any, event_time: datetime | None, event: E, **passthrough: Any) -> None:
+        """
+        Add an event to the source; the next batch reads it.
+
+        Args:
+            key: The value of the key column; a tuple of values if there are several columns.
+            event_time: When it happened, with a time zone; not looked at where the spec has no
+                event time.
+            event: The event.
+            passthrough: The values of the passthrough columns.
+
+        Raises:
+            ScriptError: The key has the wrong number of values, the event another class, or a
+                value another type.
+        """
+        self._query.add(key, event_time, event, passthrough)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """
+        Add a row to the source, by column name; a column that is missing is null.
+
+        Raises:
+            ScriptError: There is no such column, or a value doesn't have the type of its column.
+        """
+        self._query.add_row(row)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark that the next batch will have, in UTC; None while there is none."""
+        return self._query.clocks.watermark(self.spec)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no row waits and the watermark hasn't moved since the last batch."""
+        return self._query.is_idle
+
+    def advance_watermark_to(self, instant: datetime) -> None:
+        """
+        Move the watermark of the next batch, as an event one delay later would have done.
+
+        Raises:
+            ScriptError: The spec has no watermark, or this one would go back, isn't a whole
+                millisecond, or is so close to 1970 that Spark's own watermark wouldn't be past the
+                epoch.
+        """
+        self._query.advance_watermark_to(instant)
+
+    def advance_processing_time(self, span: timedelta) -> None:
+        """
+        Move the processing time of the next batch.
+
+        Raises:
+            ScriptError: It would go back, or the driver was built without a processing time.
+        """
+        self._query.advance_processing_time(span)
+
+    def run_batch(self, *, sink_fails: bool = False) -> BatchResult[Row]:
+        """
+        Run one micro-batch over the rows that wait; if none wait, one without data.
+
+        A batch without data runs only where Spark would run one: after a batch with data since the
+        start, and only if the watermark has moved since the last batch. A spec with a clock in
+        processing time doesn't need the watermark to move. Otherwise nothing happens, and the
+        result has no `batch_id`.
+
+        Args:
+            sink_fails: Let the sink fail after the batch. Its result is returned but not kept, and
+                the next `run_batch` runs the same rows again under the same clocks.
+
+        Raises:
+            UserFunctionError: A function failed, and the spec says `on_error="raise"`. Nothing
+                has changed then, as in Spark, whose query would stop here.
+        """
+        ran = self._query.run_batch(sink_fails=sink_fails)
+        rows, rejections, counts = read_rows(self.spec, ran.frames)
+        counts = attrs.evolve(counts, dropped=ran.dropped)
+        if not sink_fails:
+            self.counts += counts
+            self._rows += rows
+            self._rejections += rejections
+        return BatchResult(ran.batch_id, ran.watermark, rows, rejections, counts)
+
+    def run_until_idle(self) -> list[BatchResult[Row]]:
+        """
+        Run batches as long as Spark would: one over the rows that wait, then without data.
+
+        With a clock in processing time Spark always runs one more. This stops after the first one
+        that leaves no row waiting and the watermark where it was.
+        """
+        results = [self.run_batch()]
+        while not self.is_idle:
+            results.append(self.run_batch())
+        return [result for result in results if result.batch_id is not None]
+
+    def take_rows(self) -> list[Row]:
+        """Return the result rows since the last call, sorted by key, and by start for sessions."""
+        taken, self._rows = self._rows, []
+        return sorted(taken, key=attrgetter(*self.order))
+
+    def take_results(self) -> list[R]:
+        """Return what the functions returned since the last call, in the order of `take_rows`."""
+        return [row.result for row in self.take_rows()]
+
+    def take_frame(self) -> pd.DataFrame:
+        """Return the result rows since the last call as a frame with the columns that Spark has."""
+        names = [field.name for field in self.spec.result_fields]
+        return pd.DataFrame([_values(row) for row in self.take_rows()], columns=names)
+
+    def take_rejections(self, kind: str | None = None) -> list[Rejection]:
+        """Return what was rejected since the last call: all, or one kind of it."""
+        chosen = [r for r in self._rejections if kind is None or r.kind == kind]
+        self._rejections = [r for r in self._rejections if r not in chosen]
+        return chosen
+
+
+def _worker_of(spec: Any) -> Worker:
+    if spec.row_kind == "session":
+        return BucketWorker(spec, with_rejected=True)
+    return (PerKeyWorker if spec.layout == "per_key" else KeyedWorker)(spec, with_rejected=True)
+
+
+def _values(row: Any) -> list[Any]:
+    key, *own, result = attrs.astuple(row, recurse=False)
+    fields = codec_of(type(result)).type.fields
+    return [*key, *own, *(getattr(result, field.name) for field in fields)]

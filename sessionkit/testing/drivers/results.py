@@ -1,0 +1,105 @@
+"""What a driver hands out: the result rows of a micro-batch as typed objects."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+import pandas as pd
+
+from sessionkit._engine.counts import Counts
+from sessionkit.session import SESSION_COLUMNS
+from sessionkit.testing.drivers.frames import Rejection, built_result, key_of, read_output
+from sessionkit.testing.drivers.query import QuerySpec
+
+__all__ = ["BatchResult", "KeyRow", "ResultRow", "SessionRow", "read_rows"]
+
+R_co = TypeVar("R_co", covariant=True)
+Row = TypeVar("Row")
+
+
+class ResultRow(Protocol):
+    """What the rows of both kinds of spec have."""
+
+    @property
+    def key(self) -> Any:
+        """The key."""
+
+    @property
+    def result(self) -> Any:
+        """The row that a function returned."""
+
+
+@attrs.frozen
+class SessionRow(Generic[R_co]):
+    """
+    One result row of a session that is over.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `SessionSpec.keys`.
+        id: The session's id.
+        start: The time of its first event, in UTC.
+        end: The time of its last event plus the gap, exclusive.
+        result: The row that `finish` returned.
+    """
+
+    key: Any
+    id: str
+    start: datetime
+    end: datetime
+    result: R_co
+
+
+@attrs.frozen
+class KeyRow(Generic[R_co]):
+    """
+    One result row of a key.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `StatefulSpec.keys`.
+        result: The row that `process` or `on_timer` returned.
+    """
+
+    key: Any
+    result: R_co
+
+
+@attrs.frozen
+class BatchResult(Generic[Row]):
+    """
+    What one micro-batch did.
+
+    Attributes:
+        batch_id: Its number, from 0; None if Spark would have had no reason to run one.
+        watermark: The watermark in force, in UTC; None while there is none.
+        rows: The result rows: `SessionRow` from a `SessionDriver`, `KeyRow` from a
+            `StatefulDriver`. Those of one session or key keep the order in which the function
+            returned them.
+        rejections: The events that no function was given, and what failed.
+        counts: What became of its events.
+    """
+
+    batch_id: int | None
+    watermark: datetime | None
+    rows: list[Row]
+    rejections: list[Rejection]
+    counts: Counts
+
+
+ROWS: Final[dict[str, tuple[type[Any], tuple[str, ...]]]] = {
+    "session": (SessionRow, SESSION_COLUMNS),
+    "result": (KeyRow, ()),
+}
+"""By the kind of a spec's rows: their class, and the columns between those of key and result."""
+
+
+def read_rows(
+    spec: QuerySpec, frames: Iterable[pd.DataFrame]
+) -> tuple[list[Any], list[Rejection], Counts]:
+    """Return what the worker handed out as typed objects, and the sum of its counts."""
+    cls, own = ROWS[spec.row_kind]
+    found, rejections, counts = read_output(spec, frames)
+    rows = [
+        cls(key_of(spec, row), *map(row.get, own), built_result(spec.result, row)) for row in found
+    ]
+    return rows, rejections, counts
