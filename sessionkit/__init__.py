@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from sessionkit.session import Session, SessionSpec
     from sessionkit.state import DecimalType
-    from sessionkit.stateful import BucketResult, StatefulSpec
+    from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
     from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
 
 __all__ = [
@@ -62,6 +62,8 @@ __all__ = [
     "Timer",
     "TimerError",
     "UserFunctionError",
+    "by_bucket",
+    "by_frame",
 ]
 
 if not TYPE_CHECKING:

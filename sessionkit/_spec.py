@@ -24,6 +24,7 @@ from sessionkit.state import (
     codec_of,
     field_type,
 )
+from sessionkit.timeouts import TimeoutPolicy, deadlines_of
 
 __all__ = [
     "KEY_TYPES",
@@ -38,10 +39,12 @@ __all__ = [
     "choice",
     "column_name",
     "key_class",
+    "longest_span",
     "optional_columns",
     "read_keys",
     "read_passthrough",
     "read_skew",
+    "retention_in_ms",
     "typed_columns",
 ]
 
@@ -49,6 +52,8 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
 """The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
+LATE_EVENTS_SEEN: Final = timedelta(days=7)
+"""How long events are still seen once they are late, unless a spec says otherwise."""
 REJECTED_COLUMNS: Final = ("reason", "event_time")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
@@ -177,6 +182,24 @@ def optional_columns(columns: Mapping[str, Any]) -> tuple[Field, ...]:
         attrs.evolve(field, type=OptionalType(field.type))
         for field in typed_columns(columns, "passthrough")
     )
+
+
+def longest_span(policy: TimeoutPolicy) -> timedelta:
+    """Return the longest time in event time after which a policy ends something."""
+    spans = [found.span for found in deadlines_of(policy) if found.clock == "event_time"]
+    return max(spans, default=timedelta(0))
+
+
+def retention_in_ms(given: timedelta | None, least: timedelta) -> int:
+    """
+    Return how far Spark's watermark is declared from the one in force, in milliseconds.
+
+    Args:
+        given: What the spec says.
+        least: How old an event can be, counted from the watermark, and not be late.
+    """
+    retention = least + LATE_EVENTS_SEEN if given is None else given
+    return -(-retention // MILLISECOND)
 
 
 # -- checks of a whole spec --------------------------------------------------------------------

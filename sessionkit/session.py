@@ -16,10 +16,12 @@ from sessionkit._spec import (
     check_whole_milliseconds,
     choice,
     column_name,
+    longest_span,
     optional_columns,
     read_keys,
     read_passthrough,
     read_skew,
+    retention_in_ms,
     typed_columns,
 )
 from sessionkit.errors import SpecError, with_hint
@@ -104,7 +106,8 @@ class SessionSpec(Generic[E, S, R]):
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
         late_retention: How far behind the watermark events still reach sessionkit, to be counted as
-            late rather than dropped by Spark; at least the longest gap, which is the default.
+            late rather than dropped by Spark; at least the longest gap. By default the longest gap
+            plus 7 days.
         max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
             beyond, in time order, are quarantined.
         passthrough: Columns and their types that travel with an event only to be shown where it is
@@ -179,13 +182,12 @@ class SessionSpec(Generic[E, S, R]):
     @property
     def latest_event_us(self) -> int:
         """The last event time whose session still ends within the years of a `datetime`."""
-        return LAST_INSTANT_US - span_us(self.timeout.longest)
+        return LAST_INSTANT_US - span_us(longest_span(self.timeout))
 
     @property
     def retention_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force, in milliseconds."""
-        retention = self.timeout.longest if self.late_retention is None else self.late_retention
-        return -(-retention // MILLISECOND)
+        return retention_in_ms(self.late_retention, self.timeout.longest)
 
     @property
     def delay_ms(self) -> int:
@@ -219,4 +221,4 @@ def _check_times(spec: SessionSpec[Any, Any, Any]) -> None:
             f"`late_retention` must be at least the longest gap, {spec.timeout.longest}, "
             f"found {spec.late_retention}"
         )
-        raise SpecError(with_hint(found, "leave it out for the longest gap"))
+        raise SpecError(with_hint(found, "leave it out for the longest gap plus 7 days"))

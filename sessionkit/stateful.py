@@ -19,10 +19,12 @@ from sessionkit._spec import (
     check_whole_milliseconds,
     choice,
     column_name,
+    longest_span,
     optional_columns,
     read_keys,
     read_passthrough,
     read_skew,
+    retention_in_ms,
     typed_columns,
 )
 from sessionkit.errors import SpecError, with_hint
@@ -30,21 +32,27 @@ from sessionkit.state import Field, codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
 from sessionkit.typing import FinishResult
 
-__all__ = ["BucketResult", "Handler", "StatefulSpec"]
+__all__ = [
+    "BucketResult",
+    "ByBucket",
+    "ByFrame",
+    "Handler",
+    "StatefulSpec",
+    "by_bucket",
+    "by_frame",
+]
 
 E = TypeVar("E")
 S = TypeVar("S")
 R = TypeVar("R")
 
-Handler: TypeAlias = Literal["process", "process_frame", "process_bucket"]
-HANDLERS: Final[tuple[Handler, ...]] = ("process", "process_frame", "process_bucket")
-DEFAULT_RETENTION: Final = timedelta(hours=1)
+Handler: TypeAlias = Literal["events", "frame", "bucket"]
 
 
 @attrs.frozen
 class BucketResult:
     """
-    What `process_bucket` returns.
+    What a function under `by_bucket` returns.
 
     Attributes:
         states: The state of each key that has one from now on, a row a key: key columns and the
@@ -54,6 +62,50 @@ class BucketResult:
 
     states: pa.Table
     results: pa.Table | None = None
+
+
+@attrs.frozen
+class ByFrame(Generic[S, R]):
+    """A function that takes the events of a key as a DataFrame; made by `by_frame`."""
+
+    function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame]
+
+
+@attrs.frozen
+class ByBucket:
+    """A function that takes many keys at once as Arrow tables; made by `by_bucket`."""
+
+    function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
+
+
+def by_frame(
+    function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame],
+) -> ByFrame[S, R]:
+    """
+    Ask for the events of a key as a pandas DataFrame: `process=by_frame(function)`.
+
+    The DataFrame has a column for the event time and one for each field of the event, and its rows
+    come in the order of event time, then content. Validators and converters of the event class
+    don't run.
+
+    Args:
+        function: `function(key, events, state, times)`. It returns what `process` returns, and it
+            may also return a DataFrame with the fields of the result as columns.
+    """
+    return ByFrame(function)
+
+
+def by_bucket(function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]) -> ByBucket:
+    """
+    Ask for all keys of a bucket at once, as Arrow tables: `process=by_bucket(function)`.
+
+    Args:
+        function: `function(events, states, times)`, called once for each bucket and micro-batch
+            with events: the table of the events, in the order of key, event time and content, and
+            that of the states of their keys, both with the key columns in front. `times` is a
+            `BatchTimes`. It returns a `BucketResult`, and it can't set timers.
+    """
+    return ByBucket(function)
 
 
 def _read_delay(value: Duration | None) -> timedelta | None:
@@ -75,8 +127,7 @@ class StatefulSpec(Generic[E, S, R]):
     """
     The definition of logic over any state per key: what is read, what is kept, when it is over.
 
-    The same spec runs on a stream, on a batch and in a test. Exactly one of `process`,
-    `process_frame` and `process_bucket` says what to do with the events of a micro-batch.
+    The same spec runs on a stream, on a batch and in a test.
 
     Attributes:
         keys: The key columns and their types: str, int, bool, bytes, date, datetime or Decimal.
@@ -90,14 +141,8 @@ class StatefulSpec(Generic[E, S, R]):
             with events: a list of `event` objects in the order of event time, then content. It
             returns a result row, several, or None, or is a generator of rows. `state` is a
             `KeyState`, `times` a `KeyTimes`.
-        process_frame: The same with a pandas DataFrame in place of the list: a column for the
-            event time and each field of the event, its rows in the same order. It may also return
-            a DataFrame with the fields of the result as columns. Validators and converters of the
-            event class do not run.
-        process_bucket: `process_bucket(events, states, times)`, called once for each bucket of
-            keys and micro-batch with events: Arrow tables of the events, in the order of key,
-            event time and content, and of the states of their keys, both with the key columns in
-            front; `times` is a `BatchTimes`. It returns a `BucketResult`.
+            For events as a DataFrame, or many keys at once as Arrow tables, pass
+            `by_frame(function)` or `by_bucket(function)`.
         on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key has
             gone off, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
             when the timeout policy ends the key; after that call nothing of the key is kept.
@@ -109,6 +154,7 @@ class StatefulSpec(Generic[E, S, R]):
             there is no watermark, no event is late, and no timer can be set in event time.
         processing_timers: Whether timers may be set in processing time. Spark then runs a
             micro-batch at every trigger, and with the `availableNow` trigger never ends.
+        order: `"arrival"`, or `"event_time"`.
         late: What becomes of an event at or behind the watermark. `"reject"`: it is counted as
             late and left out. `"process"`: it is handed to `process` like any other, up to
             `late_retention` behind the watermark; what comes later than that Spark drops.
@@ -121,8 +167,9 @@ class StatefulSpec(Generic[E, S, R]):
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
         late_retention: How far behind the watermark events still reach sessionkit, to be counted as
-            late or processed rather than dropped by Spark; an hour by default. Of no effect with a
+            late or processed rather than dropped by Spark; 7 days by default. Of no effect with a
             clock in processing time, under which Spark drops nothing.
+        max_buffered_per_key: How many events of a key may wait under `order="event_time"`.
         passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
         layout: `"buckets"` packs many keys into one Spark group: microseconds a key.
@@ -140,11 +187,9 @@ class StatefulSpec(Generic[E, S, R]):
     event: type[E]
     state: type[S]
     result: type[R]
-    process: Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | None = None
-    process_frame: (
-        Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame] | None
-    ) = None
-    process_bucket: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult] | None = None
+    process: (
+        Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | ByFrame[S, R] | ByBucket
+    )
     on_timer: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]] | None = None
     timeout: TimeoutPolicy
     event_time: str | None = attrs.field(
@@ -152,6 +197,9 @@ class StatefulSpec(Generic[E, S, R]):
     )
     watermark_delay: timedelta | None = attrs.field(default=None, converter=_read_delay)
     processing_timers: bool = attrs.field(default=False, validator=_flag)
+    order: Literal["arrival", "event_time"] = attrs.field(
+        default="arrival", validator=choice("arrival", "event_time")
+    )
     late: Literal["reject", "process"] = attrs.field(
         default="reject", validator=choice("reject", "process")
     )
@@ -163,6 +211,7 @@ class StatefulSpec(Generic[E, S, R]):
     )
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=read_skew)
     late_retention: timedelta | None = attrs.field(default=None, converter=_read_retention)
+    max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
     passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=read_passthrough)
     layout: Literal["buckets", "per_key"] = attrs.field(
         default="buckets", validator=choice("buckets", "per_key")
@@ -177,13 +226,23 @@ class StatefulSpec(Generic[E, S, R]):
         for cls in (self.event, self.state):
             codec_of(cls)
         _check_clocks(self)
+        _check_order(self)
         _check_functions(self)
         check_bucket_count(self.bucket_count)
 
     @property
     def handler(self) -> Handler:
-        """Which of the three functions takes the events."""
-        return next(name for name in HANDLERS if getattr(self, name) is not None)
+        """How `process` takes events: as a list, as a DataFrame, or a whole bucket of keys."""
+        if isinstance(self.process, ByFrame):
+            return "frame"
+        return "bucket" if isinstance(self.process, ByBucket) else "events"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function in `process`, without what `by_frame` or `by_bucket` put around it."""
+        if isinstance(self.process, ByFrame | ByBucket):
+            return self.process.function
+        return self.process
 
     @property
     def clock(self) -> Clock | None:
@@ -226,20 +285,14 @@ class StatefulSpec(Generic[E, S, R]):
     @property
     def latest_event_us(self) -> int:
         """The last event time whose deadlines still lie within the years of a `datetime`."""
-        spans = [
-            deadline.span
-            for deadline in deadlines_of(self.timeout)
-            if deadline.clock == "event_time"
-        ]
-        return LAST_INSTANT_US - span_us(max(spans, default=timedelta(0)))
+        return LAST_INSTANT_US - span_us(longest_span(self.timeout))
 
     @property
     def retention_ms(self) -> int:
         """How far Spark's watermark is declared behind the one in force, in milliseconds."""
         if self.clock != "event_time":
             return 0
-        retention = DEFAULT_RETENTION if self.late_retention is None else self.late_retention
-        return -(-retention // MILLISECOND)
+        return retention_in_ms(self.late_retention, timedelta(0))
 
     @property
     def delay_ms(self) -> int | None:
@@ -275,20 +328,33 @@ def _check_clocks(spec: StatefulSpec[Any, Any, Any]) -> None:
         raise SpecError(with_hint(found, 'add watermark_delay="10 minutes", or leave them out'))
 
 
+def _check_order(spec: StatefulSpec[Any, Any, Any]) -> None:
+    if spec.order != "event_time":
+        return
+    refused = '`order="event_time"`'
+    if spec.watermark_delay is None:
+        found = f"{refused} waits for the watermark, and there is none"
+        hint = 'add event_time="ts" and watermark_delay="10 minutes"'
+        raise SpecError(with_hint(found, hint))
+    if spec.late == "process":
+        found = f'{refused} has no place for the late events of `late="process"`'
+        raise SpecError(with_hint(found, 'leave `late` out, or write order="arrival"'))
+    if spec.handler != "events":
+        found = f"{refused} hands out events as a list, and `process` is by_{spec.handler}(...)"
+        hint = 'pass the function over a list of events, or write order="arrival"'
+        raise SpecError(with_hint(found, hint))
+
+
 def _check_functions(spec: StatefulSpec[Any, Any, Any]) -> None:
-    given = [name for name in HANDLERS if getattr(spec, name) is not None]
-    if len(given) != 1:
-        found = f"exactly one of {', '.join(HANDLERS)} must be given, found {given or 'none'}"
-        raise SpecError(with_hint(found, "pass process=... for plain functions over events"))
-    if spec.process_bucket is None:
-        wanted: Iterable[str] = ("key", "events", "state", "times")
-    else:
+    wanted: Iterable[str] = ("key", "events", "state", "times")
+    if spec.handler == "bucket":
         wanted = ("events", "states", "times")
         _check_bucket_names(spec)
-    check_function(getattr(spec, given[0]), given[0], **dict.fromkeys(wanted))
-    if spec.process_bucket is not None and spec.processing_timers:
-        found = "`processing_timers` is asked for, and `process_bucket` cannot set a timer"
-        raise SpecError(with_hint(found, "leave processing_timers out, or pass process=..."))
+    check_function(spec.function, "process", **dict.fromkeys(wanted))
+    if spec.handler == "bucket" and spec.processing_timers:
+        found = "`processing_timers` is asked for, and a function by_bucket(...) cannot set a timer"
+        hint = "leave processing_timers out, or pass a function over the events of one key"
+        raise SpecError(with_hint(found, hint))
     if spec.on_timer is not None:
         check_function(spec.on_timer, "on_timer", key=None, name=None, state=None, times=None)
     elif spec.processing_timers:
@@ -300,8 +366,8 @@ def _check_bucket_names(spec: StatefulSpec[Any, Any, Any]) -> None:
     """Check that key and state can be columns of one table."""
     for field in codec_of(spec.state).type.fields:
         if field.name in spec.keys:
-            found = f"`process_bucket` would be given two columns named `{field.name}`"
+            found = f"a function by_bucket(...) would be given two columns named `{field.name}`"
             raise SpecError(with_hint(found, f"leave the key out of {spec.state.__name__}"))
     if spec.layout == "per_key":
-        found = "`process_bucket` folds many keys at once, and layout='per_key' has one a group"
-        raise SpecError(with_hint(found, 'write layout="buckets", or pass process_frame'))
+        found = "by_bucket(...) folds many keys at once, and layout='per_key' has one a group"
+        raise SpecError(with_hint(found, 'write layout="buckets", or pass by_frame(...)'))

@@ -16,6 +16,7 @@ from sessionkit.session import SESSION_COLUMNS
 from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
+WEEK_MS = 7 * 86_400_000
 KEY_TYPES = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
 
 
@@ -182,15 +183,18 @@ def test_carried_columns_may_be_null() -> None:
 @pytest.mark.parametrize(
     ("expected", "changes"),
     [
-        (1_800_000, {}),
-        (3_600_000, {"timeout": EventTimeGap(gap_of, at_most="1h")}),
+        (WEEK_MS + 1_800_000, {}),
+        (WEEK_MS + 3_600_000, {"timeout": EventTimeGap(gap_of, at_most="1h")}),
         (86_400_000, {"late_retention": "1 day"}),
-        (1, {"timeout": EventTimeGap("1 us")}),
-        (2, {"timeout": EventTimeGap("1001 us")}),
-        (1, {"timeout": EventTimeGap("1 ms")}),
+        (WEEK_MS + 1, {"timeout": EventTimeGap("1 us")}),
+        (WEEK_MS + 2, {"timeout": EventTimeGap("1001 us")}),
+        (WEEK_MS + 1, {"timeout": EventTimeGap("1 ms")}),
+        (2, {"timeout": EventTimeGap("1001 us"), "late_retention": "1001 us"}),
     ],
 )
-def test_the_horizon_is_at_least_the_longest_gap(expected: int, changes: dict[str, Any]) -> None:
+def test_late_events_are_seen_for_a_week_beyond_the_longest_gap(
+    expected: int, changes: dict[str, Any]
+) -> None:
     """Spark's watermark trails by whole milliseconds, rounded up so that no event is dropped."""
     assert expected == visits(**changes).retention_ms
 
@@ -367,12 +371,12 @@ def test_a_session_is_a_value() -> None:
         (
             {"late_retention": "29 minutes"},
             "`late_retention` must be at least the longest gap, 0:30:00, found 0:29:00",
-            "leave it out for the longest gap",
+            "leave it out for the longest gap plus 7 days",
         ),
         (
             {"late_retention": "30m", "timeout": EventTimeGap(gap_of, at_most="1h")},
             "`late_retention` must be at least the longest gap, 1:00:00, found 0:30:00",
-            "leave it out for the longest gap",
+            "leave it out for the longest gap plus 7 days",
         ),
         (
             {"timeout": "30 minutes"},

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
@@ -20,6 +21,8 @@ from sessionkit import (
     ProcessingTimeGap,
     StatefulSpec,
     TimeToLive,
+    by_bucket,
+    by_frame,
 )
 from sessionkit._instants import LAST_INSTANT_US, span_us
 from sessionkit.errors import FieldTypeError, SpecError
@@ -27,7 +30,7 @@ from sessionkit.timeouts import Clock
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
 
 HALF_HOUR = timedelta(minutes=30)
-ONE_OF_THREE = "exactly one of process, process_frame, process_bucket must be given, found "
+WEEK_MS = 7 * 86_400_000
 
 
 @attrs.frozen
@@ -49,6 +52,11 @@ class KeyedSum:
 def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
     """Keep every state."""
     return BucketResult(states)
+
+
+def framed(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Count the rows of a frame."""
+    return Added("framed", len(events))
 
 
 def gap_of(event: Amount) -> timedelta:
@@ -97,7 +105,7 @@ def test_a_spec_cannot_be_changed() -> None:
     [
         {},
         {"timeout": TimeToLive("1h") | EventTimeGap("30m"), "on_timer": report},
-        {"process": None, "process_bucket": fold},
+        {"process": by_bucket(fold)},
     ],
 )
 def test_a_spec_pickles(tool: Any, changes: dict[str, Any]) -> None:
@@ -108,11 +116,20 @@ def test_a_spec_pickles(tool: Any, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "function"), [("process", add), ("process_frame", add), ("process_bucket", fold)]
+    ("handler", "function", "process"),
+    [
+        ("events", add, add),
+        ("frame", framed, by_frame(framed)),
+        ("bucket", fold, by_bucket(fold)),
+    ],
 )
-def test_the_handler_is_the_function_that_was_given(name: str, function: Any) -> None:
-    """One of the three functions takes the events, and the spec says which."""
-    assert name == summing(**{"process": None, name: function}).handler
+def test_the_spec_says_how_its_function_takes_events(
+    handler: str, function: Any, process: Any
+) -> None:
+    """`by_frame` and `by_bucket` mark the function, and the engine gets it without the mark."""
+    spec = summing(process)
+
+    assert (handler, function) == (spec.handler, spec.function)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +157,8 @@ def test_the_clock_is_the_one_that_wakes_keys(
 @pytest.mark.parametrize(
     ("expected", "changes"),
     [
-        (3_600_000, {}),
+        (WEEK_MS, {}),
+        (WEEK_MS, {"timeout": EventTimeGap("1m")}),
         (86_400_000, {"late_retention": "1 day"}),
         (0, {"late_retention": "0s"}),
         (2, {"late_retention": "1001 us"}),
@@ -148,10 +166,8 @@ def test_the_clock_is_the_one_that_wakes_keys(
         (0, {"watermark_delay": None}),
     ],
 )
-def test_the_horizon_is_an_hour_where_spark_drops_late_rows(
-    expected: int, changes: dict[str, Any]
-) -> None:
-    """Spark's watermark trails so far behind; under a clock in processing time it drops nothing."""
+def test_late_events_are_seen_for_a_week(expected: int, changes: dict[str, Any]) -> None:
+    """Spark's watermark trails so far, whatever the timeout; on processing time it drops none."""
     assert expected == summing(**changes).retention_ms
 
 
@@ -185,7 +201,7 @@ def test_a_result_row_is_the_key_and_the_result() -> None:
 
 
 def test_the_key_may_be_part_of_the_state_of_a_plain_function() -> None:
-    """Only `process_bucket` sees key and state in one table, so only there they must differ."""
+    """Only `by_bucket` shows key and state in one table, so only there they must differ."""
     assert KeyedSum is summing(state=KeyedSum).state
 
 
@@ -327,23 +343,43 @@ def test_settings_are_named() -> None:
             "add on_timer=..., or leave processing_timers out",
         ),
         (
-            {"process": None},
-            f"{ONE_OF_THREE}none",
-            "pass process=... for plain functions over events",
+            {"process": by_bucket(fold), "layout": "per_key"},
+            "by_bucket(...) folds many keys at once, and layout='per_key' has one a group",
+            'write layout="buckets", or pass by_frame(...)',
         ),
         (
-            {"process_frame": add},
-            f"{ONE_OF_THREE}['process', 'process_frame']",
-            "pass process=... for plain functions over events",
+            {"order": "time"},
+            "`order` must be one of 'arrival', 'event_time', found 'time'",
+            "the default is 'arrival'",
         ),
         (
-            {"process": None, "process_bucket": fold, "layout": "per_key"},
-            "`process_bucket` folds many keys at once, and layout='per_key' has one a group",
-            'write layout="buckets", or pass process_frame',
+            {"order": "event_time", "watermark_delay": None},
+            '`order="event_time"` waits for the watermark, and there is none',
+            'add event_time="ts" and watermark_delay="10 minutes"',
         ),
         (
-            {"process": None, "process_bucket": fold, "state": KeyedSum},
-            "`process_bucket` would be given two columns named `key`",
+            {"order": "event_time", "late": "process"},
+            '`order="event_time"` has no place for the late events of `late="process"`',
+            'leave `late` out, or write order="arrival"',
+        ),
+        (
+            {"order": "event_time", "process": by_frame(framed)},
+            '`order="event_time"` hands out events as a list, and `process` is by_frame(...)',
+            'pass the function over a list of events, or write order="arrival"',
+        ),
+        (
+            {"order": "event_time", "process": by_bucket(fold)},
+            '`order="event_time"` hands out events as a list, and `process` is by_bucket(...)',
+            'pass the function over a list of events, or write order="arrival"',
+        ),
+        (
+            {"max_buffered_per_key": 0},
+            "`max_buffered_per_key` must be a whole number from 1, found 0",
+            "leave it out for the default, 100000",
+        ),
+        (
+            {"process": by_bucket(fold), "state": KeyedSum},
+            "a function by_bucket(...) would be given two columns named `key`",
             "leave the key out of KeyedSum",
         ),
         (
@@ -376,19 +412,19 @@ def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "arguments"),
+    ("role", "wrap", "arguments"),
     [
-        ("process", "key, events, state, times"),
-        ("process_frame", "key, events, state, times"),
-        ("process_bucket", "events, states, times"),
-        ("on_timer", "key, name, state, times"),
+        ("process", None, "key, events, state, times"),
+        ("process", by_frame, "key, events, state, times"),
+        ("process", by_bucket, "events, states, times"),
+        ("on_timer", None, "key, name, state, times"),
     ],
 )
-def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> None:
+def test_a_function_of_other_arguments_is_refused(role: str, wrap: Any, arguments: str) -> None:
     """Each function is tried against the arguments that it will be given."""
-    handler = {} if role == "on_timer" else {"process": None}
+    function = lambda one: one  # noqa: E731 (a function without annotations)
 
-    text = refusal(**{**handler, role: lambda one: one})
+    text = refusal(**{role: function if wrap is None else wrap(function)})
 
     assert f"`{role}` must take {role}({arguments}), found {__name__}." in text
     assert text.endswith(f"\n\nHint: write `def {role}({arguments}): ...`")
@@ -414,6 +450,12 @@ def test_what_is_no_function_is_refused() -> None:
     assert text.endswith(
         "Hint: write `def on_timer(key, name, state, times): ...` and pass its name"
     )
+
+
+@pytest.mark.parametrize("process", [None, by_frame(None), by_bucket(None)])  # type: ignore[arg-type]
+def test_a_spec_without_process_is_refused(process: Any) -> None:
+    """`process` is a function, also where it is marked."""
+    assert "`process` must be a function, found None (NoneType)" in refusal(process=process)
 
 
 def test_a_timeout_may_be_a_choice_of_one() -> None:

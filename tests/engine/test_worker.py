@@ -18,6 +18,7 @@ from sessionkit.testing.drivers.results import read_rows
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 MINUTE_MS = 60_000
+WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 
 
 def frame_of(*minutes: int, user: str = "ann", spec: SessionSpec[Any, Any, Any] = visits) -> Any:
@@ -53,18 +54,18 @@ def stored() -> FakeGroupState:
 
 def test_a_session_arms_the_timer_for_its_end() -> None:
     """Spark's timer is the end, less one millisecond and the retention."""
-    end_ms, retention_ms = NOON_MS + 30 * MINUTE_MS, 30 * MINUTE_MS
+    end_ms, retention_ms = NOON_MS + 30 * MINUTE_MS, 30 * MINUTE_MS + WEEK_MS
 
     assert end_ms - 1 - retention_ms == stored().timeout_timestamp_ms
 
 
 def test_the_timer_of_a_bucket_is_never_behind_the_watermark() -> None:
     """Spark refuses such a timer, so it is clamped."""
-    state = stored().next_call(watermark_ms=NOON_MS - MINUTE_MS)
+    state = stored().next_call(watermark_ms=NOON_MS - WEEK_MS - MINUTE_MS)
 
     call(state, frame_of(0))
 
-    assert NOON_MS - 1 == state.timeout_timestamp_ms
+    assert NOON_MS - WEEK_MS - 1 == state.timeout_timestamp_ms
 
 
 def test_a_timeout_closes_and_leaves_nothing() -> None:

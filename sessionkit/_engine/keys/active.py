@@ -139,7 +139,7 @@ class ActiveKeys:
 
     def _parts(self, objects: list[Any]) -> Callable[[int, int], Any]:
         """Return what gives the events between two places as the function wants them."""
-        if self.spec.process is None:
+        if self.spec.handler == "frame":
             frame = event_frame(self.spec, self.events)
             return lambda start, stop: _part_of_frame(frame, start, stop)
         ordered = [objects[place] for place in self.order.tolist()]

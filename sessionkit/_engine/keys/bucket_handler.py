@@ -1,4 +1,4 @@
-"""All keys of a bucket at once, for users who fold with Arrow or NumPy: `process_bucket`."""
+"""All keys of a bucket at once, for users who fold with Arrow or NumPy: `by_bucket`."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -38,7 +38,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 @attrs.frozen
 class Folded:
     """
-    What one call of `process_bucket` came to.
+    What one call of a function under `by_bucket` came to.
 
     Attributes:
         keys: The table of keys from now on.
@@ -55,7 +55,7 @@ def fold_bucket(
     spec: AnySpec, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
 ) -> Folded:
     """
-    Hand the events of a bucket to `process_bucket`, and take over what it returns.
+    Hand the events of a bucket to `process`, and take over what it returns.
 
     Raises:
         UserFunctionError: It failed, or returned what it must not, and the spec says
@@ -80,14 +80,14 @@ def fold_bucket(
 
 
 def _called(spec: AnySpec, events: pa.Table, touched: pa.Table, now: BatchTimes) -> BucketResult:
-    function: Any = spec.process_bucket
+    function: Any = spec.function
     try:
         found = function(_events_shown(spec, events), _states_shown(spec, touched), now)
     except Exception as error:
         keys = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
-        raise UserFunctionError(call_failed("process_bucket", function, keys, error)) from error
+        raise UserFunctionError(call_failed("process", function, keys, error)) from error
     if not isinstance(found, BucketResult):
-        what = f"`process_bucket` ({name_of(function)}) must return a BucketResult"
+        what = f"`process` ({name_of(function)}) must return a BucketResult"
         hint = "write BucketResult(states=..., results=...)"
         raise UserFunctionError(with_hint(f"{what}, found {type(found).__name__}", hint))
     return found
@@ -126,7 +126,7 @@ def _fitted(spec: AnySpec, table: pa.Table | None, fields: Sequence[Field], part
     schema = _schema(fields)
     if table is None:
         return schema.empty_table()
-    what = f"`process_bucket` ({_name(spec)}): `{part}`"
+    what = f"`process` ({_name(spec)}): `{part}`"
     names = list(schema.names)
     if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(names):
         found = table.column_names if isinstance(table, pa.Table) else type(table).__name__
@@ -164,7 +164,7 @@ def _is_within(kind: FieldType, column: pa.ChunkedArray) -> bool:
 
 
 def _name(spec: AnySpec) -> str:
-    function: Any = spec.process_bucket
+    function: Any = spec.function
     return name_of(function)
 
 
@@ -199,7 +199,7 @@ def _stored(
 
 
 def _check_keys(spec: AnySpec, states: pa.Table, codes: Numbers, event_codes: Numbers) -> None:
-    what = f"`process_bucket` ({_name(spec)}): `states`"
+    what = f"`process` ({_name(spec)}): `states`"
     foreign = ~np.isin(codes, event_codes)
     if foreign.any():
         place = int(np.flatnonzero(foreign)[0])

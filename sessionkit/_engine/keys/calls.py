@@ -19,7 +19,7 @@ from sessionkit._functions import call_failed, name_of
 from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
 from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
-from sessionkit.stateful import Handler, StatefulSpec
+from sessionkit.stateful import StatefulSpec
 from sessionkit.timeouts import Clock, has_passed
 
 __all__ = ["Calls", "KeyRun", "is_due"]
@@ -77,19 +77,19 @@ class Calls:
     failed_output: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
     _rules: TimerRules = attrs.field(init=False)
-    _handler: Handler = attrs.field(init=False)
+    _is_frame: bool = attrs.field(init=False)
     _function: Callable[..., Any] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Look up once what every call needs."""
         self._kind = codec_of(self.spec.state).type
         self._rules = self.spec.timer_rules
-        self._handler = self.spec.handler
-        self._function = getattr(self.spec, self._handler)
+        self._is_frame = self.spec.handler == "frame"
+        self._function = self.spec.function
 
     def process(self, run: KeyRun, events: Any) -> str | None:
         """
-        Hand the events of a key to `process` or `process_frame`.
+        Hand the events of a key to `process`.
 
         Returns:
             The reason, where the function failed and the spec says `on_error="reject"`.
@@ -97,7 +97,7 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        reason = self._attempt(run, self._handler, self._function, events, is_last=False)
+        reason = self._attempt(run, "process", self._function, events, is_last=False)
         run.processed = len(run.rows)
         return reason
 
@@ -192,7 +192,7 @@ class Calls:
         key, cls = given[0], self.spec.result
         try:
             found = function(*given)
-            if role == "process_frame":
+            if self._is_frame and role == "process":
                 found = _rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:
@@ -215,7 +215,7 @@ def is_due(watermark_us: int, processing_us: int) -> Callable[[Armed], bool]:
 
 
 def _rows_of_frames(found: Any, cls: type[Any]) -> Any:
-    """Return result rows in place of the frames in what `process_frame` returned."""
+    """Return result rows in place of the frames in what a function under `by_frame` returned."""
     if isinstance(found, pd.DataFrame):
         return _rows_of_frame(found, cls)
     if found.__class__ is cls or not isinstance(found, Iterable):
@@ -235,7 +235,7 @@ def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
     kind = codec_of(cls).type
     names = [field.name for field in kind.fields]
     if sorted(map(str, frame.columns)) != sorted(names):
-        found = f"`process_frame` returned the columns {list(frame.columns)}"
+        found = f"`process` returned the columns {list(frame.columns)}"
         raise UserFunctionError(with_hint(f"{found}; {cls.__name__} has {names}", "name them so"))
     columns = [_values(frame[field.name], field.type) for field in kind.fields]
     return list(map(kind.build, *columns)) if names else [kind.build() for _ in range(len(frame))]

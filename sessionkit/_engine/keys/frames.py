@@ -1,4 +1,4 @@
-"""Events as the pandas frame that `process_frame` is given."""
+"""Events as the pandas frame that a function under `by_frame` is given."""
 
 from typing import Any, Final, TypeAlias
 

@@ -88,7 +88,7 @@ def keyed_step(
     calls = Calls(spec, clocks.shown)
     over, keys = _parted(spec, keys, clocks)
     ended = _end(calls, over)
-    if spec.process_bucket is not None:
+    if spec.handler == "bucket":
         folded = fold_bucket(spec, keys, events, calls.now, clocks.processing_us)
         keys, rows = folded.keys, folded.rows
         reason = folded.failure
@@ -122,7 +122,7 @@ def _readable(
         late = is_late_in_order(micros(arrived["time"]), watermark_us)
         rejected += Rejected.chosen("late", "it is at or behind the watermark", arrived, late)
         arrived = arrived.filter(pa.array(~late))
-    if spec.process is None:
+    if spec.handler != "events":
         return arrived, [], rejected
     objects, refused = build_events(spec, arrived)
     if refused:
@@ -228,8 +228,9 @@ def _encoded_results(spec: AnySpec, results: list[Any], runs: Sequence[KeyRun]) 
         place, _ = codec.first_misfit(results)
         made = [(run, number) for run in runs for number in range(len(run.rows))]
         run, number = made[place]
-        role = spec.handler if number < run.processed else "on_timer"
-        check_fit([results[place]], spec.result, role, getattr(spec, role), run.held.key)
+        role = "process" if number < run.processed else "on_timer"
+        function: Any = spec.function if role == "process" else spec.on_timer
+        check_fit([results[place]], spec.result, role, function, run.held.key)
         raise
 
 

@@ -165,7 +165,7 @@ def keyed_identity(spec: AnySpec) -> bytes:
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,
         # It sets no timers, and would leave those that are stored for ever.
-        "process_bucket": spec.process_bucket is not None,
+        "by_bucket": spec.handler == "bucket",
     }
     if spec.layout == "per_key":
         # Spark stores the fields of a row by their places, whatever they are called.

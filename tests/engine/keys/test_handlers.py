@@ -22,6 +22,8 @@ from sessionkit import (
     StatefulSpec,
     TimeToLive,
     UserFunctionError,
+    by_bucket,
+    by_frame,
 )
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import (
@@ -222,7 +224,7 @@ def test_keys_of_one_bucket_do_not_get_in_each_others_way(bucket_count: int) -> 
     assert (8, 8) == (driver.counts.events, driver.counts.processed)
 
 
-# -- process_frame -----------------------------------------------------------------------------
+# -- by_frame ----------------------------------------------------------------------------------
 
 
 def add_frame(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
@@ -273,7 +275,7 @@ def test_a_frame_has_a_column_for_the_event_time_and_each_field() -> None:
     def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
         frames.append(events)
 
-    driver = driver_of(summing(None, process_frame=look, event=Many))
+    driver = driver_of(summing(by_frame(look), event=Many))
     driver.add("ann", at("09:01"), MANY)
     driver.add("ann", at("09:00"), attrs.evolve(MANY, whole=2, maybe=3, sure=False, text="b"))
     driver.add("bob", at("09:02"), MANY)
@@ -297,7 +299,7 @@ def test_a_frame_without_event_time_has_the_fields_only() -> None:
     def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
         names.append(list(events.columns))
 
-    spec = summing(None, process_frame=look, event_time=None, watermark_delay=None)
+    spec = summing(by_frame(look), event_time=None, watermark_delay=None)
     adding(driver_of(spec), "ann", None)
 
     assert [["number"]] == names
@@ -305,10 +307,9 @@ def test_a_frame_without_event_time_has_the_fields_only() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_frames_fold_as_objects_do(layout: str) -> None:
-    """`process_frame` has the same state, timers and results as `process`."""
+    """A function over frames has the same state, timers and results as one over events."""
     plain, framed = (
-        driver_of(summing(process, process_frame=process_frame, layout=layout))
-        for process, process_frame in ((add, None), (None, add_frame))
+        driver_of(summing(process, layout=layout)) for process in (add, by_frame(add_frame))
     )
     for driver in (plain, framed):
         adding(driver, "ann", at("09:00"), 1, 2)
@@ -330,7 +331,7 @@ def test_a_frame_that_is_changed_changes_no_other_key() -> None:
         events.loc[:, "at"] = None
         return Added(key.key, total)
 
-    driver = driver_of(summing(None, process_frame=spoil))
+    driver = driver_of(summing(by_frame(spoil)))
     for key in "abc":
         driver.add(key, at("09:00"), Amount(1))
     driver.run_batch()
@@ -357,7 +358,7 @@ def parts(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes)
 )
 def test_a_frame_of_results_is_as_good_as_rows(expected: list[str], function: Any) -> None:
     """Frames of results, rows, and both in turn come out in their order."""
-    driver = driver_of(summing(None, process_frame=function))
+    driver = driver_of(summing(by_frame(function)))
 
     assert expected == texts(adding(driver, "ann", at("09:00")))
 
@@ -393,7 +394,7 @@ def test_what_is_missing_in_a_frame_of_results_is_none() -> None:
             }
         )
 
-    driver = driver_of(summing(None, process_frame=loose, result=Loose))
+    driver = driver_of(summing(by_frame(loose), result=Loose))
     driver.add("ann", at("09:00"), Amount())
     driver.run_batch()
 
@@ -405,11 +406,11 @@ def test_what_is_missing_in_a_frame_of_results_is_none() -> None:
 def test_a_frame_of_results_has_exactly_the_fields() -> None:
     """Other columns are named beside those that are wanted."""
     wrong = pd.DataFrame({"what": ["a"], "sum": [1]})
-    driver = driver_of(summing(None, process_frame=lambda *given: wrong))
+    driver = driver_of(summing(by_frame(lambda *given: wrong)))
     driver.add("ann", at("09:00"), Amount())
 
     assert failure(driver).startswith(
-        "`process_frame` returned the columns ['what', 'sum']; Added has ['what', 'total']\n\n"
+        "`process` returned the columns ['what', 'sum']; Added has ['what', 'total']\n\n"
         "Hint: name them so"
     )
 
@@ -418,14 +419,14 @@ def test_a_result_without_fields_is_counted_by_the_rows_of_its_frame() -> None:
     """A frame may have rows and no columns."""
     nothing = attrs.make_class("Nothing", {})
     frame = pd.DataFrame(index=range(3))
-    driver = driver_of(summing(None, process_frame=lambda *given: frame, result=nothing))
+    driver = driver_of(summing(by_frame(lambda *given: frame), result=nothing))
     driver.add("ann", at("09:00"), Amount())
     driver.run_batch()
 
     assert [nothing()] * 3 == driver.take_results()
 
 
-# -- process_bucket ----------------------------------------------------------------------------
+# -- by_bucket ---------------------------------------------------------------------------------
 
 
 def add_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
@@ -441,27 +442,21 @@ def add_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketR
     return BucketResult(sums, sums.append_column("what", what))
 
 
-def bucketed(process_bucket: Any = add_bucket, **changes: Any) -> StatefulSpec[Any, Any, Any]:
+def bucketed(function: Any = add_bucket, **changes: Any) -> StatefulSpec[Any, Any, Any]:
     """Make a spec that folds buckets."""
-    return summing(None, process_bucket=process_bucket, **changes)
+    return summing(by_bucket(function), **changes)
 
 
 @pytest.mark.parametrize("bucket_count", [1, 2, 64])
 @pytest.mark.parametrize("timeout", [NoTimeout(), EventTimeGap("30m"), TimeToLive("1h")])
 def test_buckets_fold_as_keys_do(bucket_count: int, timeout: Any) -> None:
-    """`process_bucket` has the same states, ends and results as `process`, key by key."""
+    """A function over buckets has the same states, ends and results as one over events."""
     plain, folded = (
         driver_of(
-            summing(
-                process,
-                report,
-                process_bucket=process_bucket,
-                timeout=timeout,
-                bucket_count=bucket_count,
-            ),
+            summing(process, report, timeout=timeout, bucket_count=bucket_count),
             at("12:00"),
         )
-        for process, process_bucket in ((add, None), (None, add_bucket))
+        for process in (add, by_bucket(add_bucket))
     )
     for driver in (plain, folded):
         for key, minute, number in (("a", 0, 1), ("b", 5, 2), ("a", 9, 3), ("c", 1, 9)):
@@ -571,7 +566,7 @@ def result_of(states: dict[str, Any], results: Any = None) -> Any:
 
 
 ONE: dict[str, Any] = {"key": ["a"], "total": [1]}
-FOLD = "`process_bucket` ("
+FOLD = "`process` ("
 
 
 @pytest.mark.parametrize(
@@ -788,7 +783,7 @@ def test_a_key_has_a_row_of_its_own_under_per_key() -> None:
 
 
 def test_a_bad_fold_stops_the_query_as_a_function_of_the_user_does() -> None:
-    """All that `process_bucket` gets wrong is one class of error."""
+    """All that a function over buckets gets wrong is one class of error."""
     driver = driver_of(bucketed(lambda events, states, times: None))
     driver.add("a", at("09:00"), Amount())
     with pytest.raises(UserFunctionError, match="must return a BucketResult, found NoneType"):

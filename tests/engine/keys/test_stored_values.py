@@ -17,6 +17,8 @@ from sessionkit import (
     SpecError,
     StateMismatchError,
     TimerError,
+    by_bucket,
+    by_frame,
 )
 from sessionkit.testing import SessionDriver, StatefulDriver, at
 from tests.support.stateful_specs import (
@@ -64,7 +66,7 @@ def test_a_fold_must_not_return_what_is_no_member_of_an_enum() -> None:
     def sulk(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
         return BucketResult(pa.table({"key": ["ann"], "mood": ["sulky"]}))
 
-    driver = driver_of(summing(None, process_bucket=sulk, state=Moody))
+    driver = driver_of(summing(by_bucket(sulk), state=Moody))
     driver.add("ann", at("09:00"), Amount())
 
     text = failure(driver)
@@ -79,24 +81,24 @@ def test_a_fold_may_return_the_values_of_an_enum() -> None:
     def smile(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
         return BucketResult(pa.table({"key": ["ann"], "mood": ["good"]}))
 
-    driver = driver_of(summing(None, process_bucket=smile, state=Moody))
+    driver = driver_of(summing(by_bucket(smile), state=Moody))
     adding(driver, "ann", at("09:00"))
 
     assert [Moody(Mood.GOOD)] == [key.state for key in driver.stored_keys()]
 
 
 def test_stored_timers_are_not_left_to_a_fold_that_knows_none() -> None:
-    """From `process` to `process_bucket` is a change of what must not change."""
+    """From events to `by_bucket` is a change of what must not change."""
 
     def wait(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
         times.set_event_timer("due", at("12:00"))
 
     driver = driver_of(summing(wait, report))
     adding(driver, "ann", at("09:00"))
-    again = StatefulDriver.restore(summing(None, process_bucket=fold), driver.snapshot())
+    again = StatefulDriver.restore(summing(by_bucket(fold)), driver.snapshot())
     again.add("ann", at("09:10"), Amount())
 
-    with pytest.raises(StateMismatchError, match="`process_bucket` is True in the spec, False in"):
+    with pytest.raises(StateMismatchError, match="`by_bucket` is True in the spec, False in"):
         again.run_batch()
 
 
@@ -191,7 +193,7 @@ def test_a_missing_number_in_a_frame_of_results_is_none() -> None:
     def hope(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Any:
         return pd.DataFrame({"hope": pd.array([None, 1.5], dtype="Float64")})
 
-    driver = driver_of(summing(None, process_frame=hope, result=Hope))
+    driver = driver_of(summing(by_frame(hope), result=Hope))
     driver.add("ann", at("09:00"), Amount())
     driver.run_batch()
 
@@ -200,14 +202,13 @@ def test_a_missing_number_in_a_frame_of_results_is_none() -> None:
 
 def test_a_fold_of_buckets_has_no_processing_timers() -> None:
     """It can set none, and the query would never rest for them."""
-    found = "`processing_timers` is asked for, and `process_bucket` cannot set a timer"
+    found = "`processing_timers` is asked for, and a function by_bucket(...) cannot set a timer"
 
     with pytest.raises(SpecError) as refused:
-        summing(None, report, process_bucket=fold, processing_timers=True)
+        summing(by_bucket(fold), report, processing_timers=True)
 
-    assert f"{found}\n\nHint: leave processing_timers out, or pass process=..." == str(
-        refused.value
-    )
+    hint = "leave processing_timers out, or pass a function over the events of one key"
+    assert f"{found}\n\nHint: {hint}" == str(refused.value)
 
 
 def test_a_driver_takes_its_own_kind_of_spec() -> None:

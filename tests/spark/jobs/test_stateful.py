@@ -20,6 +20,8 @@ from sessionkit import (
     StatefulSpec,
     StateMismatchError,
     TimeToLive,
+    by_bucket,
+    by_frame,
 )
 from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
@@ -315,7 +317,7 @@ def show(key: Any, name: str, state: Any, times: Any) -> Total:
     return held
 
 
-def totals(**handler: Any) -> StatefulSpec[Amount, Total, Total]:
+def totals(process: Any) -> StatefulSpec[Amount, Total, Total]:
     """Return the spec with one of the three functions."""
     return StatefulSpec(
         keys={"key": str},
@@ -327,7 +329,7 @@ def totals(**handler: Any) -> StatefulSpec[Amount, Total, Total]:
         event_time="at",
         watermark_delay="10 seconds",
         bucket_count=2,
-        **handler,
+        process=process,
     )
 
 
@@ -368,18 +370,18 @@ def shown(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "handler",
+    "process",
     [
-        pytest.param({"process": is_balanced}, id="process"),
-        pytest.param({"process_frame": add_up_frame}, id="process_frame", marks=pytest.mark.long),
-        pytest.param({"process_bucket": add_up_bucket}, id="process_bucket"),
+        pytest.param(is_balanced, id="events"),
+        pytest.param(by_frame(add_up_frame), id="frame", marks=pytest.mark.long),
+        pytest.param(by_bucket(add_up_bucket), id="bucket"),
     ],
 )
 def test_a_stream_and_a_batch_give_the_same_rows(
-    spark: SparkSession, tmp_path: Path, handler: Any
+    spark: SparkSession, tmp_path: Path, process: Any
 ) -> None:
     """NaN and null are kept apart, in state and in results, whichever function takes the events."""
-    spec = totals(**handler)
+    spec = totals(process)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(*amounts())
 

@@ -45,6 +45,7 @@ class Unreadable:
     seconds: str
 
 
+brief = attrs.evolve(visits, late_retention="30 minutes")
 carrying = attrs.evolve(visits, passthrough={"offset": int})
 rejecting = attrs.evolve(visits, update=strict, on_error="reject")
 
@@ -319,7 +320,7 @@ def test_spark_drops_what_lies_behind_its_watermark_of_the_batch_before(
     offset_ms: int, dropped: int
 ) -> None:
     """At or behind that one, one retention behind ours, a row is dropped and only counted."""
-    driver = driver_of()
+    driver = driver_of(brief)
     driver.advance_watermark_to(at("11:00"))
     driver.run_batch()
     driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
@@ -338,7 +339,7 @@ def test_spark_drops_nothing_by_the_watermark_of_the_running_batch() -> None:
 
 def test_dropped_events_are_not_among_those_that_reached_sessionkit() -> None:
     """The counts add up without them."""
-    driver = driver_of()
+    driver = driver_of(brief)
     driver.advance_watermark_to(at("11:00"))
     driver.run_batch()
     driver.add("ann", at("09:00"), PAGE)
@@ -685,7 +686,7 @@ def test_the_id_of_an_open_session_is_that_of_its_result() -> None:
 
 def test_counts_are_the_sum_of_the_batches() -> None:
     """Those of the driver are the sums of what its batches returned, and add up."""
-    driver = SessionDriver(visits)
+    driver = SessionDriver(brief)
     total = Counts()
     for minute in ["10:00", "10:50", "10:05", "10:20", "12:00"]:
         driver.add("ann", at(minute), PAGE)

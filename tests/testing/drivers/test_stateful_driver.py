@@ -166,7 +166,7 @@ def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
 
 def test_spark_drops_what_is_behind_its_own_watermark_under_an_event_clock() -> None:
     """Rows more than the retention behind are dropped before anyone sees them, one batch later."""
-    driver = driver_behind_noon()
+    driver = driver_behind_noon(attrs.evolve(gapped, late_retention="1 hour"))
     driver.add("ann", at("10:50"), Amount())
     driver.run_batch()
     driver.add("ann", at("10:50"), Amount())

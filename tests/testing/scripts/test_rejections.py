@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import attrs
 import pytest
 
 from examples.visits import View, Visit, VisitRow, visits
@@ -22,6 +23,7 @@ from sessionkit.testing import (
     run_script,
 )
 
+brief = attrs.evolve(visits, late_retention="30 minutes")
 PAGE = View(url="/", seconds=1.0)
 ROW = VisitRow(1, 1.0)
 ANN = ("ann", at("10:00"), at("10:30"), ROW)
@@ -58,7 +60,7 @@ ONE_DROPPED = [
 def check_rejected(steps: Sequence[Step], *said: str, at_the_end: bool = False) -> None:
     """Check that a script fails at its last step, or at its end, with each of these in the text."""
     with pytest.raises(ExpectationError) as failure:
-        run_script(visits, steps)
+        run_script(brief, steps)
     text = str(failure.value)
     number = len(steps) + at_the_end
     assert text.startswith(f"step {number} does not hold: ")

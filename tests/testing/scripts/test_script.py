@@ -148,7 +148,7 @@ def test_output_from_before_a_restart_can_be_expected_behind_it() -> None:
 def test_what_spark_drops_is_to_be_expected_too() -> None:
     """No event of a script is lost in silence."""
     run_script(
-        visits,
+        attrs.evolve(visits, late_retention="30 minutes"),
         [
             advance_watermark_to(at("11:00")),
             add("ann", at("11:00"), PAGE),
