@@ -5,13 +5,13 @@ import traceback
 import typing
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, with_hint
 
-__all__ = ["call_failed", "check_function", "name_of"]
+__all__ = ["call_failed", "check_function", "is_frozen", "name_of"]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -38,6 +38,14 @@ def call_failed(
     trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
     hint = "mend the function, or count such events as failed with on_error='reject'"
     return with_hint(f"{what}, for {whose}{when}\n\n{trace}", hint)
+
+
+_FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
+
+
+def is_frozen(cls: type[Any]) -> bool:
+    """Return whether the objects of an attrs class cannot be changed in place."""
+    return cls.__setattr__ is _FROZEN_SETATTR
 
 
 def check_function(function: object, role: str, **parameters: type | None) -> None:

@@ -24,7 +24,7 @@ from sessionkit.state import (
     codec_of,
     field_type,
 )
-from sessionkit.timeouts import TimeoutPolicy, deadlines_of
+from sessionkit.timeouts import Clock, TimeoutPolicy, deadlines_of
 
 __all__ = [
     "KEY_TYPES",
@@ -100,6 +100,34 @@ class SpecInput(Protocol):
     @property
     def result_fields(self) -> tuple[Field, ...]:
         """The columns of a result row, typed, under the names that users see."""
+
+    @property
+    def state(self) -> type[Any]:
+        """The attrs class of the state."""
+
+    @property
+    def layout(self) -> str:
+        """Whether a group is a bucket of keys, or one key."""
+
+    @property
+    def order(self) -> str:
+        """In which order events are taken."""
+
+    @property
+    def clock(self) -> Clock | None:
+        """By which clock Spark wakes a group."""
+
+    @property
+    def delay_ms(self) -> int | None:
+        """The watermark delay in milliseconds; None where there is no watermark."""
+
+    @property
+    def retention_ms(self) -> int:
+        """How far Spark's watermark trails the one in force, in milliseconds."""
+
+    @property
+    def state_version(self) -> int:
+        """The version of the stored state."""
 
     @property
     def row_kind(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -29,7 +29,7 @@ from sessionkit.state import DatetimeType, Field, FieldType, StrType, codec_of
 from sessionkit.timeouts import Clock, EventTimeGap
 from sessionkit.typing import FinishResult
 
-__all__ = ["SESSION_COLUMNS", "Session", "SessionSpec"]
+__all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
 
 E = TypeVar("E")
 S = TypeVar("S")
@@ -222,3 +222,6 @@ def _check_times(spec: SessionSpec[Any, Any, Any]) -> None:
             f"found {spec.late_retention}"
         )
         raise SpecError(with_hint(found, "leave it out for the longest gap plus 7 days"))
+
+
+AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]

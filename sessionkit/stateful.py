@@ -33,6 +33,7 @@ from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, dea
 from sessionkit.typing import FinishResult
 
 __all__ = [
+    "AnyStatefulSpec",
     "BucketResult",
     "ByBucket",
     "ByFrame",
@@ -371,3 +372,6 @@ def _check_bucket_names(spec: StatefulSpec[Any, Any, Any]) -> None:
     if spec.layout == "per_key":
         found = "by_bucket(...) folds many keys at once, and layout='per_key' has one a group"
         raise SpecError(with_hint(found, 'write layout="buckets", or pass by_frame(...)'))
+
+
+AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]

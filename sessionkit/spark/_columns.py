@@ -5,7 +5,7 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from sessionkit._engine.wire.inbound import is_nested
+from sessionkit._engine.wire.columns import is_nested
 from sessionkit.state import (
     AttrsType,
     BoolType,

@@ -48,12 +48,19 @@ class ClassCodec:
             for field in self.type.fields
         ]
 
+    def misfit(self, candidate: Any) -> StateValueError | None:
+        """Return why an object cannot be encoded; None where it can."""
+        try:
+            self.encode([candidate])
+        except StateValueError as error:
+            return error
+        return None
+
     def first_misfit(self, objects: Sequence[Any]) -> tuple[int, StateValueError]:
         """Return the place of the first object that cannot be encoded, and why; there is one."""
         for place, candidate in enumerate(objects):
-            try:
-                self.encode([candidate])
-            except StateValueError as error:
+            error = self.misfit(candidate)
+            if error is not None:
                 return place, error
         every = f"the {len(objects)} objects fit one by one, but not together"
         raise StateValueError(every)

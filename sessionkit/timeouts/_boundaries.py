@@ -131,9 +131,9 @@ def timer_ms(due_us: int, hard_ms: int, retention_ms: int) -> int:
 
 def processing_timer_ms(due_us: int, now_ms: int) -> int:
     """
-    Return the delay to arm so that Spark calls once the processing time is past an instant.
+    Return the delay to arm so that Spark calls once the processing time reaches an instant.
 
     Spark's processing-time timer goes off in the first micro-batch whose time is behind now `+`
     delay, and the delay must be positive.
     """
-    return max(due_us // MILLISECOND_US - now_ms, 1)
+    return max(-(-due_us // MILLISECOND_US) - 1 - now_ms, 1)

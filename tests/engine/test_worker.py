@@ -10,7 +10,7 @@ import pytest
 
 from examples.visits import visits
 from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
-from sessionkit._engine.worker import BucketWorker
+from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
@@ -41,7 +41,7 @@ def call(
     spec: SessionSpec[Any, Any, Any] = visits,
 ) -> Sequence[Any]:
     """Run one micro-batch; return sessions, rejections and counts."""
-    worker = BucketWorker(spec, with_rejected=True)
+    worker = worker_of(spec, with_rejected=True)
     return read_rows(spec, worker((1,), frames, state))
 
 
@@ -110,14 +110,15 @@ def test_order_within_a_batch_does_not_reach_the_stored_bytes() -> None:
     assert one.stored_after() == other.stored_after()
 
 
+ROW = ("format", "buckets", "kept", "buffered", "event_due", "processing_due", "payload")
+
+
 def damaged(change: Any) -> FakeGroupState:
     """Return a stored state with its values changed."""
     row = stored().stored_after()
     assert row is not None
     assert row.value is not None
-    values = dict(
-        zip(("format", "buckets", "open", "held", "due", "payload"), row.value, strict=True)
-    )
+    values = dict(zip(ROW, row.value, strict=True))
     values.update(change(values))
     return FakeGroupState(value=tuple(values.values()), timeout="EventTimeTimeout", watermark_ms=1)
 
@@ -154,7 +155,7 @@ def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str
 
 def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
     """A batch folds everything, then lets the watermark pass the end of time."""
-    frame = BucketWorker(visits, with_rejected=True).whole([frame_of(-600, 0, 5, 90)])
+    frame = worker_of(visits, with_rejected=True).whole([frame_of(-600, 0, 5, 90)], 0)
 
     sessions, rejections, counts = read_rows(visits, [frame])
 

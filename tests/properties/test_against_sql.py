@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import EventTimeGap
-from sessionkit._engine.worker import BucketWorker
+from sessionkit._engine.worker import worker_of
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
 from tests.support.session_specs import collecting
@@ -51,8 +51,8 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
     ]
     spec = collecting(EventTimeGap(GAP))
 
-    frame = BucketWorker(spec, with_rejected=True).whole(
-        [input_frame(spec, rows, [False] * len(rows))]
+    frame = worker_of(spec, with_rejected=True).whole(
+        [input_frame(spec, rows, [False] * len(rows))], 0
     )
 
     sessions, _, counts = read_rows(spec, [frame])

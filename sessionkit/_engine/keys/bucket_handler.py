@@ -27,11 +27,10 @@ from sessionkit.state import (
     codec_of,
     inner_type,
 )
-from sessionkit.stateful import BucketResult, StatefulSpec
+from sessionkit.stateful import AnyStatefulSpec, BucketResult
 
 __all__ = ["Folded", "fold_bucket"]
 
-AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -52,7 +51,7 @@ class Folded:
 
 
 def fold_bucket(
-    spec: AnySpec, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
+    spec: AnyStatefulSpec, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
 ) -> Folded:
     """
     Hand the events of a bucket to `process`, and take over what it returns.
@@ -79,7 +78,9 @@ def fold_bucket(
     return Folded(pa.concat_tables([untouched, stored]), rows)
 
 
-def _called(spec: AnySpec, events: pa.Table, touched: pa.Table, now: BatchTimes) -> BucketResult:
+def _called(
+    spec: AnyStatefulSpec, events: pa.Table, touched: pa.Table, now: BatchTimes
+) -> BucketResult:
     function: Any = spec.function
     try:
         found = function(_events_shown(spec, events), _states_shown(spec, touched), now)
@@ -93,7 +94,7 @@ def _called(spec: AnySpec, events: pa.Table, touched: pa.Table, now: BatchTimes)
     return found
 
 
-def _events_shown(spec: AnySpec, events: pa.Table) -> pa.Table:
+def _events_shown(spec: AnyStatefulSpec, events: pa.Table) -> pa.Table:
     time = {} if spec.event_time is None else {spec.event_time: events["time"]}
     fields = codec_of(spec.event).type.fields
     columns = {field.name: events[f"event.{field.name}"] for field in fields}
@@ -102,18 +103,18 @@ def _events_shown(spec: AnySpec, events: pa.Table) -> pa.Table:
     )
 
 
-def _states_shown(spec: AnySpec, rows: pa.Table) -> pa.Table:
+def _states_shown(spec: AnyStatefulSpec, rows: pa.Table) -> pa.Table:
     rows = rows.filter(rows["exists"])
     fields = codec_of(spec.state).type.fields
     columns = {field.name: rows[f"state.{field.name}"] for field in fields}
     return pa.table({**_keys_shown(spec, rows), **columns})
 
 
-def _keys_shown(spec: AnySpec, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+def _keys_shown(spec: AnyStatefulSpec, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(spec.keys, key_columns(rows), strict=True))
 
 
-def _state_fields(spec: AnySpec) -> Sequence[Field]:
+def _state_fields(spec: AnyStatefulSpec) -> Sequence[Field]:
     return (*spec.key_fields, *codec_of(spec.state).type.fields)
 
 
@@ -121,7 +122,9 @@ def _schema(fields: Sequence[Field]) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
 
 
-def _fitted(spec: AnySpec, table: pa.Table | None, fields: Sequence[Field], part: str) -> pa.Table:
+def _fitted(
+    spec: AnyStatefulSpec, table: pa.Table | None, fields: Sequence[Field], part: str
+) -> pa.Table:
     """Return a table with exactly these columns in their types, or say what does not fit."""
     schema = _schema(fields)
     if table is None:
@@ -163,13 +166,13 @@ def _is_within(kind: FieldType, column: pa.ChunkedArray) -> bool:
     return True
 
 
-def _name(spec: AnySpec) -> str:
+def _name(spec: AnyStatefulSpec) -> str:
     function: Any = spec.function
     return name_of(function)
 
 
 def _stored(
-    spec: AnySpec, touched: pa.Table, events: pa.Table, states: pa.Table, now_us: int
+    spec: AnyStatefulSpec, touched: pa.Table, events: pa.Table, states: pa.Table, now_us: int
 ) -> pa.Table:
     """Return the rows of the keys that have a state from now on."""
     own_keys = [states[name] for name in spec.keys]
@@ -198,7 +201,9 @@ def _stored(
     )
 
 
-def _check_keys(spec: AnySpec, states: pa.Table, codes: Numbers, event_codes: Numbers) -> None:
+def _check_keys(
+    spec: AnyStatefulSpec, states: pa.Table, codes: Numbers, event_codes: Numbers
+) -> None:
     what = f"`process` ({_name(spec)}): `states`"
     foreign = ~np.isin(codes, event_codes)
     if foreign.any():
@@ -213,7 +218,7 @@ def _check_keys(spec: AnySpec, states: pa.Table, codes: Numbers, event_codes: Nu
         raise UserFunctionError(with_hint(found, "group by the key columns first"))
 
 
-def _key(spec: AnySpec, states: pa.Table, place: int) -> Any:
+def _key(spec: AnyStatefulSpec, states: pa.Table, place: int) -> Any:
     names = [field.name for field in key_schema(spec)]
     row = states.slice(place, 1).select(list(spec.keys)).rename_columns(names)
     return decode_keys(spec, row)[0]

@@ -9,25 +9,36 @@ changes its object without `set` changes nothing that another call sees.
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import pandas as pd
 
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.keys.table import age_clock
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
 from sessionkit._functions import call_failed, name_of
+from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of, span_us
 from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
 from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
-from sessionkit.stateful import StatefulSpec
-from sessionkit.timeouts import Clock, has_passed
+from sessionkit.stateful import AnyStatefulSpec
+from sessionkit.timeouts import Clock, deadlines_of, has_passed
 
-__all__ = ["Calls", "KeyRun", "is_due"]
-
-AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
+__all__ = ["Calls", "KeyRun", "Stamps", "is_due", "shown"]
 
 MOST_TIMERS: Final = 100_000
 """How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
+
+
+@attrs.define(eq=False)
+class Stamps:
+    """The instants of a key, in microseconds, that its policy counts from; see `STAMPS`."""
+
+    last_event_time: int
+    last_processing_time: int
+    created: int | None = None
+    updated: int | None = None
 
 
 @attrs.define(eq=False)
@@ -38,16 +49,28 @@ class KeyRun:
     Attributes:
         held: What is held of it, as of the last call that returned.
         stored: Reads the stored state again.
+        since: From when its timeout policy counts.
         rows: The result rows of its calls.
-        processed: How many of them `process` returned; those of `on_timer` come behind.
+        roles: The functions that returned them.
         called: Whether a call has had the object of `held` in its hands.
     """
 
     held: Held
     stored: Callable[[], Any]
+    since: Stamps
     rows: list[Any] = attrs.field(factory=list)
-    processed: int = 0
+    roles: list[str] = attrs.field(factory=list)
     called: bool = False
+
+    @classmethod
+    def of_new(cls, key: Any) -> "KeyRun":
+        """Return a key of which nothing is stored."""
+        return cls(Held(key, MISSING, {}), lambda: MISSING, Stamps(BEGINNING_US, BEGINNING_US))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether anything is held of the key."""
+        return self.held.value is not MISSING or bool(self.held.armed)
 
     def copy(self, *, is_last: bool) -> Held:
         """Return what the next call works on."""
@@ -56,7 +79,12 @@ class KeyRun:
         if self.called and value is not MISSING:
             value = deepcopy(value) if held.was_set else self.stored()
         self.called = True
-        return Held(held.key, value, dict(held.armed), held.was_set, held.was_removed, is_last)
+        return Held(held.key, value, dict(held.armed), held.was_set, is_last=is_last)
+
+    def begin_anew(self) -> None:
+        """Forget the key, which its policy has ended; its rows stay."""
+        fresh = KeyRun.of_new(self.held.key)
+        self.held, self.stored, self.since = fresh.held, fresh.stored, fresh.since
 
 
 @attrs.define(eq=False)
@@ -66,30 +94,44 @@ class Calls:
 
     Attributes:
         spec: Whose functions are called.
-        now: The clocks that they see.
+        clocks: The clocks of the micro-batch.
+        now: The same as the functions see them.
+        spans_in_event_time: How the timeout policy counts in event time: the name of each part,
+            the stamp that it counts from, and how long, in microseconds.
         fired: How many timers went off, and policies ended a key.
         failed_output: The keys whose `on_timer` failed, with the reason.
     """
 
-    spec: AnySpec
-    now: BatchTimes
+    spec: AnyStatefulSpec
+    clocks: BatchClocks
+    now: BatchTimes = attrs.field(init=False)
+    spans_in_event_time: list[tuple[str, str, int]] = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
     failed_output: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
     _rules: TimerRules = attrs.field(init=False)
-    _is_frame: bool = attrs.field(init=False)
-    _function: Callable[..., Any] = attrs.field(init=False)
+    _ages_by_event_time: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Look up once what every call needs."""
+        self.now = shown(self.clocks)
+        self.spans_in_event_time = [
+            (deadline.name, deadline.since, span_us(deadline.span))
+            for deadline in deadlines_of(self.spec.timeout)
+            if deadline.clock == "event_time"
+        ]
         self._kind = codec_of(self.spec.state).type
         self._rules = self.spec.timer_rules
-        self._is_frame = self.spec.handler == "frame"
-        self._function = self.spec.function
+        self._ages_by_event_time = age_clock(self.spec) == "event_time"
 
-    def process(self, run: KeyRun, events: Any) -> str | None:
+    def process(self, run: KeyRun, events: Any, latest_us: int) -> str | None:
         """
         Hand the events of a key to `process`.
+
+        Args:
+            run: The key.
+            events: Its events, in the form that `process` takes.
+            latest_us: The event time of the last one.
 
         Returns:
             The reason, where the function failed and the spec says `on_error="reject"`.
@@ -97,9 +139,7 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        reason = self._attempt(run, "process", self._function, events, is_last=False)
-        run.processed = len(run.rows)
-        return reason
+        return self._attempt(run, "process", self.spec.function, events, latest_us=latest_us)
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         """
@@ -135,7 +175,7 @@ class Calls:
         found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
         found = f"{found}, and more are due"
         hint = (
-            "set the next one behind `times.watermark` or `times.processing_time`, and none once "
+            "set the next one after `times.watermark` or `times.processing_time`, and none once "
             "the watermark is in the year 9999, where a batch ends"
         )
         text = with_hint(found, hint)
@@ -157,7 +197,14 @@ class Calls:
             self.failed_output.append((run.held.key, f"timer {name!r}: {reason}"))
 
     def _attempt(
-        self, run: KeyRun, role: str, function: Callable[..., Any], given: Any, *, is_last: bool
+        self,
+        run: KeyRun,
+        role: str,
+        function: Callable[..., Any],
+        given: Any,
+        *,
+        is_last: bool = False,
+        latest_us: int | None = None,
     ) -> str | None:
         held = run.copy(is_last=is_last)
         state: KeyState[Any] = KeyState(held, self._kind)
@@ -170,12 +217,27 @@ class Calls:
             if self.spec.on_error == "raise":
                 raise
             return str(error)
+        self._stamp(run, held, latest_us)
         if held.value is not MISSING and not held.is_set:
             # What the call did to the object that it was given counts for nothing.
             held.value = run.held.value
         run.held = held
         run.rows += rows
+        run.roles += [role] * len(rows)
         return None
+
+    def _stamp(self, run: KeyRun, held: Held, latest_us: int | None) -> None:
+        """Note when the key had events, and when its state was made and set."""
+        since = run.since
+        if latest_us is not None:
+            since.last_event_time = max(since.last_event_time, latest_us)
+            since.last_processing_time = self.clocks.processing_us
+        if held.is_set:
+            by_event_time = self._ages_by_event_time
+            now_us = since.last_event_time if by_event_time else self.clocks.processing_us
+            since.updated = now_us
+            if held.was_removed or run.held.value is MISSING:
+                since.created = now_us
 
     def _check_state(self, held: Held, role: str, function: Callable[..., Any]) -> None:
         """Check that a state can be stored before the call counts; otherwise all keys see to it."""
@@ -192,7 +254,7 @@ class Calls:
         key, cls = given[0], self.spec.result
         try:
             found = function(*given)
-            if self._is_frame and role == "process":
+            if role == "process" and self.spec.handler == "frame":
                 found = _rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:
@@ -208,10 +270,21 @@ def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
     return timer.at_us, timer.clock, name
 
 
-def is_due(watermark_us: int, processing_us: int) -> Callable[[Armed], bool]:
+def is_due(clocks: BatchClocks) -> Callable[[Armed], bool]:
     """Return the test whether the clock of a timer has passed it."""
-    clocks: dict[Clock, int] = {"event_time": watermark_us, "processing_time": processing_us}
-    return lambda timer: has_passed(timer.at_us, clocks[timer.clock])
+    now: dict[Clock, int] = {
+        "event_time": clocks.watermark_us,
+        "processing_time": clocks.processing_us,
+    }
+    return lambda timer: has_passed(timer.at_us, now[timer.clock])
+
+
+def shown(clocks: BatchClocks) -> BatchTimes:
+    """Return the clocks of a micro-batch as the functions of the user see them."""
+    watermark = None
+    if clocks.watermark_us != BEGINNING_US:
+        watermark = instant_of(min(clocks.watermark_us, LAST_INSTANT_US))
+    return BatchTimes(watermark, instant_of(clocks.processing_us))
 
 
 def _rows_of_frames(found: Any, cls: type[Any]) -> Any:

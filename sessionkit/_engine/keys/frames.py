@@ -1,23 +1,22 @@
 """Events as the pandas frame that a function under `by_frame` is given."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
 from sessionkit.state import codec_of
-from sessionkit.stateful import StatefulSpec
+from sessionkit.stateful import AnyStatefulSpec
 
 __all__ = ["event_frame"]
 
-AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
 
 NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 """Where a column may hold nulls: pandas would make floats of such integers, and of such flags
 objects."""
 
 
-def event_frame(spec: AnySpec, events: pa.Table) -> pd.DataFrame:
+def event_frame(spec: AnyStatefulSpec, events: pa.Table) -> pd.DataFrame:
     """
     Return events as a frame: a column for the event time, and one for each field of the event.
 

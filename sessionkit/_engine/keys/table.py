@@ -1,14 +1,14 @@
 """
-The Arrow table of the keys of a bucket, under a `StatefulSpec`, and how it is stored.
+The Arrow table of the keys of a group, under a `StatefulSpec`.
 
-    keys   key.*, exists, seen, heard, created, updated, timers, event_timer, processing_timer,
-           state.*                                            a row a key, in no order
+    keys   key.*, exists, last_event_time, last_processing_time, created, updated,
+           timers, event_timer, processing_timer, state.*             a row a key, in no order
 
-exists            whether the key has a state; without one, state.* are null
-seen              the latest event time of the key; 1970-01-01 without an event time
-heard             the processing time of the last micro-batch with events of the key
-created, updated  when the state was first and last set, on the clock of a `TimeToLive`
-timers            the named timers: name, is_event (which clock), at
+exists                the key has a state; without one, state.* are null
+last_event_time       the latest event time of the key; 1970-01-01 without an event time
+last_processing_time  the processing time of the last micro-batch with events of the key
+created, updated      when the state was first and last set, on the clock of a `TimeToLive`
+timers                the named timers: name, is_event (which clock), at
 event_timer, processing_timer    the earliest of them on either clock
 
 Instants are timestamps of microseconds in UTC.
@@ -23,30 +23,33 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, key_schema, micros
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.rows.identity import shared_identity
+from sessionkit._engine.rows.table import INSTANT, key_schema, micros, state_schema
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit._key_view import Armed
-from sessionkit.state import codec_of, pack, type_text, unpack
-from sessionkit.stateful import StatefulSpec
-from sessionkit.timeouts import Clock, Deadline, deadlines_of
+from sessionkit.state import codec_of
+from sessionkit.stateful import AnyStatefulSpec
+from sessionkit.timeouts import Clock, Deadline, deadlines_of, has_passed, is_over
 
 __all__ = [
+    "STAMPS",
     "TIMERS",
     "age_clock",
     "due_us",
-    "empty_keys",
-    "keyed_identity",
+    "is_due_in",
+    "key_identity",
     "keys_schema",
-    "load_keys",
     "policy_ends",
     "read_timers",
-    "store_keys",
     "timer_columns",
 ]
 
-AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
 Instants: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
+STAMPS: Final = ("last_event_time", "last_processing_time", "created", "updated")
+"""The instants of a key from which its timeout policy counts."""
 TIMERS: Final = pa.list_(
     pa.struct(
         [
@@ -62,25 +65,16 @@ EARLIEST: Final[dict[Clock, str]] = {
 }
 
 
-def keys_schema(spec: AnySpec) -> pa.Schema:
+def keys_schema(spec: AnyStatefulSpec) -> pa.Schema:
     """Return the schema of the table of keys."""
     own = [
         pa.field("exists", pa.bool_()),
-        *(
-            pa.field(name, INSTANT)
-            for name in ("last_event_time", "last_processing_time", "created", "updated")
-        ),
+        *(pa.field(name, INSTANT) for name in STAMPS),
         pa.field("timers", TIMERS),
         pa.field("event_timer", INSTANT),
         pa.field("processing_timer", INSTANT),
     ]
-    state = [field.with_name(f"state.{field.name}") for field in codec_of(spec.state).schema]
-    return pa.schema([*key_schema(spec), *own, *state])
-
-
-def empty_keys(spec: AnySpec) -> pa.Table:
-    """Return the table of a bucket that remembers nothing."""
-    return keys_schema(spec).empty_table()
+    return pa.schema([*key_schema(spec), *own, *state_schema(spec)])
 
 
 def policy_ends(keys: pa.Table, deadline: Deadline) -> Instants:
@@ -91,26 +85,44 @@ def policy_ends(keys: pa.Table, deadline: Deadline) -> Instants:
     return result
 
 
-def age_clock(spec: AnySpec) -> Clock | None:
+def age_clock(spec: AnyStatefulSpec) -> Clock | None:
     """Return the clock on which the age of a state is counted; None where none is."""
     ages = (d.clock for d in deadlines_of(spec.timeout) if d.since in ("created", "updated"))
     return next(ages, None)
 
 
-def due_us(spec: AnySpec, keys: pa.Table, clock: Clock) -> int | None:
+def due_us(spec: AnyStatefulSpec, keys: pa.Table, clock: Clock) -> int | None:
     """
-    Return the instant that a clock must pass, strictly, for something to happen to a key.
+    Return the first instant that a clock must reach for something to happen to a key.
 
-    A key that a policy ends is over when the clock reaches the end: a microsecond earlier.
+    A timer goes off once its clock is past it: a microsecond later.
     """
-    timers = micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
+    timers = _earliest_of(keys, EARLIEST[clock]) + 1
     ends = [
-        policy_ends(keys, deadline) - 1
+        policy_ends(keys, deadline)
         for deadline in deadlines_of(spec.timeout)
         if deadline.clock == clock
     ]
     earliest = min((int(times.min()) for times in (timers, *ends) if len(times)), default=None)
-    return None if earliest is None or earliest >= END_OF_TIME_US - 1 else earliest
+    return None if earliest is None or earliest >= END_OF_TIME_US else earliest
+
+
+def is_due_in(spec: AnyStatefulSpec, keys: pa.Table, clocks: BatchClocks) -> Flags:
+    """
+    Mark the keys for which something is due beside the events of a micro-batch.
+
+    Under `order="event_time"` that includes what a policy ends in event time.
+    """
+    due = has_passed(_earliest_of(keys, "event_timer"), clocks.watermark_us)
+    due |= has_passed(_earliest_of(keys, "processing_timer"), clocks.processing_us)
+    for deadline in deadlines_of(spec.timeout) if spec.order == "event_time" else ():
+        if deadline.clock == "event_time":
+            due |= is_over(policy_ends(keys, deadline), clocks.watermark_us)
+    return due
+
+
+def _earliest_of(keys: pa.Table, name: str) -> Instants:
+    return micros(keys[name].cast(pa.int64()).fill_null(END_OF_TIME_US))
 
 
 def read_timers(column: pa.ChunkedArray) -> list[dict[str, Armed]]:
@@ -150,42 +162,18 @@ def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
     return min((one.at_us for one in timers.values() if one.clock == clock), default=None)
 
 
-def keyed_identity(spec: AnySpec) -> bytes:
+def key_identity(spec: AnyStatefulSpec) -> bytes:
     """Return what must not change while a checkpoint lives, as JSON."""
     clock = age_clock(spec)
     entries: dict[str, Any] = {
+        **shared_identity(spec),
         "kind": "stateful",
-        "layout": spec.layout,
-        "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
-        "bucket_count": spec.bucket_count,
         "clock": spec.clock,
         "time_to_live_clock": [] if clock is None else [clock],
-        "watermark_delay_ms": spec.delay_ms,
-        "retention_ms": spec.retention_ms,
-        "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
-        "state_version": spec.state_version,
-        # It sets no timers, and would leave those that are stored for ever.
+        # It sets no timers, and would leave those that are stored forever.
         "by_bucket": spec.handler == "bucket",
     }
     if spec.layout == "per_key":
         # Spark stores the fields of a row by their places, whatever they are called.
         entries["state_order"] = [field.name for field in codec_of(spec.state).type.fields]
     return json.dumps(entries, sort_keys=True).encode()
-
-
-def store_keys(spec: AnySpec, keys: pa.Table) -> bytes:
-    """Return the bytes of a bucket."""
-    return pack(keyed_identity(spec), [keys])
-
-
-def load_keys(spec: AnySpec, payload: bytes) -> pa.Table:
-    """
-    Return the table of keys from its bytes.
-
-    Raises:
-        StateCorruptedError: The bytes are damaged.
-        StateMismatchError: They were written under other rules than those of the spec.
-    """
-    (keys,) = unpack(payload, keyed_identity(spec))
-    # By name: the fields of a class may have been put in another order.
-    return keys.select(keys_schema(spec).names)

@@ -1,13 +1,12 @@
-"""The keys of a `StatefulSpec`, read back from stored groups as typed objects."""
+"""The keys of a `StatefulSpec`, read back from a stored group as typed objects."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import attrs
-import pyarrow as pa
 
-from sessionkit._engine.keys.stored_row import stored_bucket, stored_key
 from sessionkit._engine.keys.table import read_timers
+from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._instants import instant_of
 from sessionkit._key_view import Timer
@@ -34,26 +33,9 @@ class StoredKey(Generic[S]):
     timers: Mapping[str, Timer]
 
 
-def stored_keys_of(
-    spec: StatefulSpec[Any, S, Any], group: tuple[Any, ...], value: tuple[Any, ...]
-) -> list[StoredKey[S]]:
-    """
-    Return the keys of a stored group.
-
-    Args:
-        spec: The spec under which it was stored.
-        group: What Spark grouped by: the label of the bucket, or the key as it crosses.
-        value: The stored state of the group.
-
-    Raises:
-        StateError: The bytes are damaged, or were written under other rules.
-    """
-    if spec.layout == "per_key":
-        return _keys(spec, stored_key(spec, group, value))
-    return _keys(spec, stored_bucket(spec, value))
-
-
-def _keys(spec: StatefulSpec[Any, S, Any], rows: pa.Table) -> list[StoredKey[S]]:
+def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: Memory) -> list[StoredKey[S]]:
+    """Return the keys of a group that have a state or timers."""
+    rows = memory.kept
     exists = rows["exists"].to_pylist()
     states = iter(decode_states(spec.state, rows.filter(rows["exists"])))
     timers = [

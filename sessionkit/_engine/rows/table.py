@@ -28,6 +28,8 @@ __all__ = [
     "key_schema",
     "micros",
     "prefixed_columns",
+    "result_schema",
+    "state_schema",
 ]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
@@ -42,7 +44,8 @@ class Rejected:
     Rows that became no part of a result, with the reason.
 
     Attributes:
-        kind: `late`, `quarantined` or `failed` for events, `failed_output` for sessions.
+        kind: `late`, `quarantined` or `failed` for events, `failed_output` for a session or a timer
+            whose function failed.
         reasons: Why, one for each row.
         rows: The events or sessions. Keys, times and carried columns of events may be null here.
     """
@@ -72,6 +75,16 @@ def events_schema(spec: SpecInput) -> pa.Schema:
 def key_schema(spec: SpecInput) -> list[pa.Field]:
     """Return the fields of the key columns."""
     return [pa.field(f"key.{field.name}", field.type.arrow) for field in spec.key_fields]
+
+
+def state_schema(spec: SpecInput) -> list[pa.Field]:
+    """Return the fields of the columns of the state."""
+    return [field.with_name(f"state.{field.name}") for field in codec_of(spec.state).schema]
+
+
+def result_schema(spec: SpecInput) -> pa.Schema:
+    """Return the schema of the result rows, under the names that users see."""
+    return pa.schema([pa.field(field.name, field.type.arrow) for field in spec.result_fields])
 
 
 def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:

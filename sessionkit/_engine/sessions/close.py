@@ -1,23 +1,21 @@
 """Sessions that are over: `finish` is called, and its result rows become a table."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
-from sessionkit._engine.rows.table import key_columns, micros
+from sessionkit._engine.rows.table import Rejected, key_columns, micros, result_schema
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._functions import call_failed
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateValueError, UserFunctionError
-from sessionkit.session import Session, SessionSpec
+from sessionkit.session import AnySessionSpec, Session
 from sessionkit.state import codec_of
 
-__all__ = ["Closed", "close", "result_schema", "sessions_of"]
-
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+__all__ = ["Closed", "close", "sessions_of"]
 
 
 @attrs.frozen
@@ -27,19 +25,16 @@ class Closed:
 
     Attributes:
         rows: The result rows: key columns, session columns, the fields of the result.
-        failed: The reasons of those whose `finish` failed, by their place.
+        failed_output: Those whose `finish` failed.
+        sessions: How many closed, without those.
     """
 
     rows: pa.Table
-    failed: dict[int, str]
+    failed_output: list[Rejected]
+    sessions: int
 
 
-def result_schema(spec: AnySpec) -> pa.Schema:
-    """Return the schema of the result rows, under the names that users see."""
-    return pa.schema([pa.field(field.name, field.type.arrow) for field in spec.result_fields])
-
-
-def close(spec: AnySpec, over: pa.Table) -> Closed:
+def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     """
     Finish sessions.
 
@@ -51,7 +46,7 @@ def close(spec: AnySpec, over: pa.Table) -> Closed:
         UserFunctionError: `finish` failed, and the spec says `on_error="raise"`.
     """
     if not over.num_rows:
-        return Closed(result_schema(spec).empty_table(), {})
+        return Closed(result_schema(spec).empty_table(), [], 0)
     sessions = sessions_of(spec, over)
     results: list[Any] = []
     places: list[int] = []
@@ -61,8 +56,6 @@ def close(spec: AnySpec, over: pa.Table) -> Closed:
     ):
         try:
             rows = _rows(spec, session, state)
-            if spec.on_error == "reject":
-                check_fit(rows, spec.result, "finish", spec.finish, session.key)
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
@@ -70,10 +63,18 @@ def close(spec: AnySpec, over: pa.Table) -> Closed:
             continue
         results += rows
         places += [place] * len(rows)
-    return Closed(_table(spec, over, [session.id for session in sessions], places, results), failed)
+    rows_of_all = _table(spec, over, [session.id for session in sessions], places, results)
+    return Closed(rows_of_all, _failed_output(over, failed), over.num_rows - len(failed))
 
 
-def sessions_of(spec: AnySpec, table: pa.Table) -> list[Session]:
+def _failed_output(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:
+    if not failed:
+        return []
+    rows = over.take(pa.array(list(failed), pa.int64()))
+    return [Rejected("failed_output", list(failed.values()), rows)]
+
+
+def sessions_of(spec: AnySessionSpec, table: pa.Table) -> list[Session]:
     """Return the sessions of a table, without their states."""
     keys = decode_keys(spec, table)
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
@@ -90,7 +91,7 @@ def sessions_of(spec: AnySpec, table: pa.Table) -> list[Session]:
     )
 
 
-def _rows(spec: AnySpec, session: Session, state: Any) -> list[Any]:
+def _rows(spec: AnySessionSpec, session: Session, state: Any) -> list[Any]:
     try:
         rows = collected(spec.finish(session, state), spec.result)
     except Exception as error:
@@ -98,11 +99,13 @@ def _rows(spec: AnySpec, session: Session, state: Any) -> list[Any]:
             call_failed("finish", spec.finish, repr(session.key), error, session.start)
         ) from error
     check_rows(rows, spec.result, "finish", spec.finish, session.key)
+    if spec.on_error == "reject":
+        check_fit(rows, spec.result, "finish", spec.finish, session.key)
     return rows
 
 
 def _table(
-    spec: AnySpec, over: pa.Table, ids: list[str], places: list[int], results: list[Any]
+    spec: AnySessionSpec, over: pa.Table, ids: list[str], places: list[int], results: list[Any]
 ) -> pa.Table:
     taken = over.select(range(len(spec.keys) + 2)).take(pa.array(places, pa.int64()))
     try:

@@ -14,20 +14,19 @@ from sessionkit._engine.rows.table import Rejected, micros
 from sessionkit._functions import name_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.session import SessionSpec
+from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import window_end
 
-__all__ = ["Events", "read_events"]
+__all__ = ["WindowedEvents", "read_events"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen
-class Events:
+class WindowedEvents:
     """
-    Events to be folded.
+    WindowedEvents to be folded.
 
     Attributes:
         table: Their rows, as they came.
@@ -41,16 +40,16 @@ class Events:
     starts: Instants
     ends: Instants
 
-    def only(self, chosen: Mask) -> "Events":
+    def only(self, chosen: Mask) -> "WindowedEvents":
         """Return the events that a mask chooses."""
         if chosen.all():
             return self
         objects = [self.objects[place] for place in np.flatnonzero(chosen).tolist()]
         table = self.table.filter(pa.array(chosen))
-        return Events(table, objects, self.starts[chosen], self.ends[chosen])
+        return WindowedEvents(table, objects, self.starts[chosen], self.ends[chosen])
 
 
-def read_events(spec: AnySpec, table: pa.Table) -> tuple[Events, list[Rejected]]:
+def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
     """
     Build the events of a table, and their windows.
 
@@ -65,7 +64,7 @@ def read_events(spec: AnySpec, table: pa.Table) -> tuple[Events, list[Rejected]]
         ends = window_end(starts, gaps)
     else:
         ends = window_end(starts, span_us(spec.timeout.longest))
-    events = Events(table, objects, starts, ends)
+    events = WindowedEvents(table, objects, starts, ends)
     rejected = [
         Rejected(kind, [found[place] for place in sorted(found)], table.take(sorted(found)))
         for kind, found in (("quarantined", refused), ("failed", failed))
@@ -77,7 +76,7 @@ def read_events(spec: AnySpec, table: pa.Table) -> tuple[Events, list[Rejected]]
 
 
 def _gaps(
-    spec: AnySpec,
+    spec: AnySessionSpec,
     gap: Callable[[Any], timedelta],
     objects: list[Any],
     refused: dict[int, str],

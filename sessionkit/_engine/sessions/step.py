@@ -1,96 +1,86 @@
 """
-Many keys in one Spark group.
+One micro-batch of the sessions of a group.
 
-Spark's Python worker pays about a millisecond for every group, so keys are hashed into buckets and
-a bucket is one group. Its sessions lie in one Arrow table, a row a session. Rules of this file:
+Rules of this file:
 
 1. *Only what is touched is decoded.* Sessions of keys without events pass as Arrow rows.
 2. *Overdue sessions close first*, those of all keys, so that a result does not depend on whether a
    batch without data slipped in before. Under `order="event_time"` the events whose turn has come
    are folded before that: they belong to the sessions that close.
 3. *The watermark is that of the batch's start*, the same for every row of it.
-4. *Each event is counted once*: folded, late, quarantined, failed, or buffered.
-5. *A failed event leaves no trace*: the bucket is folded again, from what is stored, without it.
+4. *Each event is counted once*: processed, late, quarantined, failed, or buffered.
+5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 """
 
-from typing import Any, TypeAlias
+from functools import cached_property
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.order import in_total_order, key_codes
-from sessionkit._engine.rows.table import Rejected, key_columns, micros
-from sessionkit._engine.sessions.close import close
-from sessionkit._engine.sessions.fold import fold_into
-from sessionkit._engine.sessions.table import BucketState
-from sessionkit.session import SessionSpec
-from sessionkit.timeouts import is_late_in_order, is_over
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._engine.rows.buffer import take_turns
+from sessionkit._engine.rows.table import micros
+from sessionkit._engine.sessions.close import Closed, close
+from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.sessions.table import session_identity, sessions_schema
+from sessionkit.session import AnySessionSpec
+from sessionkit.timeouts import Clock, is_over
 
-__all__ = ["Outcome", "step"]
-
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+__all__ = ["SessionLogic"]
 
 
 @attrs.frozen
-class Outcome:
-    """
-    What one micro-batch does to a bucket.
+class SessionLogic:
+    """The fold of sessions, as the worker and the storage ask for it; see `Logic`."""
 
-    Attributes:
-        state: What it remembers from now on.
-        rows: The result rows of the sessions that closed.
-        closed: How many sessions closed.
-        processed: How many events became part of a session.
-        buffered: By how many the events that wait for their turn have grown.
-        rejected: The events that were not folded.
-        failed_output: The sessions whose `finish` failed.
-    """
+    spec: AnySessionSpec
 
-    state: BucketState
-    rows: pa.Table
-    closed: int
-    processed: int
-    buffered: int
-    rejected: list[Rejected]
-    failed_output: list[Rejected]
+    @cached_property
+    def identity(self) -> bytes:
+        """What must not change while a checkpoint lives, as JSON."""
+        return session_identity(self.spec)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the table of open sessions."""
+        return sessions_schema(self.spec)
+
+    def due(self, memory: Memory) -> dict[Clock, int]:
+        """Return when the first session ends, or the first event takes its turn."""
+        times = [*map(micros, (memory.kept["end"], memory.buffered["time"]))]
+        return {} if memory.is_empty else {"event_time": int(np.concatenate(times).min())}
+
+    def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+        """Run one micro-batch of a group."""
+        if self.spec.order == "event_time":
+            return self._in_time_order(memory, arrived, clocks.watermark_us)
+        over, still_open = _split(memory.kept, clocks.watermark_us)
+        joined = join(self.spec, still_open, arrived, clocks.watermark_us)
+        return _outcome(close(self.spec, over), joined, Memory(joined.sessions, memory.buffered))
+
+    def _in_time_order(self, memory: Memory, arrived: pa.Table, watermark_us: int) -> Outcome:
+        most = self.spec.max_buffered_per_key
+        turns = take_turns(memory.buffered, arrived, watermark_us, most)
+        joined = join(self.spec, memory.kept, turns.due, None)
+        over, still_open = _split(joined.sessions, watermark_us)
+        outcome = _outcome(close(self.spec, over), joined, Memory(still_open, turns.waiting))
+        return attrs.evolve(
+            outcome,
+            rejected=turns.rejected + outcome.rejected,
+            buffered=turns.waiting.num_rows - memory.buffered.num_rows,
+        )
 
 
-def step(spec: AnySpec, state: BucketState, arrived: pa.Table, watermark_us: int) -> Outcome:
-    """
-    Run one micro-batch of a bucket.
-
-    Args:
-        spec: The rules and functions.
-        state: What the bucket remembers.
-        arrived: The events that came, in any order.
-        watermark_us: The watermark in force at the start of the batch.
-
-    Raises:
-        UserFunctionError: A function of the user failed, and the spec says `on_error="raise"`.
-        StateValueError: A function left a value in the state that does not fit its field.
-    """
-    if spec.order == "event_time":
-        due, buffered, rejected = _take_turns(spec, state.buffered, arrived, watermark_us)
-        folded = fold_into(spec, state.sessions, due, None)
-        over, still_open = _split(folded.sessions, watermark_us)
-    else:
-        buffered, rejected = state.buffered, []
-        over, still_open = _split(state.sessions, watermark_us)
-        folded = fold_into(spec, still_open, arrived, watermark_us)
-        still_open = folded.sessions
-    closed = close(spec, over)
+def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
     return Outcome(
-        state=BucketState(still_open, buffered),
+        memory=memory,
         rows=closed.rows,
-        closed=over.num_rows - len(closed.failed),
-        processed=folded.events,
-        buffered=buffered.num_rows - state.buffered.num_rows,
-        rejected=rejected + folded.rejected,
-        failed_output=_failed_output(over, closed.failed),
+        rejected=joined.rejected + closed.failed_output,
+        processed=joined.events,
+        sessions=closed.sessions,
     )
 
 
@@ -100,37 +90,3 @@ def _split(sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
     if not over.any():
         return sessions.slice(0, 0), sessions
     return sessions.filter(pa.array(over)), sessions.filter(pa.array(~over))
-
-
-def _take_turns(
-    spec: AnySpec, buffered: pa.Table, arrived: pa.Table, watermark_us: int
-) -> tuple[pa.Table, pa.Table, list[Rejected]]:
-    """Return the events whose turn has come, those that wait, and those that came too late."""
-    late = is_late_in_order(micros(arrived["time"]), watermark_us)
-    rejected = Rejected.chosen("late", "it is at or behind the watermark", arrived, late)
-    turn = is_late_in_order(micros(buffered["time"]), watermark_us)
-    waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
-    crowded = _crowded(spec, waiting)
-    reason = f"its key holds more than max_buffered_per_key={spec.max_buffered_per_key} events"
-    rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
-    return buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected
-
-
-def _crowded(spec: AnySpec, waiting: pa.Table) -> Mask:
-    """Mark, for each key, the events beyond the limit in time order."""
-    crowded = np.zeros(waiting.num_rows, np.bool_)
-    if waiting.num_rows <= spec.max_buffered_per_key:
-        return crowded
-    (codes,) = key_codes([key_columns(waiting)])
-    order = in_total_order(codes, micros(waiting["time"]), waiting, 0)
-    first_of_key = np.searchsorted(codes[order], codes[order], side="left")
-    crowded[order] = np.arange(len(order)) - first_of_key >= spec.max_buffered_per_key
-    return crowded
-
-
-def _failed_output(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:
-    """Return the sessions whose `finish` failed."""
-    if not failed:
-        return []
-    rows = over.take(pa.array(sorted(failed), pa.int64()))
-    return [Rejected("failed_output", [failed[place] for place in sorted(failed)], rows)]

@@ -5,10 +5,10 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.sessions.close import sessions_of
-from sessionkit._engine.sessions.fold import fold_into
-from sessionkit._engine.sessions.table import load_state
+from sessionkit._engine.sessions.joining import join
 from sessionkit.session import SessionSpec
 
 __all__ = ["OpenSession", "open_sessions_of"]
@@ -38,17 +38,13 @@ class OpenSession(Generic[S]):
     state: S
 
 
-def open_sessions_of(spec: SessionSpec[Any, S, Any], payload: bytes) -> list[OpenSession[S]]:
+def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[OpenSession[S]]:
     """
-    Return the open sessions of a stored bucket.
+    Return the open sessions of a group.
 
     Under `order="event_time"` the events that wait for their turn are folded in for this view.
-
-    Raises:
-        StateError: The bytes are damaged, or were written under other rules.
     """
-    state = load_state(spec, payload)
-    table = fold_into(spec, state.sessions, state.buffered, None).sessions
+    table = join(spec, memory.kept, memory.buffered, None).sessions
     states = decode_states(spec.state, table)
     return [
         OpenSession(session.key, session.id, session.start, session.end, session.events, state)

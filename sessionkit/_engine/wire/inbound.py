@@ -1,24 +1,14 @@
 """
-What crosses between Spark and Python: a projection of the input, and the frame of the output.
-
-In   `_time`, `_flags_*`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key column can have.
-     Times are whole microseconds, days whole days, decimals text, collections JSON; nullable
-     columns are filled, and a bit in `_flags_*` tells which were null. So no conversion of pandas
-     can change a value: one null would turn its neighbours' integers into floats, and a naive
-     timestamp moves with the zone.
-Out  `kind`, `counts`, `nans`, and `out_0`, `out_1`, ... for the columns that users see, in the same
-     forms. `nans` tells which floats are NaN, since pandas makes them null.
+The events of a group, read from the chunks that Spark hands over; what can't be one aside.
 
 Every chunk is converted by its declared type before chunks are joined.
 """
 
-import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -26,160 +16,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema
+from sessionkit._engine.wire.columns import (
+    BITS,
+    FUTURE_BIT,
+    NULL_TIME_BIT,
+    TIME_COLUMN,
+    WireColumn,
+    flag_names,
+    is_nested,
+    wire_columns,
+)
 from sessionkit._instants import LAST_INSTANT_US
 from sessionkit._spec import SpecInput
 from sessionkit.errors import StateValueError
 from sessionkit.state import (
-    BoolType,
-    BytesType,
     DatetimeType,
     DateType,
     DecimalType,
     EnumType,
-    Field,
     FieldType,
-    FloatType,
-    IntType,
-    OptionalType,
-    StrType,
     TimedeltaType,
-    codec_of,
-    decode_column,
     inner_type,
 )
 
-__all__ = [
-    "BITS",
-    "FUTURE_BIT",
-    "NULL_TIME_BIT",
-    "TIME_COLUMN",
-    "WireColumn",
-    "flag_names",
-    "is_nested",
-    "load_wire",
-    "read_frames",
-    "wire_columns",
-    "wire_json",
-    "wire_values",
-]
+__all__ = ["read_frames"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Role: TypeAlias = Literal["key", "event", "passthrough"]
 
-TIME_COLUMN: Final = "_time"
-BITS: Final = 62
-"""How many bits of a flag column are used."""
-NULL_TIME_BIT: Final = 0
-FUTURE_BIT: Final = 1
-FIRST_COLUMN_BIT: Final = 2
 LAST_DAY: Final = LAST_INSTANT_US // (24 * 3600 * 1_000_000)
 FIRST_DAY: Final = -719_162
 FIRST_INSTANT_US: Final = FIRST_DAY * 24 * 3600 * 1_000_000
-
-SCALAR_WIRE: Final[dict[type[Any], pa.DataType]] = {
-    IntType: pa.int64(),
-    FloatType: pa.float64(),
-    BoolType: pa.bool_(),
-    StrType: pa.string(),
-    BytesType: pa.binary(),
-    DatetimeType: pa.int64(),
-    DateType: pa.int64(),
-    TimedeltaType: pa.int64(),
-    DecimalType: pa.string(),
-}
-
-
-@attrs.frozen
-class WireColumn:
-    """
-    One column of the input as it crosses.
-
-    Attributes:
-        name: Its name on the wire.
-        role: Whether it is part of the key, of the event, or carried.
-        field: The user's column and its type.
-        bit: Which bit of the flags says that it was null.
-    """
-
-    name: str
-    role: Role
-    field: Field
-    bit: int
-
-    @property
-    def required(self) -> bool:
-        """Whether a null quarantines the row."""
-        return not isinstance(self.field.type, OptionalType)
-
-    @property
-    def type(self) -> pa.DataType:
-        """The Arrow type on the wire."""
-        kind = inner_type(self.field.type)
-        if isinstance(kind, EnumType):
-            return SCALAR_WIRE[type(kind.base)]
-        return SCALAR_WIRE.get(type(kind), pa.string())
-
-
-def is_nested(kind: FieldType) -> bool:
-    """Tell whether a type crosses as JSON."""
-    return not isinstance(kind, EnumType) and type(kind) not in SCALAR_WIRE
-
-
-def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
-    """Return the columns that cross, besides the time and the flags."""
-    roles: list[tuple[Role, Iterable[Field]]] = [
-        ("key", spec.key_fields),
-        ("event", codec_of(spec.event).type.fields),
-        ("passthrough", spec.passthrough_fields),
-    ]
-    named = [
-        (f"_{role}_{place}", role, field)
-        for role, fields in roles
-        for place, field in enumerate(fields)
-    ]
-    return tuple(WireColumn(*parts, FIRST_COLUMN_BIT + n) for n, parts in enumerate(named))
-
-
-def flag_names(spec: SpecInput) -> list[str]:
-    """Return the names of the flag columns; each holds `BITS` bits, the lowest first."""
-    bits = FIRST_COLUMN_BIT + len(wire_columns(spec))
-    return [f"_flags_{n}" for n in range(-(-bits // BITS))]
-
-
-def wire_json(kind: FieldType, value: Any) -> str:
-    """Return the JSON in which a collection crosses, from its python form."""
-    return json.dumps(kind.dump(value), default=_json_text)
-
-
-def _json_text(value: object) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    raise TypeError(type(value).__name__)
-
-
-def wire_values(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a stored column in the forms in which they cross."""
-    if isinstance(kind, DatetimeType | TimedeltaType):
-        column = column.cast(pa.int64())
-    if isinstance(kind, DateType):
-        column = column.cast(pa.int32())
-    if isinstance(kind, DecimalType):
-        return [None if value is None else format(value, "f") for value in column.to_pylist()]
-    if is_nested(kind):
-        values = decode_column(OptionalType(kind), column)
-        return [None if value is None else wire_json(kind, value) for value in values]
-    listed: list[Any] = column.to_pylist()
-    return listed
-
-
-def load_wire(kind: FieldType, value: Any) -> Any:
-    """Return a value in its python form from the form in which it crosses."""
-    inner = inner_type(kind)
-    if value is None:
-        return None
-    return inner.load(json.loads(value)) if is_nested(inner) else inner.load(value)
 
 
 def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:

@@ -1,9 +1,8 @@
 """The frame that a bucket hands to Spark: result rows, rejected events, and one row of counts."""
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +12,15 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.wire.inbound import wire_values
+from sessionkit._engine.wire.columns import wire_values
 from sessionkit._spec import REJECTED_COLUMNS, SpecInput
 from sessionkit.state import DatetimeType, Field, FieldType, FloatType, StrType, inner_type
 
 __all__ = [
     "KINDS",
-    "Outcome",
     "has_floats",
-    "outcomes_frame",
     "output_fields",
     "output_frame",
-    "rejected_rows",
 ]
 
 KINDS: Final = ("session", "result", "late", "quarantined", "failed", "failed_output", "counts")
@@ -55,59 +51,21 @@ def has_floats(fields: Sequence[Field]) -> bool:
     return any(isinstance(inner_type(field.type), FloatType) for field in fields)
 
 
-class Outcome(Protocol):
-    """What the step of either engine hands out."""
-
-    @property
-    def rows(self) -> pa.Table:
-        """The result rows."""
-
-    @property
-    def rejected(self) -> Sequence[Rejected]:
-        """The events that became part of no result."""
-
-    @property
-    def failed_output(self) -> Sequence[Rejected]:
-        """What was over and whose function failed."""
-
-
-def rejected_rows(quarantined: Sequence[Rejected], outcome: Outcome) -> Counter[str]:
-    """Return how many rows of each kind a micro-batch of a group has rejected."""
-    counted = Counter[str]()
-    for part in chain(quarantined, outcome.rejected, outcome.failed_output):
-        counted[part.kind] += part.rows.num_rows
-    return counted
-
-
-def outcomes_frame(
-    spec: SpecInput,
-    outcomes: Sequence[Outcome],
-    quarantined: Sequence[Rejected],
-    counts: Counts,
-    *,
-    with_rejected: bool,
-) -> pd.DataFrame:
-    """Return what a group hands to Spark for these outcomes of its step."""
-    rejected = list(quarantined)
-    for outcome in outcomes:
-        rejected += [*outcome.rejected, *outcome.failed_output]
-    rows = [outcome.rows for outcome in outcomes]
-    return output_frame(spec, rows, rejected, counts, with_rejected=with_rejected)
-
-
 def output_frame(
-    spec: SpecInput,
-    results: Sequence[pa.Table],
-    rejected: Sequence[Rejected],
-    counts: Counts,
-    *,
-    with_rejected: bool,
+    spec: SpecInput, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
 ) -> pd.DataFrame:
-    """Return one frame, the row of counts last; rejected rows only where they are asked for."""
-    fields = output_fields(spec, with_rejected=with_rejected)
-    parts = [(KINDS.index(spec.row_kind), _fitted(fields, rows)) for rows in results]
-    if with_rejected:
-        parts += [(KINDS.index(part.kind), _fitted(fields, _shown(part))) for part in rejected]
+    """
+    Return what a group hands to Spark: one frame, the row of counts last.
+
+    Args:
+        spec: The spec.
+        results: The result rows.
+        rejected: The rejected rows; None where they are not asked for.
+        counts: What became of the events.
+    """
+    fields = output_fields(spec, with_rejected=rejected is not None)
+    parts = [(KINDS.index(spec.row_kind), _fitted(fields, results))]
+    parts += [(KINDS.index(part.kind), _fitted(fields, _shown(part))) for part in rejected or ()]
     rows = pa.concat_tables([table for _, table in parts])
     kinds = chain.from_iterable([kind] * table.num_rows for kind, table in parts)
     columns: dict[str, list[Any]] = {

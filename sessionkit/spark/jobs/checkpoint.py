@@ -3,16 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.keys.table import keyed_identity
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
-from sessionkit._engine.sessions.table import identity
+from sessionkit._engine.outcome import Memory
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit._engine.storage import AnySpec, identity_of, stored_memory
 from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import identity_differences, peek_identity
@@ -21,7 +21,6 @@ from sessionkit.stateful import StatefulSpec
 __all__ = ["check_checkpoint", "open_sessions", "stored_keys"]
 
 S = TypeVar("S")
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 HEAD_BYTES: Final = 65_536
 STATE: Final = "value.groupState"
@@ -50,7 +49,7 @@ def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = N
         StateCorruptedError: The state is damaged.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
-    wanted = json.loads(_identity(spec))
+    wanted = json.loads(identity_of(spec))
     for found in _stored_identities(path, spark):
         differences = identity_differences(found, wanted)
         if differences:
@@ -80,8 +79,8 @@ def open_sessions(
     """
     return [
         session
-        for (value,) in _checked(path, spec, spark, F.col(STATE))
-        for session in open_sessions_of(spec, bytes(value[-1]))
+        for memory in _stored(path, spec, spark)
+        for session in open_sessions_of(spec, memory)
     ]
 
 
@@ -102,21 +101,14 @@ def stored_keys(
         StateError: The state is damaged, or was written under other rules.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
-    return [
-        key
-        for group, value in _checked(path, spec, spark, F.col("key"), F.col(STATE))
-        for key in stored_keys_of(spec, tuple(group), tuple(value))
-    ]
+    return [key for memory in _stored(path, spec, spark) for key in stored_keys_of(spec, memory)]
 
 
-def _checked(path: str, spec: AnySpec, spark: SparkSession | None, *columns: Column) -> list[Row]:
-    """Return columns of the state, if it was stored under the rules of the spec."""
+def _stored(path: str, spec: AnySpec, spark: SparkSession | None) -> Iterator[Memory]:
+    """Yield what each group remembers, if it was stored under the rules of the spec."""
     check_checkpoint(path, spec, spark=spark)
-    return _read(path, spark, *columns)
-
-
-def _identity(spec: AnySpec) -> bytes:
-    return keyed_identity(spec) if isinstance(spec, StatefulSpec) else identity(spec)
+    for group, row in _read(path, spark, F.col("key"), F.col(STATE)):
+        yield stored_memory(spec, tuple(group), tuple(row))
 
 
 def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, GroupedData, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.wire.inbound import (
+from sessionkit._engine.wire.columns import (
     BITS,
     FUTURE_BIT,
     NULL_TIME_BIT,

@@ -1,35 +1,17 @@
-"""A spec and a DataFrame become a DataFrame of sessions, on a stream or on a batch."""
+"""Sessions on Spark, on a stream or on a batch."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
-
-import pandas as pd
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit._engine.worker import STATE_SCHEMA, BucketWorker
 from sessionkit._spec import check_kind
-from sessionkit.session import SessionSpec
-from sessionkit.spark.jobs.pickling import check_picklable
-from sessionkit.spark.jobs.projection import (
-    EVENT_TIME_COLUMN,
-    batch_buckets,
-    bucket_column,
-    crossing,
-    output_schema,
-    public_rows,
-    time_for_watermark,
-)
-from sessionkit.spark.jobs.schema import check_input
+from sessionkit.session import AnySessionSpec, SessionSpec
+from sessionkit.spark.jobs.run import run_spec
 
 __all__ = ["sessionize"]
-
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 
 
 def sessionize(
     events: DataFrame,
-    spec: AnySpec,
+    spec: AnySessionSpec,
     *,
     with_rejected: bool = False,
     observation: Observation | None = None,
@@ -59,38 +41,4 @@ def sessionize(
         NotPicklableError: A function uses what cannot be sent to the executors.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
-    check_input(events, spec)
-    check_picklable(spec)
-    worker = BucketWorker(spec, with_rejected=with_rejected)
-    rows = (_stream if events.isStreaming else _batch)(events, spec, worker)
-    return public_rows(rows, spec, observation, with_rejected=with_rejected)
-
-
-def _stream(events: DataFrame, spec: AnySpec, worker: BucketWorker) -> DataFrame:
-    def run(
-        key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
-    ) -> Iterator[pd.DataFrame]:
-        return worker(key, frames, state)
-
-    delay_ms = spec.delay_ms + spec.retention_ms
-    buckets = bucket_column(spec, spec.bucket_count)
-    return (
-        crossing(events, spec, buckets, time_for_watermark(spec))
-        .withWatermark(EVENT_TIME_COLUMN, f"{delay_ms} milliseconds")
-        .groupBy("bucket")
-        .applyInPandasWithState(
-            run,
-            output_schema(spec, with_rejected=worker.with_rejected),
-            STATE_SCHEMA,
-            "append",
-            GroupStateTimeout.EventTimeTimeout,
-        )
-    )
-
-
-def _batch(events: DataFrame, spec: AnySpec, worker: BucketWorker) -> DataFrame:
-    def run(frame: pd.DataFrame) -> pd.DataFrame:
-        return worker.whole([frame])
-
-    schema = output_schema(spec, with_rejected=worker.with_rejected)
-    return batch_buckets(events, spec).applyInPandas(run, schema)
+    return run_spec(events, spec, observation, with_rejected=with_rejected)

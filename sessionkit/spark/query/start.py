@@ -10,10 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._engine.storage import AnySpec
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
-from sessionkit.spark.jobs.checkpoint import FIRST_WITH_READER, AnySpec, check_checkpoint
+from sessionkit.spark.jobs.checkpoint import FIRST_WITH_READER, check_checkpoint
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
 from sessionkit.spark.query.sinks import (

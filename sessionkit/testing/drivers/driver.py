@@ -9,19 +9,19 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.keyed_worker import KeyedWorker, PerKeyWorker
-from sessionkit._engine.worker import BucketWorker
+from sessionkit._engine.storage import AnySpec
+from sessionkit._engine.worker import worker_of
 from sessionkit._spec import check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.frames import Rejection
-from sessionkit.testing.drivers.query import Query, QuerySpec, Snapshot, Worker
+from sessionkit.testing.drivers.query import Query, Snapshot
 from sessionkit.testing.drivers.results import BatchResult, ResultRow, read_rows
 
 __all__ = ["Driver"]
 
-Spec = TypeVar("Spec", bound=QuerySpec)
+Spec = TypeVar("Spec", bound=AnySpec)
 E = TypeVar("E")
 Row = TypeVar("Row", bound=ResultRow)
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class Driver(Generic[Spec, E, Row, R]):
         clocks = Clocks(processing=aware(processing_time, "processing_time"))
         self.spec = spec
         self.counts = Counts()
-        self._query = Query(spec, _worker_of(spec), clocks)
+        self._query = Query(spec, worker_of(spec, with_rejected=True), clocks)
         self._rows, self._rejections = [], []
 
     @classmethod
@@ -66,7 +66,7 @@ class Driver(Generic[Spec, E, Row, R]):
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
         driver.counts = snapshot.counts
-        driver._query = Query.restore(spec, _worker_of(spec), snapshot)
+        driver._query = Query.restore(spec, worker_of(spec, with_rejected=True), snapshot)
         return driver
 
     def snapshot(self) -> Snapshot:
@@ -186,12 +186,6 @@ class Driver(Generic[Spec, E, Row, R]):
         chosen = [r for r in self._rejections if kind is None or r.kind == kind]
         self._rejections = [r for r in self._rejections if r not in chosen]
         return chosen
-
-
-def _worker_of(spec: Any) -> Worker:
-    if spec.row_kind == "session":
-        return BucketWorker(spec, with_rejected=True)
-    return (PerKeyWorker if spec.layout == "per_key" else KeyedWorker)(spec, with_rejected=True)
 
 
 def _values(row: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.wire.inbound import (
+from sessionkit._engine.wire.columns import (
     BITS,
     FUTURE_BIT,
     NULL_TIME_BIT,

@@ -9,7 +9,7 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit._spec import SpecInput
 from sessionkit.errors import ScriptError, with_hint

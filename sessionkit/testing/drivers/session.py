@@ -5,6 +5,7 @@ from typing import ClassVar, Generic, TypeVar
 import attrs
 
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit._engine.storage import stored_memory
 from sessionkit.session import SessionSpec
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.results import SessionRow
@@ -52,7 +53,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         """
         found = [
             session
-            for _, value in self._query.stored()
-            for session in open_sessions_of(self.spec, bytes(value[-1]))
+            for group, row in self._query.stored()
+            for session in open_sessions_of(self.spec, stored_memory(self.spec, group, row))
         ]
         return sorted(found, key=lambda session: (session.key, session.start))

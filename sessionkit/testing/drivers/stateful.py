@@ -5,6 +5,7 @@ from typing import ClassVar, Generic, TypeVar
 import attrs
 
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
+from sessionkit._engine.storage import stored_memory
 from sessionkit.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.results import KeyRow
@@ -48,7 +49,7 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
         """Return the keys that have a state or a timer, sorted."""
         found = [
             key
-            for group, value in self._query.stored()
-            for key in stored_keys_of(self.spec, group, value)
+            for group, row in self._query.stored()
+            for key in stored_keys_of(self.spec, stored_memory(self.spec, group, row))
         ]
         return sorted(found, key=lambda stored: tuple(stored.key))

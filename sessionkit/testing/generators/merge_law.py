@@ -14,8 +14,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.fold import fold_into
-from sessionkit._engine.sessions.table import empty_state
+from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.table import sessions_schema
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import DatetimeType, codec_of, encode_column
@@ -152,9 +152,9 @@ def _events(spec: AnySpec, arrivals: Sequence[Arrival]) -> pa.Table:
 
 
 def _folded(spec: AnySpec, batches: Iterable[pa.Table]) -> pa.Table:
-    sessions = empty_state(spec).sessions
+    sessions = sessions_schema(spec).empty_table()
     for batch in batches:
-        sessions = fold_into(spec, sessions, batch, None).sessions
+        sessions = join(spec, sessions, batch, None).sessions
     return sessions.sort_by("start")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import duration
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.session import SessionSpec

@@ -21,7 +21,7 @@ from sessionkit import (
     TimeToLive,
     UserFunctionError,
 )
-from sessionkit._engine.keyed_worker import KeyedWorker, PerKeyWorker
+from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.frames import Rejection, Row, input_frame, read_output
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
@@ -59,7 +59,7 @@ def call(
     spec: Spec, state: FakeGroupState, *frames: pd.DataFrame, key: Any = ("ann",)
 ) -> tuple[list[Row], list[Rejection], Counts]:
     """Run one micro-batch of a group; return rows, rejections and counts."""
-    worker = (PerKeyWorker if spec.layout == "per_key" else KeyedWorker)(spec, with_rejected=True)
+    worker = worker_of(spec, with_rejected=True)
     return read_output(spec, worker(key, frames, state))
 
 
@@ -253,7 +253,7 @@ def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
     """Without them the frame has results and the row of counts."""
     spec = summing(late_retention="1 hour")
     state = fresh(spec, NOON_MS)
-    (frame,) = KeyedWorker(spec)((1,), [frame_of(spec, at("09:00"), at("14:00"))], state)
+    (frame,) = worker_of(spec)((1,), [frame_of(spec, at("09:00"), at("14:00"))], state)
 
     assert 2 == len(frame)
     assert "out_3" not in frame.columns
@@ -281,7 +281,7 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     stored = state.stored_after()
     assert stored is not None
     assert stored.value is not None
-    assert (1, 64, 2, NOON_MS * 1000 - 1, None) == stored.value[:-1]
+    assert (1, 64, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
 
 
@@ -298,7 +298,7 @@ def test_the_row_of_a_key_says_what_it_holds() -> None:
     value = state.get
     seen_us, now_us = (NOON_MS - 30 * MINUTE_MS) * 1000, NOON_MS * 1000
     assert (1, True, seen_us, now_us, now_us, now_us) == (value[0], *value[2:7])
-    assert (f'{{"due": ["event_time", {now_us}]}}', 1) == value[7:]
+    assert (f'{{"due": ["event_time", {now_us}]}}', None, 1) == value[7:]
     assert '"kind": "stateful"' in value[1]
 
 
@@ -321,7 +321,7 @@ def test_a_damaged_payload_stops_the_query(place: int) -> None:
     payload[place] ^= 1
 
     with pytest.raises((StateCorruptedError, StateMismatchError)) as caught:
-        call(spec, changed(spec, {5: bytes(payload)}), frame_of(spec, at("11:31")))
+        call(spec, changed(spec, {-1: bytes(payload)}), frame_of(spec, at("11:31")))
 
     assert "Hint:" in str(caught.value)
 
@@ -349,7 +349,7 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
     spec = summing()
 
     with pytest.raises(StateCorruptedError, match=text):
-        call(spec, changed(spec, {5: payload}), frame_of(spec, at("11:31")))
+        call(spec, changed(spec, {-1: payload}), frame_of(spec, at("11:31")))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -389,7 +389,7 @@ def test_other_rules_are_named(layout: str, changes: dict[str, Any], said: str) 
 
 def whole(spec: Spec, *times: datetime) -> tuple[list[str], list[Rejection], Counts]:
     """Run events as a batch; return who reported, rejections and counts."""
-    frame = KeyedWorker(spec, with_rejected=True).whole([frame_of(spec, *times)], NOON_MS * 1000)
+    frame = worker_of(spec, with_rejected=True).whole([frame_of(spec, *times)], NOON_MS * 1000)
     rows, rejections, counts = read_output(spec, [frame])
     return [row["what"] for row in rows], rejections, counts
 
@@ -487,7 +487,7 @@ def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert (
         "20 timers of Key(key='ann') have gone off in one micro-batch, and more are due\n\n"
-        "Hint: set the next one behind `times.watermark` or `times.processing_time`, and none "
+        "Hint: set the next one after `times.watermark` or `times.processing_time`, and none "
         "once the watermark is in the year 9999, where a batch ends"
     ) == str(refused.value)
 
@@ -508,7 +508,7 @@ def test_a_batch_rejects_as_a_stream_does() -> None:
         {"key": None, "at": at("11:00"), "number": 1},
     ]
     frame = input_frame(spec, rows, [False, False])
-    found = KeyedWorker(spec, with_rejected=True).whole([frame], 0)
+    found = worker_of(spec, with_rejected=True).whole([frame], 0)
     _, rejections, counts = read_output(spec, [found])
 
     assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)

@@ -17,8 +17,8 @@ from sessionkit import (
     StateValueError,
     UserFunctionError,
 )
-from sessionkit._engine.wire.inbound import wire_columns
-from sessionkit._engine.worker import BucketWorker
+from sessionkit._engine.wire.columns import wire_columns
+from sessionkit._engine.worker import worker_of
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
@@ -62,6 +62,13 @@ def nothing(*_: Any) -> Any:
 TWO_THAT_MERGE = [("a", 0, 1), ("a", 15, 2)]
 
 
+@attrs.frozen
+class Fixed:
+    """A state that cannot be changed in place."""
+
+    total: int = 0
+
+
 def fail_in(
     role: str, function: Callable[..., Any], **options: Any
 ) -> SessionDriver[Any, Any, Any]:
@@ -90,11 +97,18 @@ def test_a_function_that_raises_is_named_with_the_key(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["create", "update", "merge"])
 def test_a_function_that_forgets_to_return_is_told_so(role: str) -> None:
-    """None is the wrong type that everybody returns once."""
+    """None is the wrong type that everybody returns once; a frozen state can't have changed."""
+    functions: dict[str, Any] = {
+        "create": lambda key, event: Fixed(),
+        "update": lambda state, event: Fixed(state.total + 1),
+        "merge": lambda left, right: Fixed(left.total + right.total),
+        "finish": lambda session, state: None,
+    }
+    del functions[role]
     with pytest.raises(UserFunctionError) as caught:
-        fail_in(role, nothing)
+        fail_in(role, nothing, state=Fixed, **functions)
 
-    assert "must return a Open, found NoneType" in str(caught.value)
+    assert "must return a Fixed, found NoneType" in str(caught.value)
     assert "Key(key='a')" in str(caught.value)
     assert "Hint: end the function with `return state`" in str(caught.value)
 
@@ -322,9 +336,9 @@ def test_values_that_do_not_fit_are_quarantined_with_their_path(
     change: dict[str, Any], reason: str
 ) -> None:
     """The row beside it is folded, and the reason says which field and why."""
-    worker = BucketWorker(ODD, with_rejected=True)
+    worker = worker_of(ODD, with_rejected=True)
 
-    sessions, rejections, counts = read_rows(ODD, [worker.whole([odd_frame(**change)])])
+    sessions, rejections, counts = read_rows(ODD, [worker.whole([odd_frame(**change)], 0)])
 
     assert [[1]] == [session.result.counts for session in sessions]
     assert rejections[0].reason.startswith(reason)
@@ -336,8 +350,8 @@ def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
     rows = [odd_row(count) | {"points": [Point(count, None)]} for count in (3, 1, 2)]
     found = []
     for shuffled in (rows, rows[::-1]):
-        worker = BucketWorker(ODD, with_rejected=True)
-        handed = [worker.whole([input_frame(ODD, shuffled, [False] * 3)])]
+        worker = worker_of(ODD, with_rejected=True)
+        handed = [worker.whole([input_frame(ODD, shuffled, [False] * 3)], 0)]
         sessions, _, _ = read_rows(ODD, handed)
         found.append(sessions[0].result.counts)
 
@@ -420,7 +434,7 @@ def test_an_event_at_the_watermark_is_late_in_order() -> None:
 
 def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
     """It cannot happen under one spec; stored state from elsewhere does not pass in silence."""
-    from sessionkit._engine.sessions.intervals import FoldError, fold  # noqa: PLC0415 (the unit under test)
+    from sessionkit._engine.sessions.fold import FoldError, fold  # noqa: PLC0415 (the unit under test)
 
     spec = in_order(EventTimeGap(GAP))
 
@@ -527,7 +541,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
         for minute in (3, 1, 2, 0)
     ]
 
-    frame = BucketWorker(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)])
+    frame = worker_of(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)], 0)
 
     sessions, rejections, counts = read_rows(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]

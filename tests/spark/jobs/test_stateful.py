@@ -153,7 +153,7 @@ def test_what_was_rejected_comes_with_its_reason(lives: Ran) -> None:
         ("quarantined", None, 1): "`key` is null",
         ("quarantined", "n", 2): "its event time is null",
         ("quarantined", "n", 3): "`event.act` is null",
-        ("late", "l", 4): "it is at or behind the watermark",
+        ("late", "l", 4): "it is at or before the watermark",
     }
 
 

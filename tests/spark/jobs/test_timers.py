@@ -119,7 +119,7 @@ def test_a_call_that_sets_no_timer_keeps_those_that_are_set(both_clocks: Lived) 
 
 def test_late_rows_are_late_although_spark_filters_none(both_clocks: Lived) -> None:
     """Under a timeout in processing time Spark has no late filter; the spec's own rule holds."""
-    late = ("late", "it is at or behind the watermark", "c", instant_us(20), 7)
+    late = ("late", "it is at or before the watermark", "c", instant_us(20), 7)
 
     assert late in both_clocks.spark.rejections[3]
     assert (1, 0) == (both_clocks.spark.counts[3].late, both_clocks.spark.counts[3].dropped)

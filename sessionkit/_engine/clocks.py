@@ -1,0 +1,67 @@
+"""The clocks of a micro-batch, read from Spark's group state, and the timer that it arms there."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
+from sessionkit._spec import SpecInput
+from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
+from sessionkit.typing import GroupStateLike
+
+__all__ = ["BatchClocks", "arm", "clocks_of"]
+
+MILLISECOND_US: Final = 1_000
+
+
+@attrs.frozen
+class BatchClocks:
+    """The clocks of a micro-batch, in microseconds, the same for every key and row of it."""
+
+    watermark_us: int
+    processing_us: int
+
+    @property
+    def at_the_beginning(self) -> "BatchClocks":
+        """The same processing time, before there is a watermark."""
+        return BatchClocks(BEGINNING_US, self.processing_us)
+
+    @property
+    def at_the_end(self) -> "BatchClocks":
+        """The same processing time, when the watermark has passed everything."""
+        return BatchClocks(END_OF_TIME_US, self.processing_us)
+
+
+def clocks_of(spec: SpecInput, state: GroupStateLike) -> BatchClocks:
+    """Return the clocks of the micro-batch in which Spark calls a group."""
+    watermark_us = watermark_in_force(_hard_ms(spec, state), spec.retention_ms)
+    return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MILLISECOND_US)
+
+
+def arm(spec: SpecInput, due: Mapping[Clock, int], state: GroupStateLike) -> None:
+    """
+    Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
+
+    Args:
+        spec: By whose clock Spark wakes the group.
+        due: The first instant, in microseconds, that each clock must reach.
+        state: Spark's group state.
+    """
+    if spec.clock == "event_time" and "event_time" in due:
+        hard_ms = _hard_ms(spec, state)
+        state.setTimeoutTimestamp(timer_ms(due["event_time"], hard_ms, spec.retention_ms))
+    if spec.clock == "processing_time" and due:
+        state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
+
+
+def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:
+    """Return how long Spark may leave a group alone under a clock in processing time."""
+    if "event_time" in due:
+        # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
+        return 1
+    return processing_timer_ms(due["processing_time"], now_ms)
+
+
+def _hard_ms(spec: SpecInput, state: GroupStateLike) -> int:
+    return 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()

@@ -1,0 +1,64 @@
+"""What the calls of a micro-batch leave: result rows, failed events, failed outputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sessionkit._engine.keys.calls import KeyRun
+from sessionkit._engine.rows.results import check_fit
+from sessionkit._engine.rows.table import Rejected, key_schema, result_schema
+from sessionkit.errors import StateValueError
+from sessionkit.state import codec_of
+from sessionkit.stateful import AnyStatefulSpec
+
+__all__ = ["failed_events", "failed_outputs", "result_rows"]
+
+
+def result_rows(spec: AnyStatefulSpec, runs: Sequence[KeyRun]) -> pa.Table:
+    """Return the result rows: the key, and the fields of the result."""
+    schema = result_schema(spec)
+    results = [row for run in runs for row in run.rows]
+    if not results:
+        return schema.empty_table()
+    keys = [run.held.key for run in runs for _ in run.rows]
+    return pa.Table.from_arrays(
+        [*_key_arrays(spec, keys), *_encoded(spec, results, runs)], schema=schema
+    )
+
+
+def failed_events(events: pa.Table, failures: dict[int, str]) -> list[Rejected]:
+    """Return the events of calls that failed."""
+    if not failures:
+        return []
+    places = sorted(failures)
+    return [Rejected("failed", [failures[place] for place in places], events.take(places))]
+
+
+def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, str]]) -> list[Rejected]:
+    """Return the keys whose `on_timer` failed."""
+    if not found:
+        return []
+    arrays = _key_arrays(spec, [key for key, _ in found])
+    rows = pa.Table.from_arrays(arrays, schema=pa.schema(key_schema(spec)))
+    return [Rejected("failed_output", [reason for _, reason in found], rows)]
+
+
+def _key_arrays(spec: AnyStatefulSpec, keys: Sequence[Any]) -> list[pa.Array]:
+    values = zip(*keys, strict=True)
+    return [
+        pa.array([field.type.dump(value) for value in column], field.type.arrow)
+        for field, column in zip(spec.key_fields, values, strict=True)
+    ]
+
+
+def _encoded(spec: AnyStatefulSpec, results: list[Any], runs: Sequence[KeyRun]) -> list[pa.Array]:
+    codec = codec_of(spec.result)
+    try:
+        return codec.encode(results)
+    except StateValueError:
+        place, _ = codec.first_misfit(results)
+        run, role = [(run, role) for run in runs for role in run.roles][place]
+        function: Any = spec.function if role == "process" else spec.on_timer
+        check_fit([results[place]], spec.result, role, function, run.held.key)
+        raise

@@ -1,0 +1,53 @@
+"""
+One key under `order="event_time"`: its events, timers and ends take their turns in time order.
+
+`process` is called once for each instant, with the events of that instant. Before it, timers that
+lie earlier go off, and a policy that ends the key earlier does. At one instant events go first, so
+an event exactly one gap after the last one still belongs to the key. So no call depends on how the
+events were cut into micro-batches.
+"""
+
+from itertools import groupby
+from typing import Any
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.keys.active import ActiveKeys
+from sessionkit._engine.keys.calls import Calls, KeyRun, is_due
+from sessionkit._engine.keys.ends import first_end
+from sessionkit._engine.rows.table import micros
+from sessionkit._instants import BEGINNING_US
+
+__all__ = ["process_in_turn"]
+
+
+def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, str]:
+    """Call the functions of every key in time order; return why events failed, by their place."""
+    failures: dict[int, str] = {}
+    times_us, part = micros(active.events["time"]).tolist(), active.parts(objects)
+    for run, start, last in active.spans():
+        for time_us, same in groupby(times_us[start:last]):
+            stop = start + len([*same])
+            _pass_time(calls, run, time_us, time_us - 1)
+            reason = calls.process(run, part(start, stop), time_us)
+            if reason is not None:
+                failures |= dict.fromkeys(active.order[start:stop].tolist(), reason)
+            start = stop  # noqa: PLW2901 (the instants of a key follow each other)
+        _pass_time(calls, run, calls.clocks.watermark_us, calls.clocks.watermark_us)
+    return failures
+
+
+def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: int) -> None:
+    """Let the event time of a key pass: timers go off and its policy ends it, in time order."""
+    while run.held.armed or calls.spans_in_event_time:
+        end = first_end(calls, run, ends_until_us)
+        if end is None:
+            passed = BatchClocks(timers_before_us, BEGINNING_US)
+        else:
+            passed = BatchClocks(end[0], calls.clocks.processing_us)
+        calls.fire(run, is_due(passed))
+        if first_end(calls, run, ends_until_us) != end:
+            continue  # a timer has moved it
+        if end is None:
+            return
+        calls.end(run, end[1])
+        run.begin_anew()

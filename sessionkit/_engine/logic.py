@@ -1,0 +1,44 @@
+"""What the worker and the storage ask of a fold: the seam between the shell and its two folds."""
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit.timeouts import Clock
+
+__all__ = ["Logic"]
+
+
+class Logic(Protocol):
+    """
+    The rules of one spec, and the fold that keeps them.
+
+    A step needs the rows of those keys only that have events, or for which something is due: what
+    it does to one key never depends on another.
+    """
+
+    @property
+    def spec(self) -> Any:
+        """The rules and functions."""
+
+    @property
+    def identity(self) -> bytes:
+        """What must not change while a checkpoint lives, as JSON."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows that are kept: open sessions, or keys."""
+
+    def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+        """
+        Run one micro-batch of a group.
+
+        Raises:
+            UserFunctionError: A function of the user failed, and the spec says `on_error="raise"`.
+            StateValueError: A function left a value in the state that does not fit its field.
+        """
+
+    def due(self, memory: Memory) -> dict[Clock, int]:
+        """Return the first instant, in microseconds, that each clock must reach for a change."""

@@ -1,0 +1,79 @@
+"""What a group remembers, and what one micro-batch does to it, whichever fold runs."""
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.counts import Counts
+from sessionkit._engine.rows.table import Rejected
+
+__all__ = ["Memory", "Outcome"]
+
+
+@attrs.frozen
+class Memory:
+    """
+    What a group remembers between micro-batches.
+
+    Attributes:
+        kept: The open sessions, or the keys, a row each.
+        buffered: The events that wait for the watermark, under `order="event_time"`.
+    """
+
+    kept: pa.Table
+    buffered: pa.Table
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.kept.num_rows or self.buffered.num_rows)
+
+
+@attrs.frozen
+class Outcome:
+    """
+    What one micro-batch comes to.
+
+    Attributes:
+        memory: What the group remembers from now on.
+        rows: The result rows, under the names that users see.
+        rejected: The rows that became part of no result, and the outputs that failed.
+        processed: How many events the functions of the spec took.
+        buffered: By how many the events that wait have grown.
+        sessions: How many sessions closed.
+        timers: How many timers went off, and how many keys a policy ended.
+    """
+
+    memory: Memory
+    rows: pa.Table
+    rejected: list[Rejected]
+    processed: int
+    buffered: int = 0
+    sessions: int = 0
+    timers: int = 0
+
+    def then(self, later: "Outcome") -> "Outcome":
+        """Return what this micro-batch and a later one come to together."""
+        return Outcome(
+            memory=later.memory,
+            rows=pa.concat_tables([self.rows, later.rows]),
+            rejected=self.rejected + later.rejected,
+            processed=self.processed + later.processed,
+            buffered=self.buffered + later.buffered,
+            sessions=self.sessions + later.sessions,
+            timers=self.timers + later.timers,
+        )
+
+    def counts(self, events: int) -> Counts:
+        """Return the counts of the micro-batch, into which so many rows came."""
+        rejected = dict.fromkeys(("late", "quarantined", "failed", "failed_output"), 0)
+        for part in self.rejected:
+            rejected[part.kind] += part.rows.num_rows
+        return Counts(
+            events=events,
+            processed=self.processed,
+            buffered=self.buffered,
+            sessions=self.sessions,
+            timers=self.timers,
+            rows=self.rows.num_rows,
+            **rejected,
+        )

@@ -1,0 +1,64 @@
+"""Events that wait for the watermark to pass them, so that each takes its turn in time order."""
+
+from typing import TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sessionkit._engine.rows.order import in_total_order, key_codes
+from sessionkit._engine.rows.table import Rejected, key_columns, micros
+from sessionkit.timeouts import is_late_in_order
+
+__all__ = ["Turns", "take_turns"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@attrs.frozen
+class Turns:
+    """
+    The events of a group at one watermark.
+
+    Attributes:
+        due: Those whose turn has come.
+        waiting: Those that wait.
+        rejected: Those that came too late, or are one too many for their key.
+    """
+
+    due: pa.Table
+    waiting: pa.Table
+    rejected: list[Rejected]
+
+
+def take_turns(buffered: pa.Table, arrived: pa.Table, watermark_us: int, most: int) -> Turns:
+    """
+    Part the events of a group at a watermark.
+
+    Args:
+        buffered: Those that waited so far.
+        arrived: Those that came.
+        watermark_us: The watermark in force.
+        most: How many events of a key may wait.
+    """
+    late = is_late_in_order(micros(arrived["time"]), watermark_us)
+    rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
+    turn = is_late_in_order(micros(buffered["time"]), watermark_us)
+    waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
+    crowded = _crowded(waiting, most)
+    reason = f"its key has more than max_buffered_per_key={most} events that wait"
+    rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
+    return Turns(buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected)
+
+
+def _crowded(waiting: pa.Table, most: int) -> Mask:
+    """Mark, for each key, the events beyond the limit in time order."""
+    crowded = np.zeros(waiting.num_rows, np.bool_)
+    if waiting.num_rows <= most:
+        return crowded
+    (codes,) = key_codes([key_columns(waiting)])
+    order = in_total_order(codes, micros(waiting["time"]), waiting, 0)
+    first_of_key = np.searchsorted(codes[order], codes[order], side="left")
+    crowded[order] = np.arange(len(order)) - first_of_key >= most
+    return crowded

@@ -1,0 +1,26 @@
+"""What must not change while a checkpoint lives, as far as every spec has it."""
+
+from typing import Any
+
+from sessionkit._spec import SpecInput
+from sessionkit.state import codec_of, type_text
+
+__all__ = ["shared_identity"]
+
+
+def shared_identity(spec: SpecInput) -> dict[str, Any]:
+    """Return the entries of the identity that sessions and keys share."""
+    entries: dict[str, Any] = {
+        "layout": spec.layout,
+        "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
+        "bucket_count": spec.bucket_count,
+        "watermark_delay_ms": spec.delay_ms,
+        "retention_ms": spec.retention_ms,
+        "order": spec.order,
+        "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
+        "state_version": spec.state_version,
+    }
+    if spec.order == "event_time":
+        fields = (*codec_of(spec.event).type.fields, *spec.passthrough_fields)
+        entries["buffered"] = {field.name: type_text(field.type) for field in fields}
+    return entries

@@ -1,0 +1,193 @@
+"""
+Where the memory of a group is between micro-batches: the seam to what Spark stores.
+
+`BucketRow` stores many keys in one row, `KeyRow` one key in a row with a column for each field of
+its state. Both store a group as a whole. A storage of another shape, such as pages of which only
+some are read, is a third class with `load` and `store`: a step needs the rows of those keys only
+that have events, or for which something is due.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.clocks import BatchClocks, arm
+from sessionkit._engine.keys.row import KeyRow
+from sessionkit._engine.keys.step import KeyLogic
+from sessionkit._engine.logic import Logic
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit.session import SessionSpec
+from sessionkit.state import FORMAT_VERSION, check_format, pack, unpack
+from sessionkit.stateful import StatefulSpec
+from sessionkit.typing import GroupStateLike
+
+__all__ = [
+    "BucketRow",
+    "GroupRow",
+    "Row",
+    "Storage",
+    "identity_of",
+    "logic_of",
+    "nothing_of",
+    "row_of",
+    "stored_memory",
+]
+
+AnySpec = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
+
+
+class Storage(Protocol):
+    """The memory of one group during one micro-batch."""
+
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+        """Return what is remembered of the keys that have events, or for which something is due."""
+
+    def store(self, memory: Memory) -> None:
+        """Remember this in place of what was loaded, and be woken when something is due."""
+
+
+class Row(Protocol):
+    """How the memory of a group stands in one row of Spark's state store."""
+
+    @property
+    def columns(self) -> str:
+        """The columns of the row, as Spark's SQL has them."""
+
+    def read(self, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
+        """
+        Return the memory of a group from its row.
+
+        Raises:
+            StateError: It is damaged, or was written under other rules.
+        """
+
+    def write(self, memory: Memory) -> tuple[Any, ...]:
+        """Return the row of a group that remembers something."""
+
+
+@attrs.frozen
+class BucketRow:
+    """Many keys in one row: a payload, and what is worth seeing without reading it."""
+
+    logic: Logic
+    columns: str = attrs.field(
+        default="format INT, bucket_count INT, kept BIGINT, buffered BIGINT, event_due_us BIGINT, "
+        "processing_due_us BIGINT, payload BINARY",
+        init=False,
+    )
+
+    def read(self, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
+        """Return the memory of a bucket from its row."""
+        del group
+        version, bucket_count, *_, payload = row
+        check_format(version)
+        kept, *buffered = unpack(bytes(payload), self.logic.identity)
+        self._check_bucket_count(bucket_count)
+        events = events_schema(self.logic.spec)
+        # By name: the fields of a class may have been put in another order.
+        return Memory(
+            kept.select(self.logic.schema.names),
+            buffered[0].select(events.names) if buffered else events.empty_table(),
+        )
+
+    def _check_bucket_count(self, stored: int) -> None:
+        wanted = self.logic.spec.bucket_count
+        if stored != wanted:
+            found = f"`bucket_count` is {wanted} in the spec, {stored} in the checkpoint"
+            raise StateMismatchError(with_hint(found, f"write bucket_count={stored}"))
+
+    def write(self, memory: Memory) -> tuple[Any, ...]:
+        """Return the row of a bucket; a table of events only where some wait."""
+        due = self.logic.due(memory)
+        tables = [memory.kept, *([memory.buffered] if memory.buffered.num_rows else [])]
+        return (
+            FORMAT_VERSION,
+            self.logic.spec.bucket_count,
+            memory.kept.num_rows,
+            memory.buffered.num_rows,
+            due.get("event_time"),
+            due.get("processing_time"),
+            pack(self.logic.identity, tables),
+        )
+
+
+@attrs.frozen
+class GroupRow:
+    """
+    The memory of a group in one row of Spark's state store, read and written as a whole.
+
+    Attributes:
+        logic: Whose memory it is.
+        row: How it stands there.
+        group: What Spark grouped by.
+        state: Spark's group state; always updated or removed, since a call that changes nothing
+            would leave a timer that goes off in every micro-batch.
+    """
+
+    logic: Logic
+    row: Row
+    group: tuple[Any, ...]
+    state: GroupStateLike
+
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+        """Return all that is remembered, whatever is asked for."""
+        del arrived, clocks
+        if not self.state.exists:
+            return nothing_of(self.logic)
+        return self.row.read(self.group, self.state.get)
+
+    def store(self, memory: Memory) -> None:
+        """Replace the row, or remove it where nothing is left, and arm the timer."""
+        if memory.is_empty:
+            self.state.remove()
+            return
+        self.state.update(self.row.write(memory))
+        arm(self.logic.spec, self.logic.due(memory), self.state)
+
+
+LOGICS: Final[dict[type[Any], Callable[[Any], Logic]]] = {
+    SessionSpec: SessionLogic,
+    StatefulSpec: KeyLogic,
+}
+
+
+def logic_of(spec: AnySpec) -> Logic:
+    """Return the fold that a spec asks for."""
+    return LOGICS[type(spec)](spec)
+
+
+def nothing_of(logic: Logic) -> Memory:
+    """Return the memory of a group that remembers nothing."""
+    return Memory(logic.schema.empty_table(), events_schema(logic.spec).empty_table())
+
+
+def row_of(logic: Logic) -> Row:
+    """Return how the layout of a spec stores a group."""
+    return (
+        KeyRow(logic.spec, logic.identity) if logic.spec.layout == "per_key" else BucketRow(logic)
+    )
+
+
+def identity_of(spec: AnySpec) -> bytes:
+    """Return what must not change while a checkpoint lives, as JSON."""
+    return logic_of(spec).identity
+
+
+def stored_memory(spec: AnySpec, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
+    """
+    Return the memory of a group from its row in a checkpoint.
+
+    Args:
+        spec: The spec under which it was stored.
+        group: What Spark grouped by: the label of a bucket, or a key as it crosses.
+        row: The stored row.
+
+    Raises:
+        StateError: It is damaged, or was written under other rules.
+    """
+    return row_of(logic_of(spec)).read(group, row)

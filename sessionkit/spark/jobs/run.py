@@ -1,0 +1,100 @@
+"""A spec and a DataFrame become a DataFrame of result rows, whatever the kind of spec."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame, GroupedData, Observation
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from sessionkit._engine.storage import AnySpec
+from sessionkit._engine.worker import Worker, worker_of
+from sessionkit._instants import micros_of
+from sessionkit.spark._columns import quoted, wire_type
+from sessionkit.spark.jobs.pickling import check_picklable
+from sessionkit.spark.jobs.projection import (
+    EVENT_TIME_COLUMN,
+    batch_buckets,
+    bucket_column,
+    crossing,
+    grouping_key,
+    output_schema,
+    public_rows,
+    time_for_watermark,
+)
+from sessionkit.spark.jobs.schema import check_input
+from sessionkit.state import codec_of
+
+__all__ = ["run_spec"]
+
+TIMEOUTS: Final = {
+    "event_time": GroupStateTimeout.EventTimeTimeout,
+    "processing_time": GroupStateTimeout.ProcessingTimeTimeout,
+    None: GroupStateTimeout.NoTimeout,
+}
+
+
+def run_spec(
+    events: DataFrame, spec: AnySpec, observation: Observation | None, *, with_rejected: bool
+) -> DataFrame:
+    """
+    Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`.
+
+    Raises:
+        SchemaError: The columns do not fit the spec.
+        NotPicklableError: A function uses what cannot be sent to the executors.
+    """
+    check_input(events, spec)
+    check_picklable(spec)
+    worker = worker_of(spec, with_rejected=with_rejected)
+    schema = output_schema(spec, with_rejected=with_rejected)
+    rows = (_stream if events.isStreaming else _batch)(events, spec, worker, schema)
+    return public_rows(rows, spec, observation, with_rejected=with_rejected)
+
+
+def _stream(events: DataFrame, spec: AnySpec, worker: Worker, schema: str) -> DataFrame:
+    def run(
+        group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
+    ) -> Iterator[pd.DataFrame]:
+        return worker(group, frames, state)
+
+    return _groups(events, spec).applyInPandasWithState(
+        run, schema, _state_schema(spec, worker), "append", TIMEOUTS[spec.clock]
+    )
+
+
+def _batch(events: DataFrame, spec: AnySpec, worker: Worker, schema: str) -> DataFrame:
+    now_us = micros_of(datetime.now(UTC))
+
+    def run(frame: pd.DataFrame) -> pd.DataFrame:
+        return worker.whole([frame], now_us)
+
+    return batch_buckets(events, spec).applyInPandas(run, schema)
+
+
+def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
+    """Return what crosses of a stream, in the groups of which each has a state."""
+    if spec.layout == "per_key":
+        # Spark groups the rows of a stateful operator by columns, not by expressions.
+        named = _crossing(events, spec).select(*grouping_key(spec), "*")
+        return named.groupBy(*map(quoted, spec.keys))
+    return _crossing(events, spec, bucket_column(spec, spec.bucket_count)).groupBy("bucket")
+
+
+def _crossing(events: DataFrame, spec: AnySpec, *more: Column) -> DataFrame:
+    """Project the input, with the watermark where the spec has one."""
+    if spec.delay_ms is None:
+        return crossing(events, spec, *more)
+    timed = crossing(events, spec, *more, time_for_watermark(spec))
+    delay_ms = spec.delay_ms + spec.retention_ms
+    return timed.withWatermark(EVENT_TIME_COLUMN, f"{delay_ms} milliseconds")
+
+
+def _state_schema(spec: AnySpec, worker: Worker) -> str:
+    """Return the columns of the stored row of a group; those of the state where it has a key."""
+    if spec.layout != "per_key":
+        return worker.row.columns
+    fields = codec_of(spec.state).type.fields
+    state = [f"{quoted(field.name)} {wire_type(field.type)}" for field in fields]
+    return ", ".join([worker.row.columns, *state])
