@@ -188,4 +188,4 @@ def _unit(word: str, text: str, name: str) -> str:
 
 
 def _unreadable(text: str, name: str) -> SpecError:
-    return SpecError(with_hint(f"`{name}` is no duration: {text!r}", SPELLING))
+    return SpecError(with_hint(f"`{name}` isn't a duration: {text!r}", SPELLING))

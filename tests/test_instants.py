@@ -112,7 +112,7 @@ def test_the_text_says_where_zero_is_allowed() -> None:
 )  # fmt: skip
 def test_rubbish_is_refused(text: str) -> None:
     """A text that is no duration is shown, with examples of some that are."""
-    assert f"`gap` is no duration: {text!r}\n\nHint: {SPELLING}" == refusal(text)
+    assert f"`gap` isn't a duration: {text!r}\n\nHint: {SPELLING}" == refusal(text)
 
 
 @pytest.mark.parametrize("unit", ["month", "months", "mon", "year", "years", "y", "quarter"])

@@ -1,4 +1,4 @@
-"""Specs on Spark, and what stands around them: the only package that imports pyspark."""
+"""Specs on Spark, and the tools around them: the only package that imports pyspark."""
 
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey

@@ -1,4 +1,4 @@
-"""Columns to the wire and back: one expression a type. The wire is described in `_wire`."""
+"""Columns to the wire and back, one expression for each type. `_engine.wire` describes the wire."""
 
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ SCALAR_TYPES: Final[dict[type[Any], tuple[str, str]]] = {
     DateType: ("date", "int"),
     TimedeltaType: ("interval day to second", "bigint"),
 }
-"""For each type its SQL type, and the SQL type in which it crosses."""
+"""For each type, its SQL type, and the SQL type in which it crosses the wire."""
 
 FILLING: Final[dict[str, Any]] = {
     "bigint": 0,
@@ -49,7 +49,7 @@ FILLING: Final[dict[str, Any]] = {
 
 
 def quoted(name: str) -> str:
-    """Return a column name so that Spark takes none of its characters for syntax."""
+    """Return a column name quoted, so that Spark reads none of its characters as syntax."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -62,13 +62,13 @@ def public_type(kind: FieldType) -> str:
 
 
 def wire_type(kind: FieldType) -> str:
-    """Return the SQL type in which a column crosses at the top level."""
+    """Return the SQL type in which a top-level column crosses the wire."""
     kind = inner_type(kind)
     return "string" if is_nested(kind) else _sql(kind, 1)
 
 
 def to_wire(column: Column, kind: FieldType) -> Column:
-    """Return a column as it crosses, a null filled; its flag says where it was null."""
+    """Return a column as it crosses the wire, nulls filled in; its flag says where they were."""
     kind = inner_type(kind)
     crossing = F.to_json(_inside(column, kind)) if is_nested(kind) else _scalar(column, kind)
     filling = FILLING.get(wire_type(kind))
@@ -78,7 +78,7 @@ def to_wire(column: Column, kind: FieldType) -> Column:
 
 
 def from_wire(column: Column, kind: FieldType) -> Column:
-    """Return a column of the output as users see it."""
+    """Return an output column as users see it."""
     kind = inner_type(kind)
     if is_nested(kind):
         return _outside(F.from_json(column, _sql(kind, 1)), kind)
@@ -86,7 +86,7 @@ def from_wire(column: Column, kind: FieldType) -> Column:
 
 
 def _sql(kind: FieldType, form: int) -> str:
-    """Return the SQL type: form 0 as users see it, form 1 as it crosses."""
+    """Return the SQL type: form 0 as users see it, form 1 as it crosses the wire."""
     kind = inner_type(kind)
     if isinstance(kind, EnumType):
         return _sql(kind.base, form)
@@ -122,8 +122,8 @@ def _scalar(column: Column, kind: FieldType) -> Column:
 
 
 def _micros_of_interval(column: Column) -> Column:
-    """Add up the parts: adding an interval to a timestamp would count its days in local time."""
-    # An interval may have fewer fields, such as INTERVAL MINUTE, which has no day to take out.
+    """Sum the parts: adding an interval to a timestamp would count its days in local time."""
+    # An interval may have fewer fields: an INTERVAL MINUTE has no day to extract.
     column = column.cast("interval day to second")
     whole = [("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60)]
     parts = [
@@ -135,7 +135,7 @@ def _micros_of_interval(column: Column) -> Column:
 
 
 def _inside(column: Column, kind: FieldType) -> Column:
-    """Return a value inside a collection so that JSON keeps it exactly."""
+    """Return a value inside a collection in a form that JSON preserves exactly."""
     kind = inner_type(kind)
     if isinstance(kind, ListType):
         return F.transform(column, lambda item: _inside(item, kind.item))

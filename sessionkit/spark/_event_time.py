@@ -1,4 +1,4 @@
-"""What every event-time column and every watermark delay must be, before anything starts."""
+"""Checks of every event-time column and every watermark delay, before anything starts."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,10 +14,10 @@ __all__ = ["MILLISECOND", "check_event_time", "read_delay"]
 
 def check_event_time(schema: T.StructType, column: str) -> None:
     """
-    Check that a frame has this event time, as a timestamp at the top level.
+    Check that a frame has this event time: a timestamp at the top level.
 
     Raises:
-        SchemaError: The column is missing, nested or no timestamp.
+        SchemaError: The column is missing, is nested, or isn't a timestamp.
     """
     problem = next(_problems(schema, column), None)
     if problem is not None:
@@ -26,14 +26,14 @@ def check_event_time(schema: T.StructType, column: str) -> None:
 
 def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
     """
-    Read a watermark delay, which Spark counts in whole milliseconds.
+    Parse a watermark delay, which Spark counts in whole milliseconds.
 
     Raises:
-        SpecError: It is no duration, or no whole number of milliseconds.
+        SpecError: It isn't a duration, or not a whole number of milliseconds.
     """
     span = duration(value, "delay", zero_allowed=zero_allowed)
     if span % MILLISECOND:
-        found = f"`delay` must be whole milliseconds, found {value!r}: Spark cuts the rest off"
+        found = f"`delay` must be whole milliseconds, found {value!r}: Spark drops the rest"
         raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
     return span
 
@@ -42,11 +42,14 @@ def _problems(schema: T.StructType, column: str) -> Iterator[tuple[str, str]]:
     kinds = {field.name: field.dataType for field in schema.fields}
     kind = kinds.get(column)
     if kind is None:
-        found = f"the event time `{column}` is missing; there are {', '.join(kinds)}"
+        found = f"the event time `{column}` is missing; the frame has {', '.join(kinds)}"
         yield found, _near(column, list(kinds))
     elif isinstance(kind, T.TimestampNTZType):
-        found = f"the event time `{column}` is a timestamp_ntz, which has no zone"
-        yield found, f'cast it in the zone it was written in: col("{column}").cast("timestamp")'
+        found = f"the event time `{column}` is a timestamp_ntz, which has no time zone"
+        yield (
+            found,
+            f'cast it in the time zone it was written in: col("{column}").cast("timestamp")',
+        )
     elif not isinstance(kind, T.TimestampType):
         found = f"the event time `{column}` must be a timestamp, found {kind.simpleString()}"
         yield found, "convert it, such as timestamp_millis(col) or to_timestamp(col)"
@@ -58,5 +61,5 @@ def _near(column: str, names: list[str]) -> str:
             return f"write it `{name}`"
     parent, _, child = column.partition(".")
     if child and parent in names:
-        return f'bring it to the top level first: withColumn("{child}", col("{column}"))'
+        return f'move it to the top level first: withColumn("{child}", col("{column}"))'
     return "rename a column, or select it"

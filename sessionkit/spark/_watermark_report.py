@@ -1,4 +1,4 @@
-"""What the progress of a query tells about its watermark, and what it cannot tell."""
+"""What the progress of a query reveals about its watermark, and what it can't."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ WatermarkState: TypeAlias = Literal[
 ]
 
 POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
-# Spark 4.0 and later put the id of the operator before the column.
+# Spark 4.0 and later put the operator's id before the column.
 OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?(\S+)#\d+: \w+, (.+)")
 LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -44,15 +44,14 @@ class WatermarkReport:
     Attributes:
         state: `no_batch`: no micro-batch has run. `undeclared`: the query has no watermark.
             `waiting`: no event time has moved it yet. `moving`: it advances with the events.
-            `idle`: no rows come. `stalled`: rows come, and none is newer. `held_back`: under the
-            policy `min` some sources send nothing while others do. `ahead_of_clock`: it is later
-            than the clock, by an event time from the future.
+            `idle`: no rows arrive. `stalled`: rows arrive, but none is newer. `held_back`: under
+            policy `min`, some sources send nothing while others do. `ahead_of_clock`: an event
+            time from the future has moved it past the clock.
         watermark: In force in the last micro-batch, in event time; None while there is none.
-        since: The start of the first micro-batch known in which it was in force, in processing
-            time.
+        since: The start of the first known micro-batch with this watermark, in processing time.
         silent: Under `held_back`: the descriptions of the sources without a row since then.
-        dropped: How many rows stateful operators dropped behind the watermark, in the batches
-            that the query remembers; behind a windowed aggregation Spark counts groups of them.
+        dropped: How many late rows stateful operators dropped, in the batches that the query
+            remembers. For a windowed aggregation, Spark counts groups of late rows.
         text: All this in words.
     """
 
@@ -71,12 +70,12 @@ class WatermarkReport:
 @attrs.frozen
 class _Record:
     """
-    The batches that a query remembers, and what is known of its watermark operators.
+    The batches that a query remembers, and its watermark operators.
 
     Attributes:
-        batches: The progress of each micro-batch, oldest first; without idle reports.
-        operators: Column and delay of each watermark, as the plan shows them.
-        policy: How several watermarks become one.
+        batches: The progress of each micro-batch, oldest first, without idle reports.
+        operators: Column and delay of each watermark, as in the plan.
+        policy: How several watermarks combine into one.
     """
 
     batches: Sequence[Progress]
@@ -109,9 +108,9 @@ def watermark_of(query: StreamingQuery) -> datetime | None:
     """
     Return the watermark that was in force in the last micro-batch, in UTC.
 
-    What that batch held moves it for the next one. It is None before the first batch, without a
-    watermark, and while Spark shows 1970 because no event time has moved it yet. What lies beyond
-    the year 9999 is returned as the last instant of that year.
+    The events of that batch move it for the next one. It is None before the first batch, without
+    a watermark, and while Spark shows 1970 because no event time has moved it yet. A watermark
+    after the year 9999 is returned as the last instant of that year.
     """
     progress = query.lastProgress
     return None if progress is None else _watermark(progress)
@@ -124,21 +123,21 @@ def watermark_lag(
     now: datetime | None = None,
 ) -> timedelta | None:
     """
-    Return how far the watermark lies behind the newest event time, or behind the clock.
+    Return how far the watermark trails the newest event time, or the clock.
 
     * `"event_time"`: the newest event time in the batches that the query remembers, minus the
-      watermark. It is the delay, and more until the next batch has taken up what the last one
-      held. Of several watermarks in a query, Spark reports the event times of the first alone.
-    * `"clock"`: processing time minus the watermark. It grows while no newer rows come, so it is
-      the one to watch; it is negative where the watermark is ahead of the clock.
+      watermark. It equals the delay, or more until the next batch uses the event times of the last
+      one. If a query has several watermarks, Spark reports the event times of the first only.
+    * `"clock"`: processing time minus the watermark. It grows while no newer rows arrive, so it is
+      the one to monitor. It is negative if the watermark is ahead of the clock.
 
     Args:
         query: A query, running or stopped.
-        behind: What to compare with.
-        now: The processing time, timezone-aware; by default the clock of this machine.
+        behind: What to compare the watermark with.
+        now: The processing time, timezone-aware; by default this machine's clock.
 
     Returns:
-        The lag; None while there is no watermark, or where no event time is remembered.
+        The lag; None while there is no watermark, or if no event time is remembered.
     """
     watermark = watermark_of(query)
     if watermark is None:
@@ -151,16 +150,16 @@ def watermark_lag(
 
 def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     """
-    Say where the watermark of a query stands, since when, and what holds it.
+    Explain where the watermark of a query stands, since when, and what holds it back.
 
-    It reads `query.recentProgress`, which goes back a hundred batches or idle reports, the plan of
-    the last batch, and the watermark policy of the active session. What these cannot tell:
+    This reads `query.recentProgress`, which covers the last hundred batches or idle reports, the
+    plan of the last batch, and the watermark policy of the active session. Their limits:
 
-    * Progress has no watermark of each source. A source is named as holding the watermark where
-      others have sent rows since it last moved and this one has not. A source that does send,
-      but old rows, is not found.
+    * Progress doesn't contain a watermark for each source. A source is named as holding the
+      watermark back if others have sent rows since it last moved and this one hasn't. A source
+      that sends only old rows isn't found.
     * Spark reports the event times of one watermark operator only.
-    * A query that was restarted keeps the policy of its checkpoint, which may not be the session's.
+    * A restarted query keeps the policy of its checkpoint, which may differ from the session's.
 
     Args:
         query: A query, running or stopped.
@@ -190,7 +189,7 @@ def _state(record: _Record) -> WatermarkState:
     watermark = _watermark(record.last)
     if watermark is not None and watermark > _instant(record.last["timestamp"]):
         return "ahead_of_clock"
-    # The rows of the last batch have not been judged: they move the watermark of the next one.
+    # The rows of the last batch don't count yet: they move the watermark of the next batch.
     if any(batch["numInputRows"] for batch in record.current[:-1]):
         can_be_held = record.policy == "min" and len(record.operators) > 1
         return "held_back" if can_be_held and record.silent else "stalled"
@@ -206,7 +205,7 @@ def _headline(record: _Record) -> str:
         f"since batch {first['batchId']} ({first['timestamp']}){'' if is_whole else ' or before'}"
     )
     declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
-    made_of = f" It is made of: {declared}." if declared else ""
+    made_of = f" It is computed from: {declared}." if declared else ""
     if watermark is None:
         return f"No event time has moved the watermark, {since}.{made_of}"
     return f"The watermark is {watermark.isoformat()}, {since}.{made_of}"
@@ -215,22 +214,22 @@ def _headline(record: _Record) -> str:
 def _reason(record: _Record, state: WatermarkState) -> str:
     match state:
         case "waiting":
-            return "The first event times set it for the batch that comes after them."
+            return "The first event times set it for the batch after theirs."
         case "moving":
-            return "Rows come, and set it for the next batch."
+            return "Rows arrive, and set it for the next batch."
         case "idle":
             return (
-                "No rows come: only newer event times move it, and time that passes does not. "
+                "No rows arrive: only newer event times move it; the passing of time doesn't. "
                 "What waits for it stays open."
             )
         case "stalled":
             return _stalled(record)
         case "held_back":
             return (
-                f"Rows have come, but none from {', '.join(record.silent)}. Under the policy "
+                f"Rows have arrived, but none from {', '.join(record.silent)}. Under policy "
                 "'min' the slowest source decides, and one that has sent nothing counts as 1970.\n"
-                "Hint: let it send, or union the sources first and declare one watermark on the "
-                f"result, or set {POLICY_SETTING} to 'max' before the first start."
+                "Hint: have it send rows, or union the sources first and declare one watermark on "
+                f"the result, or set {POLICY_SETTING} to 'max' before the first start."
             )
         case _:
             return _ahead(record)
@@ -238,23 +237,23 @@ def _reason(record: _Record, state: WatermarkState) -> str:
 
 def _stalled(record: _Record) -> str:
     rows = sum(batch["numInputRows"] for batch in record.current)
-    reason = f"{rows} rows have come since then, none with an event time that moves it: "
+    reason = f"{rows} rows have arrived since then, none with an event time that moves it: "
     if len(record.operators) > 1 and record.policy == "min":
         return reason + (
-            "every source sends, but one sends times that are too old or null. Progress does not "
-            "tell which."
+            "every source sends rows, but one sends event times that are too old or null. Progress "
+            "doesn't say which."
         )
-    return reason + "all are null, or no newer than those before."
+    return reason + "all are null, or no newer than earlier ones."
 
 
 def _ahead(record: _Record) -> str:
     newest = max(record.batches, key=lambda batch: _newest([batch]) or EPOCH)
     seen = _newest([newest])
-    by = "" if seen is None else f" Batch {newest['batchId']} held the time {seen.isoformat()}."
+    by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
     ahead = (_watermark(record.last) or EPOCH) - _instant(record.last["timestamp"])
     return (
-        f"It is {_roughly(ahead)} ahead of the clock, by an event time from the future.{by} "
-        "It never goes back, and every row behind it is dropped.\n"
+        f"It is {_roughly(ahead)} ahead of the clock, because of an event time from the future."
+        f"{by} It never goes back, and every row behind it is dropped.\n"
         "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
     )
 
@@ -266,7 +265,7 @@ def _roughly(span: timedelta) -> str:
 def _drops(record: _Record) -> str:
     dropped = _dropped(record)
     first, last = record.batches[0]["batchId"], record.last["batchId"]
-    return f"Dropped behind it in batches {first} to {last}: {dropped}." if dropped else ""
+    return f"Late rows dropped in batches {first} to {last}: {dropped}." if dropped else ""
 
 
 def _dropped(record: _Record) -> int:
@@ -284,13 +283,13 @@ def _watermark(progress: Progress) -> datetime | None:
 
 
 def _newest(entries: Sequence[Progress]) -> datetime | None:
-    """Return the newest event time; a batch in which all are null shows 1970: it does not count."""
+    """Return the newest event time. A batch with only nulls shows 1970, which doesn't count."""
     texts = [times["max"] for times in map(_event_time, entries) if "max" in times]
     return max((instant for instant in map(_instant, texts) if instant > EPOCH), default=None)
 
 
 def _event_time(progress: Progress) -> Mapping[str, str]:
-    # Without a watermark it is empty, and on Spark 3.5 missing.
+    # Without a watermark it is empty, or missing on Spark 3.5.
     times: Mapping[str, str] = progress.get("eventTime") or {}
     return times
 
@@ -303,10 +302,10 @@ def _instant(text: str) -> datetime:
 
 
 def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
-    """Return column and delay of each watermark; no other public place has them than the plan."""
+    """Return column and delay of each watermark, which are public in the plan only."""
     with redirect_stdout(StringIO()) as plan:
         query.explain()
-    # One operator above a frame that is used twice stands in the plan twice, with the same id.
+    # An operator of a frame that is used twice appears in the plan twice, with the same id.
     lines = dict.fromkeys(match[0] for match in OPERATOR.finditer(plan.getvalue()))
     found = [OPERATOR.fullmatch(line) for line in lines]
     return tuple((match[1], match[2]) for match in found if match)

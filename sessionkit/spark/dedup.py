@@ -1,4 +1,4 @@
-"""Deduplication: one definition over Spark's own operators, for streams and for batches."""
+"""Deduplication with Spark's own operators: one definition for streams and batches."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -29,11 +29,11 @@ Expiry: TypeAlias = Literal["never", "event_time", "first_event_and_delay"]
 
 FLOATS: Final = (T.FloatType, T.DoubleType)
 UNORDERED: Final = ("map<", "variant", "interval")
-"""What the name of a type holds where Spark cannot order its values."""
+"""Parts of the names of types whose values Spark can't order."""
 
 STATE_SIZE: Final = (
-    "one row for each key, for ever: about 220 bytes for a key of 36 characters in Spark's default "
-    "store (measured on Spark 4.3), so a million new keys a day are 220 MB more every day"
+    "one row for each key, forever: about 220 bytes for a 36-character key in Spark's default "
+    "store (measured on Spark 4.3), so a million new keys a day add 220 MB a day"
 )
 QUERY_TYPES: Final[dict[Expiry, QueryType]] = {
     "never": "deduplication",
@@ -49,15 +49,15 @@ def drop_duplicates_by_key(
     unbounded_state: bool = False,
 ) -> "Deduplication":
     """
-    Define rows that are unique by key, however long ago the first one came.
+    Define rows that are unique by key, however long ago the first one arrived.
 
-    A stream keeps every key that it has ever seen. That is unbounded, so it must be asked for.
+    A stream keeps every key that it has ever seen. Its state is unbounded, so you must ask for it.
 
     Args:
-        by: The key columns. Null is a value like others: rows without a key count as one.
-        on: For a batch: the event time, of which the earliest row is kept. Without it, the row
-            that is the smallest by content is kept.
-        unbounded_state: Must be True: the state of the stream grows with its keys, without end.
+        by: The key columns. Null is a value like any other: rows without a key count as duplicates.
+        on: For a batch: the event time; the earliest row is kept. Without it, the smallest row by
+            content is kept.
+        unbounded_state: Must be True: the state of a stream grows with the number of keys.
 
     Raises:
         SpecError: `unbounded_state` is not True, or there is no key.
@@ -66,7 +66,7 @@ def drop_duplicates_by_key(
         found = f"without an event time, a stream must keep {STATE_SIZE}"
         hint = (
             "use drop_duplicates_within or drop_duplicates_by_key_and_time, whose state a "
-            "watermark bounds, or say that it is meant: unbounded_state=True"
+            "watermark bounds, or confirm with unbounded_state=True"
         )
         raise SpecError(with_hint(found, hint))
     return Deduplication(_keys(by), on, None, "never")
@@ -76,19 +76,20 @@ def drop_duplicates_by_key_and_time(
     by: str | Sequence[str], *, on: str, delay: Duration
 ) -> "Deduplication":
     """
-    Define rows that are unique by key and event time: repeats carry the time of the first one.
+    Define rows that are unique by key and event time, for repeats with the time of the original.
 
     A stream drops a key from its state when the watermark reaches its event time: repeats that
-    come later are behind the watermark, and are dropped for that.
+    arrive later are dropped as late.
 
     Args:
-        by: The key columns, without the event time. Null is a value like others.
-        on: The event time. A row without one is never dropped from state: leave such rows out
-            before, with `where`.
-        delay: The watermark delay; how late a repeat may come, in event time.
+        by: The key columns, without the event time. Null is a value like any other.
+        on: The event time. A row without one never leaves the state: filter such rows out first,
+            with `where`.
+        delay: The watermark delay: how late a repeat may arrive, in event time.
 
     Raises:
-        SpecError: The delay is no duration, is zero or no whole milliseconds; there is no key.
+        SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
+            key.
     """
     return Deduplication(_keys(by), on, read_delay(delay), "event_time")
 
@@ -97,19 +98,20 @@ def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str)
     """
     Define rows that are unique by key for at least this long, in event time.
 
-    For repeats whose event times differ, such as those that a producer stamps anew. A stream
-    keeps a key until the watermark reaches the event time of its first row + delay, so a row up to
-    that time is never kept beside the first. A row behind that time is new once the key has
-    expired; while the watermark has not got there, it counts as a repeat. `on` may be a key too.
+    Use it for repeats whose event times differ, such as those with a new timestamp. A stream
+    keeps a key until the watermark reaches the event time of its first row + delay, so no second
+    row up to that time is kept. A row after that time is new once the key has expired; until the
+    watermark gets there, it counts as a repeat. `on` may be a key too.
 
     Args:
-        delay: Both: the time within which a key is unique, and the watermark delay.
-        by: The key columns. Null is a value like others.
-        on: The event time. A row without one leaves its key in state only until the next
+        delay: Both the time within which a key is unique, and the watermark delay.
+        by: The key columns. Null is a value like any other.
+        on: The event time. A row without one keeps its key in state only until the next
             micro-batch with a watermark.
 
     Raises:
-        SpecError: The delay is no duration, is zero or no whole milliseconds; there is no key.
+        SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
+            key.
     """
     return Deduplication(_keys(by), on, read_delay(delay), "first_event_and_delay")
 
@@ -117,12 +119,12 @@ def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str)
 @attrs.frozen
 class Deduplication:
     """
-    A definition of unique rows, for any number of frames: made by the functions of this module.
+    A definition of unique rows, for any number of frames. The functions of this module create it.
 
     Attributes:
         by: The key columns.
         on: The event-time column.
-        delay: The watermark delay; None where no watermark bounds the state.
+        delay: The watermark delay; None if no watermark bounds the state.
         expiry: When a stream forgets a key.
     """
 
@@ -133,23 +135,22 @@ class Deduplication:
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """
-        Return the unique rows of a stream or a batch; the columns are those of the frame.
+        Return the unique rows of a stream or a batch, with the columns of the frame.
 
-        A stream keeps the row that comes first, and any of those that come in one micro-batch. A
-        watermark is declared on it, if it has none: one that it has must be of the same column
-        and delay. With a watermark, rows whose event time `<=` it are dropped as late.
+        A stream keeps the row that arrives first, or any one of those that arrive in the same
+        micro-batch. If the frame has no watermark, one is declared; one that it has must have the
+        same column and delay. With a watermark, rows whose event time `<=` it are dropped as late.
 
-        A batch keeps, of the rows that are equal by the definition, the one with the earliest
-        event time, and of these the smallest by content: the same row in every run. Under
-        `drop_duplicates_within` a row is kept where it is the first of its key, or lies more than
-        the delay after the last one kept of its key. So batch and stream keep as many rows of a key
-        whose rows all lie within the delay, and the same ones where repeats are equal or come
-        later; where a key comes again later than that, a stream may keep fewer. Rows without an
-        event time are a group of their own.
+        Among equal rows, a batch keeps the one with the earliest event time, and of several the
+        smallest by content: the same row in every run. Under `drop_duplicates_within`, it keeps the
+        first row of each key, and each row more than the delay after the last one kept. So if all
+        rows of a key lie within the delay, batch and stream keep the same number of rows, and the
+        same rows if repeats are equal or arrive later. If a key comes back after that, a stream may
+        keep fewer. Rows without an event time form a group of their own.
 
         Raises:
-            SchemaError: A column is missing, a key is a float, the event time is no timestamp, or
-                the frame's watermark is another one.
+            SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
+                or the frame has a different watermark.
         """
         self._check(frame)
         within = self.expiry == "first_event_and_delay"
@@ -162,21 +163,21 @@ class Deduplication:
 
     def output_mode(self, mode: OutputMode, sink: Sink | None = None) -> "Deduplication":
         """
-        Check the output mode in which a query over this is to be started; return the definition.
+        Check the output mode of a query over this definition, and return the definition.
 
         Raises:
-            SpecError: Spark refuses the mode for a deduplication, or the sink refuses it.
+            SpecError: A deduplication, or the sink, can't run in this mode.
         """
         check_output(QUERY_TYPES[self.expiry], mode, sink)
         return self
 
     def explain(self) -> str:
-        """Say in words what is unique, how long a stream remembers a key, and what is late."""
+        """Describe what is unique, how long a stream remembers a key, and what is late."""
         return "\n".join(_explained(self))
 
     @property
     def equal_by(self) -> tuple[str, ...]:
-        """The columns by which Spark calls two rows equal."""
+        """The columns by which Spark compares rows."""
         if self.expiry == "event_time" and self.on is not None:
             return tuple(dict.fromkeys((*self.by, self.on)))
         return self.by
@@ -187,7 +188,7 @@ class Deduplication:
             check_event_time(frame.schema, self.on)
         for name in self.by:
             if name not in kinds:
-                found = f"the key `{name}` is missing; there are {', '.join(kinds)}"
+                found = f"the key `{name}` is missing; the frame has {', '.join(kinds)}"
                 raise SchemaError(with_hint(found, "rename a column, or select it"))
             if isinstance(kinds[name], FLOATS):
                 found = (
@@ -205,8 +206,8 @@ class Deduplication:
             if watermark.column == self.on and watermark.delay == self.delay:
                 return frame
         there = ", ".join(f"`{w.column}` with {duration_text(w.delay)}" for w in declared)
-        found = f"the frame has a watermark on {there}, and this is defined on `{self.on}` with "
-        hint = "leave declare_watermark out before, or define it with the frame's column and delay"
+        found = f"the frame has a watermark on {there}, but this is defined on `{self.on}` with "
+        hint = "remove declare_watermark, or use the frame's column and delay in the definition"
         raise SchemaError(with_hint(f"{found}{duration_text(self.delay)}", hint))
 
 
@@ -227,10 +228,10 @@ def _earliest(frame: DataFrame, rule: Deduplication) -> DataFrame:
 
 def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     """
-    Keep the first row of each key, and each that lies more than the delay behind the last one kept.
+    Keep the first row of each key, and each row more than the delay after the last one kept.
 
-    A row that lies so far behind the row before it is kept in any case. So each run between two
-    such rows is gone through by itself, and no array is longer than a run.
+    A row that is that much later than the previous row is kept in any case. So the rows between
+    two such rows are processed as a run of their own, and no array is longer than a run.
     """
     delay_us = F.lit(span_us(rule.delay or timedelta(0)))
     keys = [f"key_{place}" for place, _ in enumerate(rule.by)]
@@ -243,7 +244,7 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     )
     in_order = _group(keys).orderBy("place")
     before = F.lag("at").over(in_order)
-    # Rows without a time are the last ones of a key, and a run of their own.
+    # Rows without an event time come last within a key, as a run of their own.
     begins = F.coalesce(F.col("at") - before > delay_us, before.isNotNull()).cast("int")
     numbered = rows.withColumn("begins", begins)
     runs = numbered.withColumn("run", F.sum("begins").over(in_order)).groupBy(*keys, "run")
@@ -259,7 +260,7 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
 
 
 def _by_place(left: Column, right: Column) -> Column:
-    # Compared by place alone: the rows themselves may hold what has no order.
+    # Compared by place alone: the rows may contain values without an order.
     return left["place"] - right["place"]
 
 
@@ -268,7 +269,7 @@ def _group(names: Sequence[str]) -> WindowSpec:
 
 
 def _order(frame: DataFrame, on: str | None) -> list[Column]:
-    """Order rows that differ: by time, those without one last, then by content."""
+    """Return an order of rows: by event time, nulls last, then by content."""
     times = [] if on is None else [_column(on).asc_nulls_last()]
     return [*times, *(_ordered(field).asc() for field in frame.schema.fields)]
 
@@ -289,24 +290,24 @@ def _explained(rule: Deduplication) -> Iterator[str]:
     if rule.delay is None:
         chosen = f"earliest `{rule.on}`" if rule.on else "smallest content"
         yield f"Rows are unique by {keys}."
-        yield "A stream never forgets a key. Rows behind a watermark of its frame are dropped."
+        yield "A stream never forgets a key. If its frame has a watermark, late rows are dropped."
         yield f"State: {STATE_SIZE}."
         yield f"A batch keeps the row with the {chosen} of each key."
     else:
         yield from _bounded(rule, keys, duration_text(rule.delay), duration_text(2 * rule.delay))
-    yield "Null is a key like others: of the rows without a key, one is kept."
+    yield "Null is a key like any other: one row without a key is kept."
 
 
 def _bounded(rule: Deduplication, keys: str, delay: str, twice: str) -> Iterator[str]:
     on = f"`{rule.on}`"
     if rule.expiry == "event_time":
         yield f"Rows are unique by {keys}."
-        yield f"A stream forgets a key when watermark >= its {on}; without one, never."
-        yield f"State: one row for each key whose {on} is of about the last {delay}."
+        yield f"A stream forgets a key when watermark >= its {on}; if that is null, never."
+        yield f"State: one row for each key whose {on} is within about the last {delay}."
     else:
         yield f"Rows are unique by {keys}, for at least {delay} of {on}."
         yield f"A stream forgets a key when watermark >= {on} of its first row + {delay};"
-        yield f"where that row has no {on}, at the next batch."
-        yield f"State: one row for each key whose first {on} is of about the last {twice}."
+        yield f"if that row has no {on}, at the next batch."
+        yield f"State: one row for each key whose first {on} is within about the last {twice}."
     yield f"A row is late, and dropped, when its {on} <= watermark: the newest {on} - {delay}."
     yield f"A batch keeps the row with the earliest {on} of each group of repeats."

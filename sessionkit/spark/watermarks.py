@@ -1,4 +1,4 @@
-"""Watermarks: declared with the checks that Spark makes late or not at all, guarded, explained."""
+"""Declare, guard and explain watermarks, with checks that Spark makes late or never."""
 
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias
@@ -49,7 +49,7 @@ class Watermark:
 
     Attributes:
         column: The event-time column; after a windowed aggregation the column of the window.
-        delay: How far the watermark stays behind the newest event time.
+        delay: How far the watermark trails the newest event time.
     """
 
     column: str
@@ -60,8 +60,8 @@ def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     """
     Return the watermarks that the columns of a frame carry.
 
-    A copy of an event-time column carries the watermark too, so there may be several. Where the
-    column has been dropped, the frame cannot tell any more that there is one.
+    A copy of an event-time column carries the watermark too, so there may be several. If the
+    column has been dropped, the frame no longer shows that there is one.
     """
     return tuple(
         Watermark(field.name, field.metadata[WATERMARK_METADATA] * MILLISECOND)
@@ -76,25 +76,24 @@ def declare_watermark(
     """
     Declare the watermark of a stream: `withWatermark`, checked before anything starts.
 
-    The watermark is the newest event time seen minus the delay, in whole milliseconds. Spark moves
-    it between micro-batches, so the rows of one batch are judged by the batches before. It never
-    goes back. Stateful operators drop a row whose event time `<=` the watermark.
+    The watermark is the newest event time seen minus the delay, in whole milliseconds. Spark
+    advances it between micro-batches, so earlier batches decide which rows of a batch are late.
+    It never goes back. Stateful operators drop a row whose event time `<=` the watermark.
 
-    A batch has no watermark: its frame is checked the same way and returned as it is.
+    A batch has no watermark: its frame is checked in the same way and returned unchanged.
 
     Args:
         frame: A stream or a batch.
         column: The event time: a timestamp, at the top level.
-        delay: How late a row may come, in event time: `"10 minutes"`, `"10m"`, a `timedelta`.
-        zero_delay: What a delay of zero means to you. It drops every row that has the newest
-            event time of the batch before, since that is where the watermark stands then:
-            `"drops_ties"` says that this is meant.
+        delay: How late a row may arrive, in event time: `"10 minutes"`, `"10m"`, a `timedelta`.
+        zero_delay: Pass `"drops_ties"` to allow a delay of zero. The watermark is then the newest
+            event time of the previous batch, so every row with that same event time is dropped.
 
     Raises:
-        SchemaError: The column is missing, nested or no timestamp, or a watermark is declared
-            already, on this or another column: Spark fails on that after the start.
-        SpecError: The delay is no duration, is no whole number of milliseconds (Spark cuts the
-            rest off), or is zero without a word.
+        SchemaError: The column is missing, is nested or isn't a timestamp, or a watermark is
+            already declared on this or another column, which Spark refuses after the start.
+        SpecError: The delay isn't a duration, isn't a whole number of milliseconds (Spark drops
+            the rest), or is zero without `zero_delay="drops_ties"`.
     """
     span = _delay(delay, zero_delay)
     check_event_time(frame.schema, column)
@@ -102,7 +101,7 @@ def declare_watermark(
         return frame
     for there in declared_watermarks(frame):
         found = (
-            f"a watermark is declared already, on `{there.column}` with a delay of "
+            f"a watermark is already declared, on `{there.column}` with a delay of "
             f"{duration_text(there.delay)}; a stream of rows has one at most"
         )
         raise SchemaError(with_hint(found, "declare it once, where the frame is read"))
@@ -111,43 +110,44 @@ def declare_watermark(
 
 def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     """
-    Check the watermarks of streams that a union or a join brings together in one query.
+    Check the watermarks of streams that a union or a join combines in one query.
 
-    The query has one watermark, made from those of its sources by the setting
-    `spark.sql.streaming.multipleWatermarkPolicy`:
+    The query has one watermark. The setting `spark.sql.streaming.multipleWatermarkPolicy` decides
+    how those of its sources combine:
 
-    * `min`: the slowest source decides. Nothing is dropped because another source is ahead. But
-      a source that has sent no row yet counts as 1970, so a silent source holds everything: no
-      window closes, no state goes. A source that falls silent later holds all at its last time.
-    * `max`: the fastest source decides. A silent source holds nothing, and rows of a slower source
-      are dropped as soon as they lie behind the fastest.
+    * `min`: the slowest source decides. No row is dropped because another source is ahead. But a
+      source that has sent no rows yet counts as 1970, so a silent source blocks everything: no
+      window closes, and no state is dropped. A source that falls silent later blocks it there.
+    * `max`: the fastest source decides. A silent source blocks nothing, and rows of slower sources
+      are dropped as soon as they trail the fastest one.
 
-    The policy is pinned in the checkpoint by the first start: the setting of a later session is
-    ignored. To let silent sources hold nothing, there is a third way: union the frames first, and
-    declare one watermark on the result.
+    The first start pins the policy in the checkpoint; the setting of a later session is ignored.
+    There is a third way to keep silent sources from blocking: union the frames first, and declare
+    one watermark on the result.
 
     Args:
-        frames: The streams, before they are brought together. Batches among them have no
-            watermark and are passed over.
-        policy: What the query is written for.
+        frames: The streams, before they are combined. Batches among them have no watermark and
+            are skipped.
+        policy: The policy that the query is written for.
 
     Raises:
-        SchemaError: A stream has no watermark: its rows would be judged by that of the others.
-        SpecError: The session's policy is another one.
+        SchemaError: A stream has no watermark: that of the others would decide which of its rows
+            are late.
+        SpecError: The session has another policy.
     """
     streams = [(place, frame) for place, frame in enumerate(frames, 1) if frame.isStreaming]
     for place, frame in streams:
         if not declared_watermarks(frame):
-            found = f"stream {place} of {len(frames)} has no watermark, so it cannot hold back"
-            hint = "declare_watermark on each stream, or once on the union of all"
+            found = f"stream {place} of {len(frames)} has no watermark, so it can't hold back"
+            hint = "call declare_watermark on each stream, or once on the union of all"
             raise SchemaError(with_hint(f"{found} the watermark that drops its rows", hint))
     if len(streams) < MORE_THAN_ONE:
         return
     setting = str(streams[0][1].sparkSession.conf.get(POLICY_SETTING, "min")).lower()
     if setting != policy:
-        found = f"the policy is to be {policy!r}, but {POLICY_SETTING} is {setting!r}"
+        found = f"the policy must be {policy!r}, but {POLICY_SETTING} is {setting!r}"
         hint = f'spark.conf.set("{POLICY_SETTING}", "{policy}") before the first start'
-        raise SpecError(with_hint(found, f"{hint}; a checkpoint keeps the one it began with"))
+        raise SpecError(with_hint(found, f"{hint}; a checkpoint keeps its first policy"))
 
 
 def guard_future(
@@ -158,17 +158,17 @@ def guard_future(
     into: str = "quarantined_time",
 ) -> DataFrame:
     """
-    Keep times from the future from moving the watermark.
+    Keep event times from the future from moving the watermark.
 
-    One event time from the year 2999 moves the watermark there for ever, and every later row is
-    dropped. So it comes before `declare_watermark`: where the event time is further ahead of the
-    clock than the skew, it becomes null and stands in the new column `into`, which is null for all
-    other rows. A row without an event time moves no watermark, and stateful operators never drop
-    it as late. `sessionize` does this by itself.
+    One event time from the year 2999 moves the watermark there for good, and every later row is
+    dropped. So call this before `declare_watermark`: if an event time is further ahead of the
+    clock than the skew, it moves to the new column `into`, and the event time becomes null. For
+    all other rows, `into` is null. A row without an event time doesn't move the watermark, and
+    stateful operators never drop it as late. `sessionize` does this by itself.
 
-    It is one frame on purpose. Two frames would be two queries whose clocks differ, and a row near
-    the limit could be in both or in neither. A window drops rows without an event time, so
-    count them before: `guarded.observe("future", F.count("quarantined_time"))`. For a
+    The result is one frame on purpose. Two frames would be two queries with different clocks, and
+    a row near the limit could be in both or in neither. A window drops rows without an event time,
+    so count them first: `guarded.observe("future", F.count("quarantined_time"))`. For a
     deduplication, add `into` to the keys.
 
     Args:
@@ -176,20 +176,20 @@ def guard_future(
         column: The event time: a timestamp, at the top level.
         max_future_skew: How far ahead of the clock an event time may be. The clock is processing
             time: for a stream the start of the micro-batch, for a batch that of the query.
-        into: The name of the new column, the last one.
+        into: The name of the new column, which comes last.
 
     Raises:
-        SchemaError: The column is missing or no timestamp, a column `into` is there already, or
-            a watermark has been declared before.
-        SpecError: The skew is no duration.
+        SchemaError: The column is missing or isn't a timestamp, a column `into` already exists, or
+            a watermark is already declared.
+        SpecError: The skew isn't a duration.
     """
     skew = duration(max_future_skew, "max_future_skew", zero_allowed=True)
     check_event_time(frame.schema, column)
     if into in frame.columns:
-        found = f"there is a column `{into}` already, where times from the future are to go"
+        found = f"there is already a column `{into}`, where event times from the future would go"
         raise SchemaError(with_hint(found, "pass another name: into=..."))
     if frame.isStreaming and declared_watermarks(frame):
-        found = "a watermark is declared already, so a time from the future has moved it by then"
+        found = "a watermark is already declared, so an event time from the future would move it"
         raise SchemaError(with_hint(found, "call guard_future first, then declare_watermark"))
     time = F.col(quoted(column))
     clock_us = F.unix_micros(F.current_timestamp())
@@ -204,8 +204,8 @@ def _delay(delay: Duration, zero_delay: ZeroDelay) -> timedelta:
     if not span and zero_delay == "refused":
         found = (
             f"`delay` is zero, found {delay!r}: the watermark is then the newest event time, and "
-            "rows that share it are dropped if they come one micro-batch later"
+            "rows that share it are dropped if they arrive one micro-batch later"
         )
-        hint = "pass '1 millisecond' to keep them, or say that it is meant: zero_delay='drops_ties'"
+        hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
         raise SpecError(with_hint(found, hint))
     return span

@@ -127,7 +127,7 @@ def _mismatch(stored: dict[str, Any], wanted: dict[str, Any]) -> StateMismatchEr
     return StateMismatchError(
         with_hint(
             f"the stored state was written under other rules:\n  {lines}",
-            "take the change back, or start with a new checkpoint",
+            "undo the change, or start with a new checkpoint",
         )
     )
 

@@ -45,8 +45,8 @@ class TestRefused:
         [
             (
                 lambda: drop_duplicates_by_key("id"),
-                "must keep one row for each key, for ever: about 220 bytes",
-                "say that it is meant: unbounded_state=True",
+                "must keep one row for each key, forever: about 220 bytes",
+                "confirm with unbounded_state=True",
             ),
             (
                 lambda: drop_duplicates_by_key((), unbounded_state=True),
@@ -80,7 +80,7 @@ class TestRefused:
             ),
             (
                 lambda: drop_duplicates_by_key_and_time("id", on="ts", delay="soon"),
-                "`delay` is no duration: 'soon'",
+                "`delay` isn't a duration: 'soon'",
                 "30 minutes",
             ),
         ],
@@ -97,7 +97,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("change", "found", "hint"),
         [
-            (lambda f: f.drop("id"), "the key `id` is missing; there are ", "rename a column"),
+            (lambda f: f.drop("id"), "the key `id` is missing; the frame has ", "rename a column"),
             (lambda f: f.drop("ts"), "the event time `ts` is missing", "rename a column"),
             (
                 lambda f: f.withColumn("id", F.lit(1.5)),
@@ -106,7 +106,7 @@ class TestRefused:
             ),
             (
                 lambda f: f.withColumn("ts", F.col("ts").cast("timestamp_ntz")),
-                "`ts` is a timestamp_ntz, which has no zone",
+                "`ts` is a timestamp_ntz, which has no time zone",
                 'col("ts").cast("timestamp")',
             ),
             (
@@ -141,9 +141,9 @@ class TestRefused:
         with pytest.raises(SchemaError) as caught:
             rule.apply(declare_watermark(frame, column, delay))
 
-        found = f"a watermark on `{column}` with {delay}, and this is defined on `ts` with 10 seco"
+        found = f"a watermark on `{column}` with {delay}, but this is defined on `ts` with 10 seco"
         assert found in str(caught.value)
-        assert "Hint: leave declare_watermark out before, or define it" in str(caught.value)
+        assert "Hint: remove declare_watermark, or use" in str(caught.value)
 
     @EVERY
     def test_complete(self, source: Source, tmp_path: Path, rule: Deduplication) -> None:
@@ -422,8 +422,8 @@ class TestExplain:
 
         assert "unique by `id`, `kind`, for at least 1 minute 30 seconds of `at`" in text
         assert "forgets a key when watermark >= `at` of its first row + 1 minute 30 seco" in text
-        assert "where that row has no `at`, at the next batch" in text
-        assert "first `at` is of about the last 3 minutes" in text
+        assert "if that row has no `at`, at the next batch" in text
+        assert "first `at` is within about the last 3 minutes" in text
         assert "late, and dropped, when its `at` <= watermark: the newest `at` - 1 min" in text
 
     def test_by_key_and_time(self) -> None:
@@ -431,15 +431,15 @@ class TestExplain:
         text = BY_KEY_AND_TIME.explain()
 
         assert "unique by `id`, `ts`." in text
-        assert "forgets a key when watermark >= its `ts`; without one, never" in text
-        assert "whose `ts` is of about the last 10 seconds" in text
+        assert "forgets a key when watermark >= its `ts`; if that is null, never" in text
+        assert "whose `ts` is within about the last 10 seconds" in text
 
     def test_by_key(self) -> None:
         """The size of what is kept for ever."""
         text = BY_KEY.explain()
 
         assert "A stream never forgets a key" in text
-        assert "a million new keys a day are 220 MB more every day" in text
+        assert "a million new keys a day add 220 MB a day" in text
         assert "A batch keeps the row with the earliest `ts` of each key" in text
 
     def test_the_page_shows_it(self) -> None:

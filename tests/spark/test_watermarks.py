@@ -66,10 +66,10 @@ class TestDeclare:
     @pytest.mark.parametrize(
         ("column", "found", "hint"),
         [
-            ("at", "the event time `at` is missing; there are id, ts, ", "rename a column"),
+            ("at", "the event time `at` is missing; the frame has id, ts, ", "rename a column"),
             ("TS", "the event time `TS` is missing", "write it `ts`"),
             ("nested.time", "`nested.time` is missing", 'withColumn("time", col("nested.time"))'),
-            ("local", "`local` is a timestamp_ntz, which has no zone", '.cast("timestamp")'),
+            ("local", "`local` is a timestamp_ntz, which has no time zone", '.cast("timestamp")'),
             ("value", "must be a timestamp, found bigint", "timestamp_millis(col)"),
         ],
     )
@@ -94,7 +94,7 @@ class TestDeclare:
     @pytest.mark.parametrize(
         ("delay", "found", "hint"),
         [
-            ("ten seconds", "`delay` is no duration: 'ten seconds'", "30 minutes"),
+            ("ten seconds", "`delay` isn't a duration: 'ten seconds'", "30 minutes"),
             ("1 month", "must have a fixed length, found '1 month'", "count in days"),
             ("-1 second", "must be zero or longer than zero", "30 minutes"),
             ("500 microseconds", "whole milliseconds, found '500 microseconds'", "round it up"),
@@ -136,7 +136,7 @@ class TestDeclare:
         with pytest.raises(SchemaError) as caught:
             declare_watermark(declared, column, "5 seconds")
 
-        assert "declared already, on `ts` with a delay of 10 seconds" in str(caught.value)
+        assert "already declared, on `ts` with a delay of 10 seconds" in str(caught.value)
         assert "Hint: declare it once, where the frame is read" in str(caught.value)
         twice = declared.withWatermark(column, "5 seconds").dropDuplicates(["id"])
         with (
@@ -173,7 +173,7 @@ class TestSeveral:
         with pytest.raises(SpecError) as caught:
             check_watermarks(declared, declared, policy="max")
 
-        assert f"is to be 'max', but {POLICY_SETTING} is 'min'" in str(caught.value)
+        assert f"must be 'max', but {POLICY_SETTING} is 'min'" in str(caught.value)
         hint = f'Hint: spark.conf.set("{POLICY_SETTING}", "max") before the first start; a checkpo'
         assert hint in str(caught.value)
 
@@ -184,7 +184,7 @@ class TestSeveral:
 
         check_watermarks(declared, declared, policy="max")
         check_watermarks(declared, policy="min")
-        with pytest.raises(SpecError, match="is to be 'min'"):
+        with pytest.raises(SpecError, match="must be 'min'"):
             check_watermarks(declared, declared)
 
     def test_without(self, source: Source, tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ class TestGuard:
         assert "ahead_of_clock" == report.state
         assert instant(YEAR_2999 - 10 * SECOND) == report.watermark
         assert 2 == report.dropped
-        assert "Batch 0 held the time 2999-01-01T00:00:00+00:00" in report.text
+        assert "Batch 0 contained 2999-01-01T00:00:00+00:00" in report.text
         assert "Hint: put guard_future before declare_watermark" in report.text
-        assert "Dropped behind it in batches 0 to 2: 2." in report.text
+        assert "Late rows dropped in batches 0 to 2: 2." in report.text
         assert lag is not None
         assert lag < timedelta(0)
 
@@ -279,7 +279,7 @@ class TestGuard:
             (
                 lambda f: f.withWatermark("ts", "1 day"),
                 {},
-                "a watermark is declared already",
+                "a watermark is already declared",
                 "call guard_future first",
             ),
             (lambda f: f, {"max_future_skew": "1 month"}, "`max_future_skew` must", "in days"),
@@ -319,7 +319,7 @@ class TestQuery:
             assert "idle" == report.state
             assert instant(90 * SECOND) == report.watermark
             assert "The watermark is 1970-01-01T00:01:30+00:00, since batch 2 (" in report.text
-            assert "It is made of: ts - 10 seconds." in report.text
+            assert "It is computed from: ts - 10 seconds." in report.text
             assert TEN_SECONDS == watermark_lag(steps.query)
             now = instant(100 * SECOND + DAY)
             late = watermark_lag(steps.query, behind="clock", now=now)
@@ -330,7 +330,7 @@ class TestQuery:
                 steps.run()
             report = explain_watermark(steps.query)
             assert "stalled" == report.state
-            assert "2 rows have come since then" in report.text
+            assert "2 rows have arrived since then" in report.text
 
     def test_undeclared(self, source: Source, tmp_path: Path) -> None:
         """A query without a watermark says so."""
@@ -350,9 +350,9 @@ class TestQuery:
         (silent,) = report.silent
         assert silent.endswith("/silent]")
         assert "No event time has moved the watermark, since batch 0" in report.text
-        assert "It is made of: ts - 10 seconds; ts - 20 seconds." in report.text
-        assert "Under the policy 'min'" in report.text
-        assert "Hint: let it send, or union the sources first" in report.text
+        assert "It is computed from: ts - 10 seconds; ts - 20 seconds." in report.text
+        assert "Under policy 'min'" in report.text
+        assert "Hint: have it send rows, or union the sources first" in report.text
 
     @pytest.mark.usefixtures("policy_max")
     def test_silent_source_under_max(self, source: Source, tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ class TestReport:
         report = _report(_Record(batches, self.TWO, "min"))
 
         assert "stalled" == report.state
-        assert "Progress does not tell which." in report.text
+        assert "Progress doesn't say which." in report.text
 
     def test_a_record_that_begins_later(self) -> None:
         """Where the record begins with this watermark, it may be older."""

@@ -185,7 +185,7 @@ def test_every_difference_of_two_identities_is_named() -> None:
         "the stored state was written under other rules:\n"
         "  `bucket_count` is 128 in the spec, 64 in the checkpoint\n"
         "  `gap_us` is 5 in the spec, None in the checkpoint"
-        "\n\nHint: take the change back, or start with a new checkpoint"
+        "\n\nHint: undo the change, or start with a new checkpoint"
     )
     assert expected == str(refused.value)
 

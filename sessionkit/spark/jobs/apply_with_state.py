@@ -19,30 +19,30 @@ def apply_with_state(
     """
     Run the functions of a `StatefulSpec` over a stream or a batch.
 
-    On a streaming frame they are called in every micro-batch, for the keys that have events and
-    for those whose timers are due, in output mode `append`. sessionkit declares the watermark
-    itself, so the frame must not have one. On a batch frame they are called once a key with all of
-    its events, then for the event timers, as if the watermark had passed the end of time; the
-    processing time stands still, so what waits for it never comes.
+    On a stream, they run in every micro-batch, for the keys that have events and those with due
+    timers, in output mode `append`. sessionkit declares the watermark itself, so the frame must
+    not have one. On a batch, they run once for each key with all of its events, then for the
+    event-time timers, as if the watermark had passed the end of time. Processing time stands
+    still, so processing-time timers never go off.
 
-    The columns are those of the key and the fields of the result class. The counts of every
-    micro-batch are in the query's progress; `batch_counts` reads them.
+    The columns are the key and the fields of the result class. The counts of every micro-batch
+    are in the query's progress; read them with `batch_counts`.
 
-    A spec with a clock in processing time never ends under the `availableNow` trigger;
-    `start_query` refuses that, `writeStream` does not.
+    Under the `availableNow` trigger, a spec with processing-time timers never ends. `start_query`
+    refuses that; `writeStream` doesn't.
 
     Args:
         events: The input. Its columns are matched by name to the key, the event time, the fields
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition.
-        with_rejected: Whether rejected rows come too. Then a first column `kind` tells `result`
-            from `late`, `quarantined`, `failed` and `failed_output`, and behind the others come
-            `reason`, `event_time` and the carried columns.
-        observation: For a batch: where the counts are put once an action has run.
+        with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
+            `result`, `late`, `quarantined`, `failed` or `failed_output`, and the last columns are
+            `reason`, `event_time` and the passthrough columns.
+        observation: For a batch: receives the counts once an action has run.
 
     Raises:
-        SchemaError: The columns do not fit the spec.
-        NotPicklableError: A function uses what cannot be sent to the executors.
+        SchemaError: The columns don't fit the spec.
+        NotPicklableError: A function uses something that can't be sent to the executors.
     """
     check_kind(spec, StatefulSpec, "sessionize")
     return run_spec(events, spec, observation, with_rejected=with_rejected)

@@ -1,4 +1,4 @@
-"""What a stopped query left in its checkpoint, read with Spark's own state reader."""
+"""Read the checkpoint of a stopped query with Spark's own state reader."""
 
 import json
 from collections.abc import Iterator
@@ -33,19 +33,19 @@ FIRST_WITH_READER: Final = 4
 
 def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = None) -> None:
     """
-    Check that a query over this spec can go on from a checkpoint.
+    Check that a query with this spec can continue from a checkpoint.
 
-    A checkpoint without a finished micro-batch, or in which nothing is stored, fits every spec.
-    Needs Spark 4.0 or later; on 3.5 the first micro-batch makes the same check.
+    A checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs
+    Spark 4.0 or later; with 3.5, the first micro-batch makes the same check.
 
     Args:
         path: The checkpoint location.
-        spec: The spec with which the query is to go on.
+        spec: The spec of the query that is to continue.
         spark: The session to read with; by default the active one.
 
     Raises:
-        StateMismatchError: State version, bucket count, gap, delay or another rule has changed;
-            each change is named.
+        StateMismatchError: State version, bucket count, gap, delay or another rule has changed.
+            The message names each change.
         StateCorruptedError: The state is damaged.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
@@ -55,7 +55,7 @@ def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = N
         if differences:
             lines = "\n  ".join(differences)
             text = f"the checkpoint {path} was written under other rules:\n  {lines}"
-            hint = "take the change back, or start with a new checkpoint"
+            hint = "undo the change, or start with a new checkpoint"
             raise StateMismatchError(with_hint(text, hint))
 
 
@@ -65,8 +65,8 @@ def open_sessions(
     """
     Return the sessions that were open when a query finished its last micro-batch.
 
-    All of them are brought to the driver. Under `order="event_time"` the events that wait for
-    their turn are folded in for this view. Needs Spark 4.0 or later.
+    All of them are collected on the driver. Under `order="event_time"`, this view includes the
+    buffered events. Needs Spark 4.0 or later.
 
     Args:
         path: The checkpoint location of the query; it should be stopped.
@@ -88,9 +88,9 @@ def stored_keys(
     path: str, spec: StatefulSpec[Any, S, Any], *, spark: SparkSession | None = None
 ) -> list[StoredKey[S]]:
     """
-    Return the keys of which something was stored when a query finished its last micro-batch.
+    Return the keys that had stored state when a query finished its last micro-batch.
 
-    All of them are brought to the driver. Needs Spark 4.0 or later.
+    All of them are collected on the driver. Needs Spark 4.0 or later.
 
     Args:
         path: The checkpoint location of the query; it should be stopped.
@@ -118,7 +118,7 @@ def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, 
         head = F.substring(f"{STATE}.{PAYLOAD}", 1, HEAD_BYTES)
         return [peek_identity(bytes(row[0])) for row in _read(path, spark, head)]
     if IDENTITY in names:
-        # One for each key, and nearly always the same.
+        # There is one for each key, and they are nearly always equal.
         with _explained(path):
             stored = _session(spark).read.format("statestore").load(path)
             rows = stored.select(f"{STATE}.{IDENTITY}").distinct().collect()
@@ -129,7 +129,7 @@ def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, 
 
 
 def _names(path: str, spark: SparkSession | None) -> list[str]:
-    """Return the names of the columns of the stored state; none where nothing was stored yet."""
+    """Return the names of the columns of the stored state; none if nothing is stored yet."""
     with _explained(path):
         stored = _session(spark).read.format("statestore").load(path)
         if "groupState" not in stored.select("value.*").columns:
@@ -139,7 +139,7 @@ def _names(path: str, spark: SparkSession | None) -> list[str]:
 
 
 def _read(path: str, spark: SparkSession | None, *columns: Column) -> list[Row]:
-    """Return columns of the state of every stored group; nothing where no batch is finished."""
+    """Return columns of the state of every stored group; nothing if no batch has finished."""
     with _explained(path):
         return _session(spark).read.format("statestore").load(path).select(*columns).collect()
     return []
@@ -147,7 +147,7 @@ def _read(path: str, spark: SparkSession | None, *columns: Column) -> list[Row]:
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Take it for an empty state where no micro-batch is finished; name what is not ours."""
+    """Treat a checkpoint without a finished micro-batch as empty; refuse state of others."""
     try:
         yield
     except PySparkException as error:
@@ -162,7 +162,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if session is None:
         raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
     if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
-        found = f"Spark {session.version} cannot read state; its readers begin with 4.0"
+        found = f"Spark {session.version} can't read state; only 4.0 and later can"
         raise SessionkitError(with_hint(found, "leave the check to the first micro-batch"))
     return session
 

@@ -1,14 +1,14 @@
 """
-The labels of the buckets: numbers that Spark's shuffle deals out evenly.
+The labels of the buckets: numbers that Spark's shuffle distributes evenly.
 
-Spark sends a row to the partition `pmod(hash(label), partitions)`. With the bucket numbers
-themselves as labels, 64 buckets land in only some 54 of 200 partitions, and on two the load parts
-36 to 28. So bucket `b` gets the label whose hash is `b`: then its partition is `b mod partitions`,
-whatever that number is. A label depends on the bucket alone, never on a setting of the session,
-and were Spark to hash otherwise one day, only the balance would suffer.
+Spark sends a row to the partition `pmod(hash(label), partitions)`. If the labels were the bucket
+numbers, 64 buckets would land in only about 54 of 200 partitions, and two partitions would split
+the load 36 to 28. So bucket `b` gets the label whose hash is `b`: its partition is then
+`b mod partitions`, for any number of partitions. A label depends on the bucket alone, never on a
+session setting. If Spark ever changes its hash, only the balance suffers.
 
-The hash is MurmurHash3 for 32 bits, by Austin Appleby, over one block of four bytes with the seed
-42, as Spark's SQL function `hash` has it; each of its steps can be undone.
+The hash is the 32-bit MurmurHash3 by Austin Appleby, over one block of four bytes with seed 42,
+as in Spark's SQL function `hash`; each of its steps can be inverted.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ FIVE, ADDEND = 5, 0xE6546B64
 
 
 def bucket_label(bucket: int) -> int:
-    """Return the integer, of 32 bits and signed, that Spark hashes to this number."""
+    """Return the signed 32-bit integer that Spark hashes to this number."""
     mixed = _undo_final_mix(bucket) ^ BLOCK_BYTES
     mixed = _rotate_right((mixed - ADDEND) * _inverse(FIVE) % WORD, 13) ^ SEED
     word = _rotate_right(mixed * _inverse(C2) % WORD, 15) * _inverse(C1) % WORD

@@ -1,4 +1,4 @@
-"""What cannot be sent to the executors is found on the driver, and named."""
+"""Find what can't be sent to the executors, on the driver, and name it."""
 
 import inspect
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ def check_picklable(spec: Any) -> None:
     Check that a spec can be sent to the executors.
 
     Raises:
-        NotPicklableError: It cannot; the message names the attribute, and the variable that the
-            function uses where that is what does not pickle.
+        NotPicklableError: It can't. The message names the attribute, and the variable of the
+            function if that is what doesn't pickle.
     """
     if _problem(spec) is None:
         return
@@ -28,7 +28,7 @@ def check_picklable(spec: Any) -> None:
         problem = _problem(value)
         if problem is not None:
             raise NotPicklableError(_text(attribute.name, value, problem))
-    whole = f"the spec cannot be sent to the executors: {_problem(spec)}"
+    whole = f"the spec can't be sent to the executors: {_problem(spec)}"
     raise NotPicklableError(whole)
 
 
@@ -41,13 +41,13 @@ def _problem(value: object) -> Exception | None:
 
 
 def _text(name: str, value: Any, problem: Exception) -> str:
-    found = f"`{name}` of the spec cannot be sent to the executors: {problem}"
-    hint = "use only what pickles: numbers, text, plain functions and classes of modules"
+    found = f"`{name}` of the spec can't be sent to the executors: {problem}"
+    hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
     for variable, held in _variables(value):
         if _problem(held) is not None:
             kind = type(held).__name__
-            found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which cannot be sent"
-            hint = f"make the {kind} inside the function, or pass plain values"
+            found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which can't be sent"
+            hint = f"create the {kind} inside the function, or pass plain values"
             break
     return with_hint(found, hint)
 

@@ -1,4 +1,4 @@
-"""The counts of a micro-batch, read from the progress of the query."""
+"""Read the counts of a micro-batch from the progress of its query."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from sessionkit.errors import SessionkitError, with_hint
 __all__ = ["OBSERVATION", "batch_counts"]
 
 OBSERVATION: Final = "sessionkit"
-"""The name under which the counts stand in a query's observed metrics."""
+"""The name of the counts among a query's observed metrics."""
 
 
 def batch_counts(progress: Mapping[str, Any]) -> Counts:
@@ -17,11 +17,11 @@ def batch_counts(progress: Mapping[str, Any]) -> Counts:
     Read the counts of one micro-batch from the progress of its query.
 
     Args:
-        progress: An entry of `query.recentProgress`, or `query.lastProgress`; of Spark itself or
-            of Spark Connect, whose shapes differ.
+        progress: An entry of `query.recentProgress`, or `query.lastProgress`; from Spark or from
+            Spark Connect, which differ in shape.
 
     Raises:
-        SessionkitError: The progress is not that of a query that sessionkit built.
+        SessionkitError: The progress is from a query that sessionkit didn't build.
     """
     observed = (progress.get("observedMetrics") or {}).get(OBSERVATION)
     if observed is None:

@@ -1,7 +1,7 @@
 """
 The projections around the Python function: the user's columns to the wire, and its output back.
 
-The wire is described in `_wire`; the functions here are the same for every kind of spec.
+The package `_engine.wire` describes the wire. The functions here serve every kind of spec.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,11 +43,11 @@ __all__ = [
 
 EVENT_TIME_COLUMN: Final = "_watermark"
 BUCKETS_OF_A_BATCH: Final = 4
-"""A batch hands over whole buckets as one frame, so it takes this many times as many of them."""
+"""A batch passes each bucket as one whole frame, so it uses this many times more buckets."""
 
 
 def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
-    """Project the input to what crosses to Python, and these columns beside it."""
+    """Project the input to the columns that cross to Python, plus these."""
     columns = wire_columns(spec)
     return events.select(
         _time_us(spec).alias(TIME_COLUMN),
@@ -58,7 +58,7 @@ def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
 
 
 def batch_buckets(events: DataFrame, spec: SpecInput) -> GroupedData:
-    """Return what crosses of a batch, in its buckets."""
+    """Return the columns of a batch that cross to Python, grouped into buckets."""
     buckets = bucket_column(spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
     return crossing(events, spec, buckets).groupBy("bucket")
 
@@ -67,7 +67,7 @@ def bucket_column(spec: SpecInput, bucket_count: int) -> Column:
     """
     Return the label of the bucket of each row.
 
-    The key is hashed in a form that is the same for equal values of any type that it may have.
+    The key is hashed in a form in which equal values are equal, whatever types the column may have.
     """
     keys = [_hashable(_column(field.name), field.type) for field in spec.key_fields]
     labels = F.array(*(F.lit(bucket_label(bucket)) for bucket in range(bucket_count)))
@@ -76,7 +76,7 @@ def bucket_column(spec: SpecInput, bucket_count: int) -> Column:
 
 
 def grouping_key(spec: SpecInput) -> list[Column]:
-    """Return the key columns of what crosses, to group by, under the user's names."""
+    """Return the key columns to group by, under the user's names."""
     return [
         _groupable(column.name, column.field.type).alias(column.field.name)
         for column in wire_columns(spec)
@@ -86,17 +86,17 @@ def grouping_key(spec: SpecInput) -> list[Column]:
 
 def time_for_watermark(spec: SpecInput) -> Column:
     """
-    Return the event time, null where it must not move the watermark.
+    Return the event time; null where it must not move the watermark.
 
-    Spark keeps rows without an event time, so those that are quarantined reach Python; it would
-    drop those at or before the epoch while its watermark is still 0.
+    Spark keeps rows without an event time, so quarantined rows reach Python; it would drop rows
+    at or before the epoch while its watermark is still 0.
     """
     is_sane = F.unix_micros(_time(spec)).between(1, spec.latest_event_us)
     return F.when(is_sane & ~_is_future(spec), _time(spec)).alias(EVENT_TIME_COLUMN)
 
 
 def output_schema(spec: SpecInput, *, with_rejected: bool) -> str:
-    """Return the schema of what Python hands back."""
+    """Return the schema of the rows that Python returns."""
     fields = output_fields(spec, with_rejected=with_rejected)
     nans = ["nans bigint"] if has_floats(fields) else []
     columns = [f"out_{place} {wire_type(field.type)}" for place, field in enumerate(fields)]
@@ -107,13 +107,13 @@ def public_rows(
     rows: DataFrame, spec: SpecInput, observation: Observation | None, *, with_rejected: bool
 ) -> DataFrame:
     """
-    Return the rows as users see them, the counts observed on the way.
+    Return the rows as users see them, with the counts observed.
 
     Args:
-        rows: What Python handed back.
+        rows: The rows that Python returned.
         spec: The spec.
-        observation: Where the counts of a batch are put; those of a stream are in its progress.
-        with_rejected: Whether rejected rows are among them.
+        observation: Receives the counts of a batch; those of a stream are in its progress.
+        with_rejected: Whether the rows include rejected ones.
     """
     if rows.isStreaming:
         rows = rows.observe(OBSERVATION, *_sums())
@@ -154,15 +154,15 @@ def _time_us(spec: SpecInput) -> Column:
 
 
 def _hashable(column: Column, kind: FieldType) -> Column:
-    """Return a key column to hash: equal decimals of any scale have one nearest double."""
+    """Return a key column to hash: equal decimals of any scale have the same nearest double."""
     return column.cast("double") if isinstance(kind, DecimalType) else to_wire(column, kind)
 
 
 def _groupable(name: str, kind: FieldType) -> Column:
     """
-    Return a key column to group by: equal decimals of any scale have one text.
+    Return a key column to group by: equal decimals of any scale have the same text.
 
-    A decimal that is null or does not fit groups as null; Python quarantines its rows.
+    A decimal that is null or doesn't fit is grouped as null; Python quarantines its rows.
     """
     if isinstance(kind, DecimalType):
         return F.expr(f"cast(try_cast({quoted(name)} as {public_type(kind)}) as string)")

@@ -1,4 +1,4 @@
-"""The user's columns against the spec, before anything starts."""
+"""Check the user's columns against the spec, before anything starts."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -49,11 +49,11 @@ ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
 
 def check_input(frame: DataFrame, spec: SpecInput) -> None:
     """
-    Check that the columns of a frame fit the spec; all that do not are named at once.
+    Check that the columns of a frame fit the spec, and name all that don't at once.
 
     Raises:
         SchemaError: A column is missing, has another type, may be null under `nulls="refuse"`, or
-            a watermark has been declared before.
+            the frame already has a watermark.
     """
     problems = [*_watermarks(frame), *_problems(frame.schema, spec)]
     if not problems:
@@ -61,18 +61,18 @@ def check_input(frame: DataFrame, spec: SpecInput) -> None:
     if len(problems) == 1:
         raise SchemaError(with_hint(*problems[0]))
     lines = [f"{found} ({hint})" for found, hint in problems]
-    title = f"{len(problems)} columns do not fit the spec:"
-    hint = "mend each as it says in brackets"
+    title = f"{len(problems)} columns don't fit the spec:"
+    hint = "fix each one as its brackets say"
     raise SchemaError(with_hint("\n  ".join([title, *lines]), hint))
 
 
 def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
     for field in frame.schema.fields:
         if frame.isStreaming and field.metadata and WATERMARK_METADATA in field.metadata:
-            found = f"a watermark is declared already, on `{field.name}`"
+            found = f"a watermark is already declared, on `{field.name}`"
             yield (
                 found,
-                "leave withWatermark out: the watermark_delay of the spec declares it",
+                "remove withWatermark: the watermark_delay of the spec declares it",
             )
 
 
@@ -101,10 +101,10 @@ def _time(schema: T.StructType, spec: SpecInput, name: str) -> Iterator[tuple[st
     if column is None:
         yield _missing(schema, name, "event_time")
     elif isinstance(column.dataType, T.TimestampNTZType):
-        found = f"the event time `{name}` is a timestamp_ntz, which has no zone"
+        found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
         yield (
             found,
-            f'cast it in the zone it was written in: col("{name}").cast("timestamp")',
+            f'cast it in the time zone it was written in: col("{name}").cast("timestamp")',
         )
     elif not isinstance(column.dataType, T.TimestampType):
         found = f"the event time `{name}` must be a timestamp"
@@ -120,7 +120,7 @@ def _refuses_null(spec: SpecInput, column: T.StructField, kind: FieldType) -> bo
 
 def _nullable(name: str, path: str) -> tuple[str, str]:
     found = f"`{name}` ({path}) may be null, and the spec says nulls='refuse'"
-    return found, "declare the field Optional, or leave `nulls` at 'quarantine'"
+    return found, "declare the field Optional, or use nulls='quarantine'"
 
 
 def _find(schema: T.StructType, name: str) -> T.StructField | None:
@@ -128,7 +128,7 @@ def _find(schema: T.StructType, name: str) -> T.StructField | None:
 
 
 def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:
-    found = f"the column `{name}` ({path}) is missing; there are {', '.join(schema.names)}"
+    found = f"the column `{name}` ({path}) is missing; the frame has {', '.join(schema.names)}"
     near = [other for other in schema.names if other.lower() == name.lower()]
     return found, f"write it `{near[0]}`" if near else "rename a column, or select it"
 
@@ -148,7 +148,7 @@ def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple
 
 def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
     if path.startswith("key.") and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY":
-        text = f"`{path}` has the collation {found.collation}: equal keys may differ in bytes"
+        text = f"`{path}` has the collation {found.collation}: equal keys may have different bytes"
         yield text, 'cast it: col(..).cast("string collate UTF8_BINARY")'
 
 
@@ -156,9 +156,9 @@ def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
     wanted = type(kind).__name__.removesuffix("Type").lower()
     text = f"`{path}` is declared {wanted}, but the column is {found.simpleString()}"
     if isinstance(found, T.TimestampNTZType):
-        return text, 'cast it in the zone it was written in: .cast("timestamp")'
+        return text, 'cast it in the time zone it was written in: .cast("timestamp")'
     if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):
-        return text, "a float is no key, equal values may differ: cast it to decimal or string"
+        return text, "a float can't be a key, equal values may differ: cast it to decimal or string"
     return text, "change the declaration, or cast the column"
 
 

@@ -1,1 +1,1 @@
-"""Starting a query: the plan, the sinks, and the rules that join them."""
+"""Starting a query: its plan, its sink, and the rules that connect them."""

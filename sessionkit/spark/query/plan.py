@@ -13,11 +13,11 @@ from sessionkit.spark.query.rules import QueryType
 
 __all__ = ["Plan", "plan_of", "query_type_of"]
 
-# Spark has no public value for a plan. Its text is public: of EXPLAIN, which returns it, and of
-# `frame.explain`, which prints it, so that reading it would redirect the output of every thread.
+# Spark has no public value for a plan, but its text is public: EXPLAIN returns it, and
+# `frame.explain` prints it, which we could only read by redirecting the output of every thread.
 EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM {frame}"
 ANALYZED: Final = "== Analyzed Logical Plan =="
-BEHIND_ANALYZED: Final = "== Optimized Logical Plan =="
+AFTER_ANALYZED: Final = "== Optimized Logical Plan =="
 LINE: Final = re.compile(
     r"(?P<branch>(?:[: ] {2})*(?:[:+]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)"
 )
@@ -76,7 +76,7 @@ WATERMARKED: Final = re.compile(r".*#\d+L?-T\d+ms", re.DOTALL)
 SESSION_WINDOW: Final = re.compile(r"session_window#(?P<id>\d+)(?:-T\d+ms)?")
 LEFT_OUT: Final = re.compile(r"\.\.\. \d+ more fields")
 
-# How Spark calls the operators in `state-metadata`.
+# The names of the operators in `state-metadata`.
 NAMES_IN_CHECKPOINT: Final[dict[str, str]] = {
     "Deduplicate": "dedupe",
     "DeduplicateWithinWatermark": "dedupeWithinWatermark",
@@ -89,16 +89,16 @@ NAMES_IN_CHECKPOINT: Final[dict[str, str]] = {
 @attrs.frozen
 class Plan:
     """
-    What is known of a streaming query before it starts.
+    What is known about a streaming query before it starts.
 
     Attributes:
-        query: The type of the query; None where it is none of those that are known.
-        stateful_operators: The names of its stateful operators as checkpoints hold them, sorted;
-            None where the type of the query is not known.
+        query: The type of the query; None if it isn't a known type.
+        stateful_operators: The names of its stateful operators as in checkpoints, sorted; None if
+            the type of the query isn't known.
         has_processing_time_timeout: Whether an operator waits for processing time.
-        ends_in_python_state: Whether the rows are those of `applyInPandasWithState` as they are.
+        ends_in_python_state: Whether the rows come straight from `applyInPandasWithState`.
         has_aggregation: Whether the stream is aggregated.
-        is_watermarked_late: Whether a watermark is declared on rows that are aggregated already.
+        is_watermarked_late: Whether a watermark is declared after an aggregation.
     """
 
     query: QueryType | None = None
@@ -111,7 +111,7 @@ class Plan:
 
 @attrs.frozen
 class _Node:
-    """A line of the plan: an operator, what stands behind its name, and its inputs."""
+    """A line of the plan: an operator, the text after its name, and its inputs."""
 
     operator: str
     text: str
@@ -124,37 +124,37 @@ class _Node:
         return any(node.is_streaming for node in self.inputs)
 
     def walk(self) -> "Iterator[_Node]":
-        """Yield this node, then those below."""
+        """Yield this node, then those below it."""
         yield self
         for node in self.inputs:
             yield from node.walk()
 
 
 def query_type_of(frame: DataFrame) -> QueryType | None:
-    """Return the type of a streaming query; None where it is none of those that are known."""
+    """Return the type of a streaming query; None if it isn't a known type."""
     return plan_of(frame).query
 
 
 def plan_of(frame: DataFrame) -> Plan:
-    """Return what the analyzed plan of a streaming DataFrame tells; nothing is run for it."""
+    """Return what the analyzed plan of a streaming DataFrame says, without running anything."""
     try:
         rows = frame.sparkSession.sql(EXPLAIN, frame=frame).collect()
     except PySparkException:
-        return Plan()  # Spark cannot explain it; whether it can run it is for Spark to say
-    text = str(rows[0][0]).partition(ANALYZED)[2].partition(BEHIND_ANALYZED)[0]
+        return Plan()  # Spark can't explain it; let Spark say whether it can run it
+    text = str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
     root = _tree(text)
     return _read_by_line(text) if root is None else _read(root)
 
 
 def _read_by_line(text: str) -> Plan:
-    """Return what is certain of a plan that has no shape: a query that never ends is worth it."""
+    """Return what is certain about a plan that can't be parsed: whether it would never end."""
     lines = filter(None, map(LINE.fullmatch, text.splitlines()))
     nodes = [_Node(line["operator"], line["text"], ()) for line in lines]
     return Plan(has_processing_time_timeout=any(map(_waits, nodes)))
 
 
 def _tree(text: str) -> _Node | None:
-    """Return the root; None where a text of the user, such as a literal, breaks a line."""
+    """Return the root; None if the user's text, such as a literal, contains a line break."""
     lines: list[tuple[int, str, str]] = []
     for line in dropwhile(_is_header, text.strip().splitlines()):
         found = LINE.fullmatch(line)
@@ -168,12 +168,12 @@ def _tree(text: str) -> _Node | None:
 
 
 def _is_header(line: str) -> bool:
-    """Tell the columns, which stand first, from the projection that EXPLAIN makes of `*`."""
+    """Return whether a line comes before the projection that EXPLAIN makes of `*`."""
     return not line.startswith(("Project [", "~Project ["))
 
 
 def _nodes(lines: list[tuple[int, str, str]], depth: int) -> tuple[_Node, ...]:
-    """Return the nodes of this depth, each with those that follow it further in."""
+    """Return the nodes at this depth, each with the deeper nodes that follow it."""
     starts = [place for place, line in enumerate(lines) if line[0] == depth]
     nodes = []
     for start, end in pairwise([*starts, len(lines)]):
@@ -200,7 +200,7 @@ def _read(root: _Node) -> Plan:
 
 
 def _aggregates(node: _Node) -> bool:
-    """Tell the aggregation of a stream from that of a table which is joined to it."""
+    """Return whether a node aggregates a stream, rather than a table that is joined to it."""
     return node.operator == "Aggregate" and node.is_streaming
 
 
@@ -216,7 +216,7 @@ def _waits(node: _Node) -> bool:
 
 
 def _type(operators: list[_Node]) -> QueryType | None:
-    """Return the type by the operators that are not stateless, from the sink to the source."""
+    """Return the type, given the operators that aren't stateless, from sink to source."""
     match [node.operator for node in operators]:
         case []:
             return "stateless"
@@ -253,7 +253,7 @@ def _aggregation(node: _Node) -> QueryType | None:
 
 
 def _first_list(text: str) -> list[str]:
-    """Return the columns of the first list in brackets; brackets within them are theirs."""
+    """Return the columns of the first bracketed list; a column may contain brackets too."""
     columns, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
@@ -267,7 +267,7 @@ def _first_list(text: str) -> list[str]:
 
 
 def _is_session_window(column: str, node: _Node) -> bool:
-    """Tell a session window from a column that is only called so: it is made right below."""
+    """Return whether a column is a session window, made right below, and not just named so."""
     found = SESSION_WINDOW.fullmatch(column)
     if found is None:
         return False
@@ -285,7 +285,7 @@ def _stateful(operators: list[_Node]) -> Iterator[str]:
 
 
 def _keeps_no_state(limit: _Node) -> bool:
-    """Tell a limit of complete mode: behind an aggregation it begins anew in each batch."""
+    """Return whether it is a limit after an aggregation, which starts over in each batch."""
     return limit.operator == "GlobalLimit" and any(
         node.operator == "Aggregate" for node in limit.walk()
     )

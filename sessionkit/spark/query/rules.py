@@ -1,4 +1,4 @@
-"""Which kind of query may write in which output mode to which sink, and why not: one table."""
+"""The table of query types, output modes and sinks: which go together, and why others don't."""
 
 from itertools import product
 from typing import Final, Literal, TypeAlias, get_args
@@ -44,10 +44,10 @@ class OutputRule:
         query: The type of the query.
         mode: The output mode.
         sink: The sink.
-        refused: Why Spark refuses the three together; None where it accepts them.
-        hint: What to change; None where there is nothing to change.
-        since: The first Spark that accepts what is not refused, as Spark 3.5 refuses it; None
-            where every Spark from 3.5 on gives the same answer.
+        refused: Why Spark refuses the combination; None if it accepts it.
+        hint: What to change; None if there is nothing to change.
+        since: The first Spark version that accepts the combination, where Spark 3.5 refuses it;
+            None if every version since 3.5 gives the same answer.
     """
 
     query: QueryType
@@ -60,7 +60,7 @@ class OutputRule:
 
 @attrs.frozen
 class _Refusal:
-    """A reason that holds for every one of these query types, modes and sinks."""
+    """A reason that holds for all of these query types, modes and sinks."""
 
     reason: str
     hint: str
@@ -70,11 +70,11 @@ class _Refusal:
     hint_for_files: str | None = None
 
     def advice(self, sink: Sink | None) -> str:
-        """Return the hint; files take append only, so they have another one where that matters."""
+        """Return the hint; file sinks support only append, and may need a hint of their own."""
         return self.hint_for_files or self.hint if sink == "file" else self.hint
 
     def covers(self, query: QueryType | None, mode: OutputMode, sink: Sink | None) -> bool:
-        """Tell whether it holds, whatever that is that is not known."""
+        """Return whether it holds for every possible value of what isn't known."""
         holds_for_query = self.queries == QUERY_TYPES if query is None else query in self.queries
         holds_for_sink = self.sinks == SINKS if sink is None else sink in self.sinks
         return mode in self.modes and holds_for_query and holds_for_sink
@@ -84,32 +84,32 @@ WITHOUT_WATERMARK: Final = (
     "no watermark says when a group is final, so append mode would never know when to write it"
 )
 WITHOUT_AGGREGATION: Final = (
-    "complete mode writes the whole result anew, and only an aggregation keeps its whole result"
+    "complete mode rewrites the whole result, and only an aggregation keeps its whole result"
 )
 
 REFUSALS: Final[tuple[_Refusal, ...]] = (
     _Refusal(
-        "a file sink only adds files, and cannot change rows that it has written",
-        "use mode 'append' where the query has it, or merge the rows into a table with "
+        "a file sink only adds files, and can't change rows that it has written",
+        "use mode 'append' if the query supports it, or merge the rows into a table with "
         "foreachBatch",
         modes=("update", "complete"),
         sinks=("file",),
     ),
     _Refusal(
-        "a stream without an end has no order: only a complete result can be sorted",
-        "leave the sort out, and sort what is read from the sink",
+        "an endless stream can't be sorted: only a complete result can",
+        "remove the sort, and sort when you read from the sink",
         modes=OUTPUT_MODES,
         queries=("sorted",),
     ),
     _Refusal(
         "a sort needs the whole result, which only complete mode writes",
-        "use mode 'complete', or leave the sort out",
+        "use mode 'complete', or remove the sort",
         modes=("append", "update"),
         queries=("sorted_aggregation",),
-        hint_for_files="leave the sort out, and sort what is read from the files",
+        hint_for_files="remove the sort, and sort when you read the files",
     ),
     _Refusal(
-        "update mode would replace rows that a limit has counted already",
+        "update mode would replace rows that the limit has already counted",
         "use mode 'append'",
         modes=("update",),
         queries=("limit",),
@@ -131,14 +131,14 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         hint_for_files="declare a watermark on the event time before the aggregation",
     ),
     _Refusal(
-        "a session that grows or merges changes its key, so there is no row to update",
+        "a session that grows or merges changes its key, so no row can be updated",
         "use mode 'append' with a watermark, or mode 'complete'",
         modes=("update",),
         queries=("session_window", "watermarked_session_window"),
     ),
     _Refusal(
-        "the first aggregation would send rows that it corrects later, and the second one cannot "
-        "take a row back",
+        "the first aggregation would send rows that it corrects later, and the second one can't "
+        "take them back",
         "use mode 'append' with a watermark, or write the first result to a table and start a "
         "second query on it",
         modes=("update", "complete"),
@@ -152,7 +152,7 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
     ),
     _Refusal(
         WITHOUT_AGGREGATION,
-        "use mode 'update', the one that the function was declared with",
+        "use mode 'update', which the function was declared with",
         modes=("complete",),
         queries=("stateful_update",),
     ),
@@ -169,35 +169,35 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         ),
     ),
     _Refusal(
-        "a row without a partner is only written once the watermark tells that none will come, so "
+        "a row without a match is written only once the watermark shows that none will come, so "
         "there is nothing to update",
         "use mode 'append'",
         modes=("update",),
         queries=("outer_join",),
     ),
     _Refusal(
-        "the function was declared with the output mode append, and the query's must be the same",
+        "the function was declared with output mode append, and the query must use the same",
         "use mode 'append'",
         modes=("update",),
         queries=("stateful",),
     ),
     _Refusal(
-        "the function was declared with the output mode update, and the query's must be the same",
+        "the function was declared with output mode update, and the query must use the same",
         "use mode 'update'",
         modes=("append",),
         queries=("stateful_update",),
-        hint_for_files="declare the function with the output mode append",
+        hint_for_files="declare the function with output mode append",
     ),
 )
 
 # Spark 3.5 to 4.1 refuse these with "Join between two streaming DataFrames/Datasets is not
-# supported in Update output mode"; all other cells are the same in 3.5 and 4.3.
+# supported in Update output mode"; all other combinations are the same in 3.5 and 4.3.
 JOINS_IN_UPDATE: Final = ("inner_join", "semi_join")
 JOINS_IN_UPDATE_SINCE: Final = "4.2"
 
 
 def output_rules() -> tuple[OutputRule, ...]:
-    """Return every cell of the table: each query type in each mode to each sink."""
+    """Return the whole table: every query type in every output mode with every sink."""
     return tuple(_rule(*cell) for cell in product(QUERY_TYPES, OUTPUT_MODES, SINKS))
 
 
@@ -206,13 +206,13 @@ def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = 
     Check that a query of this type may write in this mode to this sink.
 
     Args:
-        query: The type of the query; where it is None, only what no query may do is refused.
+        query: The type of the query; with None, only what no query may do is refused.
         mode: The output mode.
-        sink: The sink; without one, only what no sink allows is refused.
+        sink: The sink; with None, only what no sink allows is refused.
 
     Raises:
-        SpecError: There is no such mode, or Spark refuses the combination; the reason and what to
-            change are named.
+        SpecError: There is no such mode, or Spark refuses the combination. The message says why,
+            and what to change.
     """
     if mode not in OUTPUT_MODES:
         found = f"`mode` must be one of {', '.join(OUTPUT_MODES)}, found {mode!r}"
@@ -220,9 +220,9 @@ def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = 
     refusal = _refusal(query, mode, sink)
     if refusal is None:
         return
-    subject = "a query" if query is None else f"a query of the type {query}"
-    target = "" if sink is None else f" to the sink {sink}"
-    found = f"{subject} cannot write{target} in mode {mode!r}: {refusal.reason}"
+    subject = "a query" if query is None else f"a query of type {query}"
+    target = "" if sink is None else f" to the {sink} sink"
+    found = f"{subject} can't write{target} in mode {mode!r}: {refusal.reason}"
     raise SpecError(with_hint(found, refusal.advice(sink)))
 
 

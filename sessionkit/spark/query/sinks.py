@@ -1,4 +1,4 @@
-"""The sinks of a query as values, and what each of them needs."""
+"""The sinks of a query as values, and what each one needs."""
 
 import inspect
 import os
@@ -39,7 +39,7 @@ class Files:
     Attributes:
         format: The format: `parquet`, `orc`, `json`, `csv` or another that Spark knows.
         path: The folder.
-        partition_by: The columns by whose values the files are put into subfolders.
+        partition_by: The columns whose values name the subfolders of the files.
     """
 
     format: str
@@ -50,13 +50,13 @@ class Files:
 @attrs.frozen
 class Kafka:
     """
-    A Kafka topic; a micro-batch that is run again writes its rows again.
+    A Kafka topic. A micro-batch that runs again writes its rows again.
 
-    The frame has a column `value`, and may have `key`, `topic`, `partition` and `headers`.
+    The frame needs a column `value`, and may have `key`, `topic`, `partition` and `headers`.
 
     Attributes:
         servers: The brokers, as `host:port,host:port`.
-        topic: The topic of every row; None where the frame has a column `topic`.
+        topic: The topic of every row; None if the frame has a column `topic`.
     """
 
     servers: str
@@ -66,9 +66,9 @@ class Kafka:
 @attrs.frozen
 class ForeachBatch:
     """
-    A function on the driver, called with the DataFrame and the number of each micro-batch.
+    A function on the driver, called with the DataFrame and the id of each micro-batch.
 
-    A batch that is run again has the same number.
+    A batch that runs again has the same id.
 
     Attributes:
         function: Called as `function(frame, batch_id)`.
@@ -80,10 +80,10 @@ class ForeachBatch:
 @attrs.frozen
 class Foreach:
     """
-    A function on the executors, called with each row; a batch run again calls it again.
+    A function on the executors, called with each row. A batch that runs again calls it again.
 
     Attributes:
-        writer: Called as `writer(row)`; or an object with a method `process(row)`, and if it likes
+        writer: Called as `writer(row)`; or an object with a method `process(row)`, and optionally
             `open(partition_id, epoch_id)` and `close(error)`.
     """
 
@@ -93,11 +93,11 @@ class Foreach:
 @attrs.frozen
 class Console:
     """
-    The standard output of the driver, to look at.
+    The standard output of the driver, for inspection.
 
     Attributes:
         rows: How many rows of a micro-batch are shown.
-        truncate: Whether long values are cut.
+        truncate: Whether long values are truncated.
     """
 
     rows: int = 20
@@ -110,7 +110,7 @@ class Memory:
     A table in the driver's memory, for tests and notebooks.
 
     Attributes:
-        table: The name of the table, which is the name of the query too.
+        table: The name of the table, and of the query.
     """
 
     table: str
@@ -150,10 +150,10 @@ def to_sink(writer: DataStreamWriter, sink: StreamSink) -> DataStreamWriter:
 
 def check_sink(frame: DataFrame, sink: StreamSink) -> None:
     """
-    Check that a sink can work, and that the frame has the columns that it needs.
+    Check that a sink is valid, and that the frame has the columns it needs.
 
     Raises:
-        SpecError: It cannot.
+        SpecError: It isn't, or a column is missing.
     """
     match sink:
         case Files():
@@ -165,7 +165,7 @@ def check_sink(frame: DataFrame, sink: StreamSink) -> None:
         case Foreach():
             _check_row_writer(sink.writer)
         case Memory() if not sink.table:
-            found = "a memory sink is a table, and the table needs a name"
+            found = "a memory sink is a table, and a table needs a name"
             raise SpecError(with_hint(found, 'name it: sink=Memory("visits")'))
         case Console() | Memory():
             pass
@@ -186,9 +186,9 @@ def _check_messages(schema: T.StructType, sink: Kafka) -> None:
     columns = {field.name: field.dataType for field in schema.fields}
     value = columns.get("value")
     if not isinstance(value, T.StringType | T.BinaryType):
-        what = "is missing" if value is None else f"is of the type {value.simpleString()}"
-        found = f"Kafka needs a column `value` of text or bytes, and it {what}"
-        hint = 'make one: frame.select(to_json(struct("*")).alias("value"))'
+        what = "is missing" if value is None else f"has type {value.simpleString()}"
+        found = f"Kafka needs a column `value` of text or bytes, but it {what}"
+        hint = 'create it: frame.select(to_json(struct("*")).alias("value"))'
         raise SpecError(with_hint(found, hint))
     if sink.topic is None and "topic" not in columns:
         found = "Kafka needs a topic: the sink names none, and the frame has no column `topic`"
@@ -202,10 +202,10 @@ def _check_function(function: object) -> None:
     try:
         inspect.signature(function).bind(None, 0)
     except TypeError as error:
-        found = f"ForeachBatch calls its function with a frame and a number: {error}"
+        found = f"ForeachBatch calls its function with a frame and a batch id: {error}"
         raise SpecError(with_hint(found, hint)) from None
     except ValueError:
-        return  # Python cannot tell the parameters of this one
+        return  # Python doesn't know the parameters of this function
 
 
 def _check_row_writer(writer: object) -> None:

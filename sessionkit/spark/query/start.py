@@ -1,4 +1,4 @@
-"""One place that knows trigger, sink, output mode and checkpoint together, and starts a query."""
+"""Start a query, with trigger, sink, output mode and checkpoint checked together."""
 
 import json
 import os
@@ -51,7 +51,7 @@ OPTIONS_WITH_AN_ARGUMENT: Final = {
 
 @attrs.frozen
 class Temporary:
-    """A checkpoint that Spark makes for one run: the next start begins with the first row."""
+    """A checkpoint that lasts for one run: the next start begins again with the first row."""
 
 
 def start_query(
@@ -68,33 +68,33 @@ def start_query(
     """
     Start a query on a stream, after every check that can be made before it runs.
 
-    Nothing is started where something does not fit. A query that is started with `writeStream`
-    goes without these checks: Spark finds some of the same faults when the query starts, some when
-    a micro-batch fails, and some never.
+    If something doesn't fit, nothing starts. A query started with `writeStream` skips these
+    checks: Spark finds some of the same mistakes when the query starts, some when a micro-batch
+    fails, and some never.
 
     Args:
         frame: A streaming DataFrame.
         sink: Where the rows go.
-        trigger: `"availableNow"` takes what there is, and ends. A duration is the processing time
-            from the begin of one micro-batch to the begin of the next; zero starts each one when
-            the one before is done.
+        trigger: `"availableNow"` processes the available data and stops. A duration is the
+            processing time between the starts of two micro-batches; zero starts each one as soon
+            as the previous one is done.
         mode: The output mode.
         checkpoint: The checkpoint location, which `Files`, `Kafka`, `ForeachBatch` and `Foreach`
-            need to go on after a restart. It may be left out where the conf
-            `spark.sql.streaming.checkpointLocation` is set: the location is then the folder
-            `name` in it. `Temporary()` says that every start of a `ForeachBatch` or a `Foreach`
-            is to begin anew, as it does for `Console` and `Memory` without a checkpoint.
-        name: The name of the query, unique among those that run.
-        spec: The spec that the frame was made with; a checkpoint is then checked against it too.
-        options: Further options of the sink, under Spark's names.
+            need to continue after a restart. You may omit it if the setting
+            `spark.sql.streaming.checkpointLocation` is set: the location is then the subfolder
+            `name`. With `Temporary()`, every start of a `ForeachBatch` or a `Foreach` starts
+            over, as `Console` and `Memory` do without a checkpoint.
+        name: The name of the query, unique among the active ones.
+        spec: The spec that produced the frame; the checkpoint is then checked against it too.
+        options: More options of the sink, under Spark's names.
 
     Returns:
-        The query, which runs.
+        The running query.
 
     Raises:
-        SpecError: Sink, trigger, mode, checkpoint and frame do not go together.
-        StateMismatchError: The checkpoint was written by another kind of query, or with a spec
-            whose rules were others. Needs Spark 4.0 or later; Spark 3.5 finds it when it runs.
+        SpecError: Sink, trigger, mode, checkpoint and frame don't fit together.
+        StateMismatchError: The checkpoint was written by another kind of query, or under a spec
+            with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
         StateCorruptedError: The stored state is damaged.
     """
     timing = _timing(trigger)
@@ -135,10 +135,12 @@ def _check_options(options: Mapping[str, Option]) -> None:
 
 
 def _check_rows(plan: Plan, sink: StreamSink) -> None:
-    """Spark gives foreach such rows in a form that it cannot read: a ColumnarBatchRow."""
+    """Refuse rows that Spark hands to foreach in a form it can't read: a ColumnarBatchRow."""
     if plan.ends_in_python_state and isinstance(sink, Foreach):
-        found = "foreach cannot read the rows of applyInPandasWithState as they are: Spark fails"
-        hint = "let the function return one more column and drop it, or use ForeachBatch"
+        found = (
+            "foreach can't read rows that come straight from applyInPandasWithState: Spark fails"
+        )
+        hint = "have the function return one more column and drop it, or use ForeachBatch"
         raise SpecError(with_hint(found, hint))
 
 
@@ -150,23 +152,25 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
     if trigger == "availableNow":
         return {"availableNow": True}
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
-        found = f"`trigger` is no duration and not 'availableNow': {trigger!r}"
+        found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"
         raise SpecError(with_hint(found, "write trigger='availableNow'"))
     pause = duration(trigger, "trigger", zero_allowed=True)
     if pause % MILLISECOND:
         found = f"`trigger` must be whole milliseconds, found {trigger!r}"
-        raise SpecError(with_hint(found, "Spark leaves the rest out: round it"))
+        raise SpecError(with_hint(found, "round it: Spark ignores the rest"))
     return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
 
 
 def _check_waiting(timing: dict[str, Any]) -> None:
-    always = "with a processing-time timeout Spark always has one more batch to run"
-    hint = "use a trigger such as '1 minute' and stop the query, or a timeout of event time"
+    always = "with a processing-time timeout, Spark always has another batch to run"
+    hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
     if "availableNow" in timing:
-        found = f"the query would never end: {always}, and availableNow ends when there is none"
+        found = (
+            f"the query would never end: {always}, and availableNow ends only when there is none"
+        )
         raise SpecError(with_hint(found, hint))
     if timing["processingTime"] == "0 milliseconds":
-        found = f"the query would never rest: {always}, and each reads all state again"
+        found = f"the query would never rest: {always}, and each one reads all state again"
         raise SpecError(with_hint(found, hint))
 
 
@@ -178,7 +182,7 @@ def _query_name(sink: StreamSink, name: str | None) -> str | None:
         return name
     if name not in {None, sink.table}:
         found = f"a memory sink's table has the name of its query: {sink.table!r}, not {name!r}"
-        raise SpecError(with_hint(found, "leave `name` out"))
+        raise SpecError(with_hint(found, "omit `name`"))
     return sink.table
 
 
@@ -188,11 +192,11 @@ def _location(
     checkpoint: str | os.PathLike[str] | Temporary | None,
     name: str | None,
 ) -> str | None:
-    """Return the checkpoint location; None where Spark is to make one for this run."""
+    """Return the checkpoint location; None if Spark should create one for this run."""
     if isinstance(checkpoint, Temporary):
         if isinstance(sink, Files | Kafka):
             found = (
-                f"{SINKS[type(sink)]} takes no temporary checkpoint: Spark demands one that stays"
+                f"{SINKS[type(sink)]} can't use a temporary checkpoint: Spark wants a lasting one"
             )
             raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
         return None
@@ -203,17 +207,17 @@ def _location(
         return f"{root}/{name}"
     if isinstance(sink, Console | Memory):
         return None
-    found = f"{SINKS[type(sink)]} needs a checkpoint: without one a restart writes every row again"
+    found = f"{SINKS[type(sink)]} needs a checkpoint: without one, a restart writes every row again"
     hint = "pass checkpoint='/a/folder/of/its/own'"
     if isinstance(sink, ForeachBatch | Foreach):
-        hint += ", or checkpoint=Temporary() where every start is to begin anew"
+        hint += ", or checkpoint=Temporary() if every start should start over"
     raise SpecError(with_hint(found, hint))
 
 
 def _check_location(spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None) -> None:
     identity = _lines(spark, f"{location}/metadata")
     if not identity:
-        return  # nothing has run over it
+        return  # no query has used it
     _check_not_active(spark, location, json.loads(identity[0][0])["id"])
     if _reads_state(spark) and _lines(spark, f"{location}/commits"):
         _check_operators(spark, location, plan)
@@ -225,17 +229,17 @@ def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: Out
     if not isinstance(sink, Memory) or mode == "complete":
         return
     if _lines(spark, f"{location}/offsets"):
-        found = f"a memory sink cannot go on from {location} in mode {mode!r}: its table is gone"
-        hint = f"leave `checkpoint` out and {CHECKPOINTS_CONF} unset, or use another sink"
+        found = f"a memory sink can't continue from {location} in mode {mode!r}: its table is gone"
+        hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
         raise SpecError(with_hint(found, hint))
 
 
 def _check_not_active(spark: SparkSession, location: str, identity: str) -> None:
-    """Spark would stop the query that runs, and say nothing."""
+    """Refuse a checkpoint in use: Spark would silently stop the query that uses it."""
     for query in spark.streams.active:
         if query.id == identity:
-            found = f"the query {query.name or query.id} runs over the checkpoint {location}"
-            raise SpecError(with_hint(found, "stop that one first, or pass another checkpoint"))
+            found = f"the query {query.name or query.id} is using the checkpoint {location}"
+            raise SpecError(with_hint(found, "stop that query first, or pass another checkpoint"))
 
 
 def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
@@ -246,7 +250,7 @@ def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
     written = tuple(sorted(row["operatorName"] for row in rows))
     if written != plan.stateful_operators:
         by, has = _listed(written), _listed(plan.stateful_operators)
-        found = f"the checkpoint {location} holds the state of {by}, and the frame has {has}"
+        found = f"the checkpoint {location} holds the state of {by}, but the frame has {has}"
         hint = "give each query a checkpoint of its own"
         raise StateMismatchError(with_hint(found, hint))
 
@@ -256,9 +260,9 @@ def _listed(operators: tuple[str, ...]) -> str:
 
 
 def _lines(spark: SparkSession, path: str) -> list[Row]:
-    """Return the first line of a file or folder of a checkpoint, wherever that is stored."""
+    """Return the first line of a file or folder of a checkpoint, wherever it is stored."""
     try:
-        # Of two paths Spark asks no log of a file sink; of one that is missing it would log so.
+        # With two paths, Spark doesn't look for a file sink's log, nor warn that it is missing.
         return spark.read.text([path, path]).limit(1).collect()
     except PySparkException as error:
         if NO_SUCH_PATH in str(error):

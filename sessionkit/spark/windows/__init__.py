@@ -1,4 +1,4 @@
-"""Windowed aggregation over Spark's own operators, its rules checked before Spark runs."""
+"""Windowed aggregation with Spark's own operators, and its rules checked before Spark runs."""
 
 from sessionkit.spark.windows.builder import (
     UnboundedStateWarning,

@@ -1,5 +1,5 @@
 """
-Windowed aggregation over Spark's own operators, its rules checked before Spark runs.
+Windowed aggregation with Spark's own operators, and its rules checked before Spark runs.
 
     counts = (
         sliding("10 minutes", every="5 minutes", on="ts")
@@ -10,9 +10,9 @@ Windowed aggregation over Spark's own operators, its rules checked before Spark 
     )
     frame = counts.apply(words)
 
-A definition is a frozen value: each method returns a new one. The same definition is applied to
-streams and to batches. It reads in the order in which rows pass: window, keys, watermark,
-aggregates, and then what is done with the result.
+A definition is a frozen value: each method returns a new one. The same definition works on
+streams and on batches. It reads in the order in which rows flow through it: window, keys,
+watermark, aggregates, and then what happens to the result.
 """
 
 import warnings
@@ -52,24 +52,24 @@ __all__ = [
 
 
 class UnboundedStateWarning(UserWarning):
-    """Warned when a streaming aggregation keeps every window in its state for ever."""
+    """Warned when a streaming aggregation keeps every window in its state forever."""
 
 
 def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) -> "Windows":
     """
-    Return windows of one length that follow one another: a row falls into exactly one.
+    Return windows of one length that don't overlap: each row falls into exactly one.
 
-    Windows are cut in multiples of their length since 1970-01-01 00:00 UTC, event time, so those
-    of a day begin at midnight in UTC, whatever the time zone of the session is.
+    Windows are aligned to 1970-01-01 00:00 UTC, event time, so one-day windows start at midnight
+    UTC, whatever the session's time zone is.
 
     Args:
-        length: How long a window is. A day is 24 hours; months and years have no fixed length.
-        on: The column of the event time, a timestamp.
-        start_time: By how much the windows are shifted, less than their length: `"5 hours"` has
-            those of a day begin at 05:00 UTC.
+        length: The length of a window. A day is 24 hours; months and years have no fixed length.
+        on: The event-time column, a timestamp.
+        start_time: The offset of the windows, less than their length: with `"5 hours"`, one-day
+            windows start at 05:00 UTC.
 
     Raises:
-        SpecError: A duration cannot be read, or the shift is not less than the length.
+        SpecError: A duration can't be parsed, or the offset is not less than the length.
     """
     span = duration(length, "length")
     return Windows(WindowShape("tumbling", on, span, span, read_shift(start_time, span, "length")))
@@ -79,28 +79,28 @@ def sliding(
     length: Duration, *, every: Duration, on: str, start_time: Duration = timedelta(0)
 ) -> "Windows":
     """
-    Return windows of one length that overlap: a row falls into each that covers it.
+    Return windows of one length that overlap: a row falls into every window that covers it.
 
-    A row is counted `length / every` times, and the state is as much larger than that of
-    `tumbling`. Windows start in multiples of `every` since 1970-01-01 00:00 UTC, event time.
+    Each row counts `length / every` times, and the state is that many times larger than with
+    `tumbling`. Windows are aligned to 1970-01-01 00:00 UTC, event time.
 
     Args:
-        length: How long a window is.
-        every: From the start of a window to the start of the next one, at most its length.
-        on: The column of the event time, a timestamp.
-        start_time: By how much the windows are shifted, less than `every`.
+        length: The length of a window.
+        every: The time from the start of a window to the start of the next, at most its length.
+        on: The event-time column, a timestamp.
+        start_time: The offset of the windows, less than `every`.
 
     Raises:
-        SpecError: A duration cannot be read, `every` is longer than the windows, or the shift is
-            not less than `every`.
+        SpecError: A duration can't be parsed, `every` is longer than the windows, or the offset
+            is not less than `every`.
     """
     span, step = duration(length, "length"), duration(every, "every")
     if step > span:
         found = (
             f"`every` must be at most the length, found {duration_text(step)} for windows of "
-            f"{duration_text(span)}: rows between two windows would be in none"
+            f"{duration_text(span)}: rows between two windows would fall into neither"
         )
-        raise SpecError(with_hint(found, "make the windows longer, or let them start more often"))
+        raise SpecError(with_hint(found, "make the windows longer, or start them more often"))
     return Windows(WindowShape("sliding", on, span, step, read_shift(start_time, step, "every")))
 
 
@@ -108,22 +108,23 @@ def session(
     gap: Duration | None = None, *, on: str, dynamic_gap: Expression | None = None
 ) -> "Windows":
     """
-    Return windows that last as long as rows of a key follow one another closely enough.
+    Return windows that last as long as the rows of a key keep coming within the gap.
 
-    Each row lasts from its event time for the gap; rows of a key that overlap, or touch, are one
-    session. It ends one gap behind the row that lasts longest. A stream needs a key (`by`), and
-    has no update mode. For sessions with logic of your own, see `sessionkit.SessionSpec`.
+    Each row covers the time from its event time until one gap later; rows of a key that overlap
+    or touch form one session. The session ends when the last of them ends. A stream needs a key
+    (`by`), and can't run in update mode. For sessions with logic of your own, see
+    `sessionkit.SessionSpec`.
 
     Args:
         gap: One gap for all rows.
-        on: The column of the event time, a timestamp.
-        dynamic_gap: In place of `gap`, the gap of each row: SQL text or a Column, of an interval
-            such as `make_interval(0, 0, 0, 0, 0, minutes)` or of text such as `'5 minutes'`. Spark
-            reads that text, and reads `'5m'` as null. Rows whose gap is null, zero or negative
-            are in no session: `rejected` returns them.
+        on: The event-time column, a timestamp.
+        dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
+            interval, such as `make_interval(0, 0, 0, 0, 0, minutes)`, or text, such as
+            `'5 minutes'`. Spark parses the text, and reads `'5m'` as null. Rows whose gap is
+            null, zero or negative belong to no session: `rejected` returns them.
 
     Raises:
-        SpecError: The gap is no duration, or not exactly one of the two is given.
+        SpecError: The gap isn't a duration, or neither or both of the two are given.
     """
     if (gap is None) == (dynamic_gap is None):
         found = "`session` takes either a gap or a dynamic_gap"
@@ -138,14 +139,14 @@ def session(
 @attrs.frozen(eq=False)
 class Windows:
     """
-    How rows fall into windows, and how late they may come; `agg` makes it an aggregation.
+    How rows fall into windows, and how late they may arrive. `agg` turns it into an aggregation.
 
-    Made by `tumbling`, `sliding` and `session`.
+    Created by `tumbling`, `sliding` and `session`.
 
     Attributes:
         shape: The kind of window, its column and its durations.
-        keys: The other columns that are grouped by.
-        delay: The delay of the watermark; None where none is declared here.
+        keys: The other grouping columns.
+        delay: The watermark delay; None if none is declared here.
     """
 
     shape: WindowShape
@@ -154,31 +155,31 @@ class Windows:
 
     def by(self, *columns: str) -> "Windows":
         """
-        Return these windows for each combination of values of columns.
+        Return these windows, computed separately for each combination of these columns' values.
 
         Args:
-            columns: Names of columns of the frame. What has to be computed is added to the frame
-                first, with `withColumn`.
+            columns: Names of columns of the frame. Add a computed key to the frame first, with
+                `withColumn`.
 
         Raises:
-            SpecError: A name is no text, comes twice, or is one of the window's own.
+            SpecError: A name isn't text, appears twice, or is one of the window's own.
         """
         check_names((*self.keys, *columns))
         return attrs.evolve(self, keys=(*self.keys, *columns))
 
     def watermark(self, delay: Duration) -> "Windows":
         """
-        Return these windows with a watermark on their own column, event time.
+        Return these windows with a watermark on their event-time column.
 
-        The watermark is the latest event time seen less the delay; Spark moves it between
-        micro-batches. A frame that has it already needs none here; a batch has no watermark.
+        The watermark is the latest event time seen minus the delay; Spark advances it between
+        micro-batches. A frame that already has one needs none here; a batch has no watermark.
 
         Args:
-            delay: How much older than the latest event time a row may be. Whole milliseconds.
+            delay: How far a row may trail the latest event time, in whole milliseconds.
 
         Raises:
-            SpecError: The delay is no duration, is zero or finer than a millisecond, or there is
-                one already.
+            SpecError: The delay isn't a duration, is zero or finer than a millisecond, or has
+                been declared already.
         """
         span = read_positive_delay(delay)
         if self.delay is not None:
@@ -188,15 +189,16 @@ class Windows:
 
     def agg(self, **aggregates: Expression) -> "WindowedAggregation":
         """
-        Return the aggregation of each window and key.
+        Return the aggregation over each window and key.
 
         Args:
-            aggregates: For each output column its aggregate: SQL text, such as `"count(*)"`, or a
-                Column, such as `F.count("*")`. Classic PySpark makes a Column only while a session
-                is active: write text where the definition is made before there is one.
+            aggregates: One aggregate for each output column: SQL text, such as `"count(*)"`, or a
+                Column, such as `F.count("*")`. Classic PySpark can create a Column only while a
+                session is active; use text in a definition that is created earlier.
 
         Raises:
-            SpecError: There is none, one is neither text nor a Column, or a name is taken.
+            SpecError: There are no aggregates, one is neither text nor a Column, or a name is
+                taken.
         """
         return WindowedAggregation(self, tuple(aggregates.items()))
 
@@ -204,15 +206,15 @@ class Windows:
 @attrs.frozen(eq=False)
 class WindowedAggregation:
     """
-    A windowed aggregation, to be applied to streams and batches. Made by `Windows.agg`.
+    A windowed aggregation for streams and batches. Created by `Windows.agg`.
 
     Attributes:
         windows: How rows fall into windows.
         aggregates: The names and expressions of the aggregates.
-        chosen_mode: What `output_mode` was called with; None where it was not called.
-        sorted_by: The output columns that the result is sorted by.
-        descending: Whether the largest come first.
-        keeps_window_time: Whether the output has the column `window_time`.
+        chosen_mode: The argument of `output_mode`; None if it was not called.
+        sorted_by: The output columns by which the result is sorted.
+        descending: Whether the largest values come first.
+        keeps_window_time: Whether the output has a `window_time` column.
     """
 
     windows: Windows
@@ -228,14 +230,14 @@ class WindowedAggregation:
         for name in self.sorted_by:
             if name not in self.columns:
                 found = f"`order_by`: there is no output column `{name}`"
-                raise SpecError(with_hint(found, f"there are {', '.join(self.columns)}"))
+                raise SpecError(with_hint(found, f"use one of {', '.join(self.columns)}"))
         if self.chosen_mode is not None:
-            # The frame may have a watermark, which only `over` sees.
+            # The frame may have a watermark, which only `apply` sees.
             self._check_mode(watermarked=True)
 
     @property
     def mode(self) -> OutputMode:
-        """The output mode for the query: the one chosen, or Spark's default, `append`."""
+        """The output mode of the query: the one chosen, or Spark's default, `append`."""
         return self.chosen_mode or "append"
 
     @property
@@ -246,16 +248,17 @@ class WindowedAggregation:
 
     def output_mode(self, mode: OutputMode) -> "WindowedAggregation":
         """
-        Return the definition for a stream in this output mode; a batch has none.
+        Return the definition for a stream in this output mode; batches have no output mode.
 
-        A frame does not carry its mode: start the query with `.outputMode(definition.mode)`.
+        A frame doesn't carry its output mode: start the query with
+        `.outputMode(definition.mode)`.
 
         Args:
-            mode: `append` writes a window once, when it is over; `update` every window that a
-                micro-batch has changed; `complete` all windows, in every micro-batch.
+            mode: `append` writes each window once, when it closes; `update` writes every window
+                that a micro-batch has changed; `complete` writes all windows in every micro-batch.
 
         Raises:
-            SpecError: It is no output mode, or a query of this type cannot have it.
+            SpecError: There is no such output mode, or this type of query can't run in it.
         """
         if mode not in get_args(OutputMode):
             found = f"there is no output mode {mode!r}"
@@ -264,14 +267,14 @@ class WindowedAggregation:
 
     def order_by(self, *columns: str, descending: bool = False) -> "WindowedAggregation":
         """
-        Return the definition with its result sorted. Of a stream, complete mode alone is sorted.
+        Return the definition with its result sorted. A stream can be sorted in complete mode only.
 
         Args:
             columns: Names of output columns.
-            descending: Whether the largest come first.
+            descending: Whether the largest values come first.
 
         Raises:
-            SpecError: There is no such output column, or another mode is chosen.
+            SpecError: There is no such output column, or another mode has been chosen.
         """
         return attrs.evolve(self, sorted_by=columns, descending=descending)
 
@@ -279,14 +282,14 @@ class WindowedAggregation:
         """
         Return the definition with the output column `window_time`, for windows over windows.
 
-        It is the last microsecond of a window. It carries the watermark on, as `window_end` does
-        not, and it lies in that larger window which holds the window.
+        It is the last microsecond of a window. Unlike `window_end`, it carries the watermark, and
+        it falls into the larger window that contains this one.
         """
         return attrs.evolve(self, keeps_window_time=True)
 
     def watermark(self, delay: Duration) -> NoReturn:
         """
-        Refuse: the watermark comes before the aggregation.
+        Refuse: the watermark belongs before the aggregation.
 
         Raises:
             SpecError: Always.
@@ -300,21 +303,21 @@ class WindowedAggregation:
         """
         Return the windows of a stream or a batch.
 
-        The columns are the keys, `window_start` and `window_end` (event time, the end exclusive),
-        with `with_window_time` also `window_time`, and the aggregates.
+        The columns are the keys, `window_start` and `window_end` (event time; the end is
+        exclusive), `window_time` if `with_window_time` was called, and the aggregates.
 
-        A batch gives every window once; output mode and watermark have no effect. Rows that fall
-        into no window are left out of both; `rejected` returns them.
+        A batch returns every window once; output mode and watermark have no effect. Both leave out
+        rows that fall into no window; `rejected` returns them.
 
         Args:
-            frame: The input, with the keys and the time column, a timestamp.
+            frame: The input, with the key columns and the event time, a timestamp.
 
         Raises:
-            SchemaError: A column is missing, or the time column is no timestamp.
-            SpecError: Spark would refuse the query, or would run it and give nothing.
+            SchemaError: A column is missing, or the event time isn't a timestamp.
+            SpecError: Spark would refuse the query, or would run it and return nothing.
 
         Warns:
-            UnboundedStateWarning: The stream would keep every window for ever.
+            UnboundedStateWarning: The stream would keep every window forever.
         """
         windows = self.windows
         check_columns(frame, windows.shape.on, windows.keys)
@@ -337,15 +340,15 @@ class WindowedAggregation:
         """
         Return the rows of a stream or a batch that fall into no window, with a column `reason`.
 
-        Spark leaves them out without a word and without a count: rows without an event time, and
-        rows whose dynamic gap is null, unreadable, zero or negative. Late rows are not among
-        them: which rows are late depends on the progress of a query.
+        Spark drops these rows silently and doesn't count them: rows without an event time, and
+        rows whose dynamic gap is null, unreadable, zero or negative. Late rows are not included:
+        which rows are late depends on the progress of a query.
 
         Args:
-            frame: What `over` is given.
+            frame: The frame that you pass to `apply`.
 
         Raises:
-            SchemaError: A column is missing, or the time column is no timestamp.
+            SchemaError: A column is missing, or the event time isn't a timestamp.
         """
         check_columns(frame, self.windows.shape.on, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
@@ -353,13 +356,13 @@ class WindowedAggregation:
 
     def explain(self, frame: DataFrame | None = None) -> str:
         """
-        Return in words what a stream of this does.
+        Describe what a stream with this definition does.
 
-        The text names the type of the query, the output modes it can have and why, when a window
-        is written and when it leaves the state, and which rows are late.
+        The text names the type of the query and its possible output modes, and says when a window
+        is written, when it leaves the state, and which rows are late.
 
         Args:
-            frame: The stream, which may have the watermark that the definition does not declare.
+            frame: The stream, which may have the watermark that the definition doesn't declare.
         """
         windows = self.windows
         delay = windows.delay
@@ -377,9 +380,9 @@ class WindowedAggregation:
 
     def _check_mode(self, *, watermarked: bool) -> None:
         if self.windows.shape.kind == "session" and not self.windows.keys:
-            found = "a stream of session windows is grouped by nothing else: Spark fails after it"
-            hint = 'name a key: .by("user"); a batch needs none, if no output mode is chosen'
-            raise SpecError(with_hint(f"{found} has started", hint))
+            found = "session windows on a stream need a key: without one Spark fails after the"
+            hint = 'name a key: .by("user"); a batch needs none if no output mode is chosen'
+            raise SpecError(with_hint(f"{found} query has started", hint))
         check_output(self._query_type(watermarked=watermarked), self.mode)
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
@@ -389,8 +392,8 @@ class WindowedAggregation:
         watermarked = there is not None or delay is not None
         self._check_mode(watermarked=watermarked)
         if self.mode == "complete" or not watermarked:
-            hint = "use mode 'append' or 'update' with a watermark, or bound the keys and the time"
-            text = with_hint(growth(self.mode, on), f"{hint} of the source")
+            hint = "use mode 'append' or 'update' with a watermark, or a source whose keys and time"
+            text = with_hint(growth(self.mode, on), f"{hint} are bounded")
             warnings.warn(text, UnboundedStateWarning, stacklevel=3)
         if there is not None or delay is None:
             return frame

@@ -1,4 +1,4 @@
-"""Tumbling, sliding and session windows as Spark's expressions, and the rows that fall in none."""
+"""Tumbling, sliding and session windows as Spark expressions, and the rows that fall into none."""
 
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias
@@ -13,7 +13,7 @@ from sessionkit.spark._columns import quoted
 __all__ = ["Expression", "WindowShape", "expression"]
 
 Expression: TypeAlias = str | Column
-"""SQL text, which can be written before there is a Spark session, or a Column, which cannot."""
+"""SQL text, which needs no Spark session, or a Column, which does."""
 
 NOTHING: Final = timedelta(0)
 
@@ -26,11 +26,11 @@ class WindowShape:
 
     Attributes:
         kind: The kind of window.
-        on: The column of the event time.
-        length: How long a window is; of a session, the gap that ends it.
-        every: From the start of a window to that of the next one; a session has none.
-        start_time: By how much windows are shifted against the epoch; sessions are not.
-        dynamic_gap: The gap that each row brings for its session, in place of `length`.
+        on: The event-time column.
+        length: The length of a window; for a session, the gap that ends it.
+        every: The time from the start of one window to the start of the next; not for sessions.
+        start_time: The offset of the windows from the epoch; not for sessions.
+        dynamic_gap: The gap that each row brings for its session, instead of `length`.
     """
 
     kind: Literal["tumbling", "sliding", "session"]
@@ -50,23 +50,23 @@ class WindowShape:
         return F.window(time, _micros(self.length), _micros(self.every), _micros(self.start_time))
 
     def rejection(self) -> Column:
-        """Return why a row falls into no window: by the test that Spark filters with."""
+        """Return why a row falls into no window, using the same test as Spark's filter."""
         time = F.col(quoted(self.on))
         reason = F.when(time.isNull(), F.lit(f"`{self.on}` is null"))
         if self.dynamic_gap is None:
             return reason
         end = time + expression(self.dynamic_gap).cast("interval")
-        unreadable = F.lit("the gap is null, or no interval that Spark can read")
+        unreadable = F.lit("the gap is null, or an interval that Spark can't parse")
         return reason.when(end.isNull(), unreadable).when(
             end <= time, F.lit("the gap is zero or negative")
         )
 
 
 def expression(value: Expression) -> Column:
-    """Return what the user wrote as a Column."""
+    """Return the user's expression as a Column."""
     return F.expr(value) if isinstance(value, str) else value
 
 
 def _micros(span: timedelta) -> str:
-    """Return a duration in the one spelling that all of Spark's readers take alike."""
+    """Return a duration in the one spelling that all of Spark's parsers read alike."""
     return f"{span_us(span)} microseconds"

@@ -1,4 +1,4 @@
-"""A windowed aggregation in words: what a stream of it writes, keeps and drops."""
+"""A windowed aggregation described in words: what a stream writes, keeps and drops."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,13 +14,13 @@ __all__ = ["explanation", "growth"]
 MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
 WRITTEN: Final[dict[OutputMode, str]] = {
     "append": (
-        "once, in the first micro-batch whose watermark is at or past its end "
+        "once, in the first micro-batch whose watermark has reached its end "
         "(window_end <= watermark)"
     ),
     "update": "in every micro-batch that changes it",
     "complete": "in every micro-batch, with all other windows, changed or not",
 }
-OVER: Final = "in the first micro-batch whose watermark is at or past its end"
+CLOSED: Final = "in the first micro-batch whose watermark has reached its end"
 
 
 def explanation(
@@ -48,8 +48,8 @@ def explanation(
 
 
 def growth(mode: OutputMode, on: str) -> str:
-    """Return the text of a warning that the state grows for ever."""
-    rows = "the state grows by one row for each key and window for ever"
+    """Return the text of the warning that the state grows forever."""
+    rows = "the state grows by one row for each key and window, forever"
     if mode == "complete":
         return f"mode 'complete' drops no window, with or without a watermark: {rows}"
     return f"no watermark is declared on `{on}`: {rows}"
@@ -57,23 +57,23 @@ def growth(mode: OutputMode, on: str) -> str:
 
 def _windows(shape: WindowShape) -> str:
     if shape.kind == "session":
-        gap = "of its own" if shape.dynamic_gap is not None else f"of {duration_text(shape.length)}"
+        gap = "its own gap" if shape.dynamic_gap is not None else duration_text(shape.length)
         return (
-            f"sessions over `{shape.on}`; each row lasts for a gap {gap}, and rows that overlap or "
-            "touch are one session"
+            f"sessions over `{shape.on}`; each row lasts for {gap}, and rows that overlap or "
+            "touch form one session"
         )
     length, every = duration_text(shape.length), duration_text(shape.every)
     shift = f" + {duration_text(shape.start_time)}" if shape.start_time else ""
     return (
         f"{length} long, one every {every}, over `{shape.on}`, from 1970-01-01 00:00 UTC{shift} "
-        "on; the start is in the window, the end is not"
+        "on; the start is inclusive, the end exclusive"
     )
 
 
 def _watermark(shape: WindowShape, delay: timedelta | None) -> str:
     if delay is None:
-        return f"none declared here; one that the frame has on `{shape.on}` is used"
-    return f"the latest `{shape.on}` seen less {duration_text(delay)}; it moves between batches"
+        return f"none declared here; if the frame has one on `{shape.on}`, it applies"
+    return f"the latest `{shape.on}` seen minus {duration_text(delay)}; it advances between batches"
 
 
 def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
@@ -89,19 +89,19 @@ def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
 
 def _kept(mode: OutputMode, delay: timedelta | None, shape: WindowShape) -> str:
     if mode == "complete":
-        return f"for ever: {growth(mode, shape.on)}"
+        return f"forever: {growth(mode, shape.on)}"
     if delay is None:
-        return f"for ever, unless the frame has a watermark: {growth(mode, shape.on)}"
-    return f"until it is over, then dropped: {OVER}"
+        return f"forever, unless the frame has a watermark: {growth(mode, shape.on)}"
+    return f"until it closes, then dropped: {CLOSED}"
 
 
 def _late(mode: OutputMode, delay: timedelta | None, shape: WindowShape) -> str:
     if mode == "complete":
-        return "no row: complete mode takes every row into its window, however late"
+        return "no row: complete mode counts every row into its window, however late"
     if delay is None:
         return "no row, unless the frame has a watermark"
     own = f"`{shape.on}` + gap" if shape.kind == "session" else "window_end"
-    own_window = " (its own window, not the session that it would join)" if own[0] == "`" else ""
+    own_window = " (its own window, not the session it would join)" if own[0] == "`" else ""
     return (
         f"a row is dropped for a window where {own} <= the watermark of the batch before"
         f"{own_window}; numRowsDroppedByWatermark counts groups of late rows, not rows: one for "

@@ -117,7 +117,7 @@ REASONS = [
 def test_a_stream_quarantines_and_counts_what_is_no_event(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Bad rows are handed out with reason and carried columns, and move no watermark."""
+    """Bad rows are handed out with reason and passthrough columns, and move no watermark."""
     stream = FileStream(spark, SUMS, tmp_path, with_rejected=True)
     stream.put(BAD, ticks(("c", NOON + 30 * MINUTE, 1.0)), ticks(("d", NOON - MINUTE, 1.0)))
 
@@ -216,7 +216,7 @@ SCHEMA_CASES: list[tuple[Any, Any, str]] = [
     ),
     (lambda f: f.withColumn("at", F.col("at").cast("timestamp_ntz")), {}, "timestamp_ntz"),
     (lambda f: f.withColumn("at", F.unix_micros("at")), {}, "must be a timestamp, found bigint"),
-    (lambda f: f.withColumn("key", F.lit(1.5)), {}, "a float is no key"),
+    (lambda f: f.withColumn("key", F.lit(1.5)), {}, "a float can't be a key"),
     (lambda f: f, {"nulls": "refuse"}, "may be null, and the spec says nulls='refuse'"),
 ]
 
@@ -242,7 +242,7 @@ def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> N
     with pytest.raises(SchemaError) as caught:
         sessionize(frame, SUMS)
 
-    assert "3 columns do not fit" in str(caught.value)
+    assert "3 columns don't fit" in str(caught.value)
 
 
 def test_a_watermark_declared_before_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_watermark_declared_before_is_refused(spark: SparkSession, tmp_path: P
     stream = FileStream(spark, SUMS, tmp_path)
     stream.put(BAD)
 
-    with pytest.raises(SchemaError, match="a watermark is declared already, on `at`"):
+    with pytest.raises(SchemaError, match="a watermark is already declared, on `at`"):
         sessionize(stream.events().withWatermark("at", "1 hour"), SUMS)
 
 

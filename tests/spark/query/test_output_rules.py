@@ -59,7 +59,7 @@ def test_a_hint_names_no_mode_that_is_refused() -> None:
     for rule in output_rules():
         named = [mode for mode in OUTPUT_MODES if f"'{mode}'" in (rule.hint or "")]
         wrong = [mode for mode in named if (rule.query, mode, rule.sink) not in accepted]
-        has_condition = "with a watermark" in str(rule.hint) or "where the query" in str(rule.hint)
+        has_condition = "with a watermark" in str(rule.hint) or "if the query" in str(rule.hint)
 
         assert has_condition or not wrong, rule
 
@@ -69,16 +69,16 @@ def test_a_hint_names_no_mode_that_is_refused() -> None:
     [
         ("aggregation", "append", None, "no watermark says when a group is final", "declare a"),
         ("session_window", "append", None, "no watermark says when a group is final", "declare a"),
-        ("session_window", "update", None, "there is no row to update", "'append' with a"),
-        ("sorted", "append", None, "a stream without an end has no order", "leave the sort out"),
+        ("session_window", "update", None, "no row can be updated", "'append' with a"),
+        ("sorted", "append", None, "an endless stream can't be sorted", "remove the sort"),
         ("sorted_aggregation", "update", None, "a sort needs the whole result", "'complete'"),
-        ("limit", "update", None, "a limit has counted already", "use mode 'append'"),
-        ("chained_aggregation", "update", None, "cannot take a row back", "second query"),
+        ("limit", "update", None, "the limit has already counted", "use mode 'append'"),
+        ("chained_aggregation", "update", None, "can't take them back", "second query"),
         ("deduplication", "complete", None, "only an aggregation keeps its whole", "'update'"),
-        ("outer_join", "update", None, "a row without a partner", "use mode 'append'"),
+        ("outer_join", "update", None, "a row without a match", "use mode 'append'"),
         ("outer_join", "complete", None, "only an aggregation keeps", "use mode 'append'"),
-        ("stateful", "update", None, "declared with the output mode append", "mode 'append'"),
-        ("stateful_update", "append", None, "declared with the output mode update", "'update'"),
+        ("stateful", "update", None, "declared with output mode append", "mode 'append'"),
+        ("stateful_update", "append", None, "declared with output mode update", "'update'"),
         ("stateful_update", "complete", None, "only an aggregation keeps", "mode 'update'"),
         ("stateless", "update", "file", "a file sink only adds files", "foreachBatch"),
         (None, "complete", "file", "a file sink only adds files", "foreachBatch"),
@@ -112,7 +112,7 @@ def test_without_a_type_only_what_no_query_may_do_is_refused() -> None:
     for mode in OUTPUT_MODES:
         check_output(None, mode, "memory")
 
-    with pytest.raises(SpecError, match="a query cannot write to the sink file"):
+    with pytest.raises(SpecError, match="a query can't write to the file sink"):
         check_output(None, "update", "file")
 
 

@@ -189,12 +189,12 @@ class TestDefinition:
             (
                 lambda: tumbling("5 minutes", on="ts", start_time="5 minutes"),
                 "`start_time` must be less than `length`, found 5 minutes",
-                "windows repeat after 5 minutes",
+                "windows repeat every 5 minutes",
             ),
             (
                 lambda: sliding("1 hour", every="5m", on="ts", start_time="6m"),
                 "`start_time` must be less than `every`",
-                "windows repeat after 5 minutes",
+                "windows repeat every 5 minutes",
             ),
             (
                 lambda: TEN.watermark("0 seconds"),
@@ -223,9 +223,9 @@ class TestDefinition:
                 "fixed gap",
             ),
             (lambda: session(on="ts", dynamic_gap=" "), "`dynamic_gap` must be SQL text", "CASE"),
-            (lambda: TEN.by(ONE), "`by` takes names of columns, found 1 (int)", "withColumn"),
+            (lambda: TEN.by(ONE), "`by` takes column names, found 1 (int)", "withColumn"),
             (lambda: TEN.by("a", "A"), "two columns of the result would have the name `A`", "once"),
-            (lambda: TEN.by("window"), "`window` is a name that the columns of", "rename"),
+            (lambda: TEN.by("window"), "`window` is reserved for a column of", "rename"),
             (TEN.agg, "`agg` has no aggregate", 'n="count(*)"'),
             (lambda: TEN.agg(n=ONE), "`n` must be SQL text or a Column, found 1", "F.count"),
             (
@@ -233,7 +233,7 @@ class TestDefinition:
                 "two columns of the result would have the name `n`",
                 "once",
             ),
-            (lambda: TEN.agg(window_end="max(ts)"), "`window_end` is a name that", "rename"),
+            (lambda: TEN.agg(window_end="max(ts)"), "`window_end` is reserved for", "rename"),
             (
                 lambda: counted(TEN).order_by("count"),
                 "`order_by`: there is no output column `count`",
@@ -274,7 +274,9 @@ class TestDefinition:
     def test_session_without_key(self) -> None:
         """A stream of sessions needs a key, and choosing an output mode says that it is one."""
         counts = session("5 minutes", on="ts").watermark("5 minutes").agg(n="count(*)")
-        rule = "session windows is grouped by nothing else: Spark fails.*\n\nHint: name a key"
+        rule = (
+            "session windows on a stream need a key: without one Spark fails.*\n\nHint: name a key"
+        )
         with pytest.raises(SpecError, match=rule):
             counts.output_mode("append")
 
@@ -477,8 +479,8 @@ class TestDynamicGap:
 
     REJECTED = (
         ("negative", "the gap is zero or negative"),
-        ("null", "the gap is null, or no interval that Spark can read"),
-        ("short", "the gap is null, or no interval that Spark can read"),
+        ("null", "the gap is null, or an interval that Spark can't parse"),
+        ("short", "the gap is null, or an interval that Spark can't parse"),
         ("untimed", "`ts` is null"),
         ("zero", "the gap is zero or negative"),
     )
@@ -546,7 +548,7 @@ class TestWatermark:
         other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
         for counts in (counted(TEN).output_mode("update"), counted(TEN), counted(LATE)):
             text = refused(counts, other)
-            assert "the frame has a watermark on `seen`, and the windows are over `ts`" in text
+            assert "the frame has a watermark on `seen`, but the windows are over `ts`" in text
             assert "Hint: declare the watermark on `ts` instead" in text
 
     def test_other_column_in_complete_mode(self, events: Source) -> None:
@@ -628,7 +630,7 @@ class TestState:
         text = str(warned.message)
 
         assert reason in text
-        assert "the state grows by one row for each key and window for ever" in text
+        assert "the state grows by one row for each key and window, forever" in text
         assert "Hint: use mode 'append' or 'update' with a watermark" in text
         assert __file__ == warned.filename
         assert [2, 3, 4] == run.of_operator("numRowsTotal")
@@ -663,7 +665,7 @@ class TestModes:
         grouped = events.stream().withWatermark("ts", "5 minutes").groupBy(F.window("ts", "1 hour"))
 
         assert "a sort needs the whole result, which only complete mode writes" in text
-        assert "Hint: use mode 'complete', or leave the sort out" in text
+        assert "Hint: use mode 'complete', or remove the sort" in text
         with pytest.raises(AnalysisException, match="Sorting is not supported on streaming"):
             events.run(grouped.count().orderBy("count"), mode)
 
@@ -679,7 +681,7 @@ class TestModes:
         counts = session("5 minutes", on="ts").watermark("5 minutes").agg(n="count(*)")
         text = refused(counts, events.stream())
 
-        assert "a stream of session windows is grouped by nothing else" in text
+        assert "session windows on a stream need a key" in text
         assert 'Hint: name a key: .by("user")' in text
 
     @pytest.mark.parametrize("mode", ["append", "complete"])
@@ -722,7 +724,7 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("change", "rule", "hint"),
         [
-            ("CAST(ts AS timestamp_ntz)", "is a timestamp_ntz, which has no zone", "cast it"),
+            ("CAST(ts AS timestamp_ntz)", "is a timestamp_ntz, which has no time zone", "cast it"),
             ("CAST(ts AS string)", "must be a timestamp, found string", "to_timestamp"),
             ("CAST(ts AS date)", "must be a timestamp, found date", "to_timestamp"),
         ],
@@ -749,7 +751,7 @@ class TestColumns:
     def test_missing(self, events: Source) -> None:
         """A column that is missing is named, with those that are there."""
         with pytest.raises(
-            SchemaError, match="the key `Word` is missing; there are ts, word, gap"
+            SchemaError, match="the key `Word` is missing; the frame has ts, word, gap"
         ) as one:
             TEN.by("Word").agg(n="count(*)").apply(events.batch())
         with pytest.raises(SchemaError, match="`at` is missing"):
@@ -801,7 +803,7 @@ class TestWindowsOverWindows:
         first = self.FIRST.apply(long.stream())
         text = refused(self.SECOND.output_mode(mode), first)
 
-        assert "the second one cannot take a row back" in text
+        assert "the second one can't take them back" in text
         assert "Hint: use mode 'append' with a watermark" in text
         with pytest.raises(AnalysisException, match="possible 'correctness' issue"):
             long.run(first.groupBy(F.window("window_time", "1 hour")).count(), mode)
@@ -811,7 +813,7 @@ class TestWindowsOverWindows:
         first = counted(LATE).apply(long.stream())
         text = refused(counted(tumbling("1 hour", on="window_end")), first)
 
-        assert "the frame is an aggregation already, and `window_end` carries no" in text
+        assert "the frame is already an aggregation, and `window_end` carries no" in text
         assert "Hint: declare the watermark before the first aggregation" in text
         with pytest.raises(AnalysisException, match="without watermark"):
             long.run(first.groupBy(F.window("window_end", "1 hour")).count())
@@ -831,8 +833,8 @@ class TestWindowsOverWindows:
             ),
         ):
             assert "a watermark is declared after an aggregation, for the windows over" in text
-            assert "its watermark stays at 1970 and no window is ever over" in text
-            assert "Hint: declare it before the first aggregation only" in text
+            assert "its watermark stays at 1970 and no window ever closes" in text
+            assert "Hint: declare it only before the first aggregation" in text
 
     def test_watermark_after_aggregation_in_spark(self, long: Source) -> None:
         """Spark runs it, leaves its watermark at 1970, keeps all windows and writes none."""
@@ -896,8 +898,8 @@ class TestExplain:
             "query type:    watermarked_aggregation",
             "  append:      possible, chosen",
             "  update:      possible",
-            "written:       once, in the first micro-batch whose watermark is at or past its end",
-            "kept in state: until it is over",
+            "written:       once, in the first micro-batch whose watermark has reached its end",
+            "kept in state: until it closes",
             "numRowsDroppedByWatermark counts groups of late rows, not rows",
             "on a batch:    every window once",
         ):
@@ -922,5 +924,5 @@ class TestExplain:
         text = counted(LATE).output_mode("complete").order_by("n").explain()
 
         assert "query type:    sorted_aggregation" in text
-        assert "kept in state: for ever: mode 'complete' drops no window" in text
+        assert "kept in state: forever: mode 'complete' drops no window" in text
         assert "late:          no row" in text
