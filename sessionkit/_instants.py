@@ -1,9 +1,9 @@
 """
-Instants and durations as whole microseconds, and the reading of durations.
+Instants and durations in whole microseconds, and the parsing of durations.
 
-Spark counts event time in microseconds and timers in milliseconds. Inside sessionkit an instant is
-an `int` of microseconds since the epoch (suffix `_us`), a watermark or timer an `int` of
-milliseconds (suffix `_ms`). What users see are `datetime` values in UTC and `timedelta`.
+Spark counts event time in microseconds and timers in milliseconds. Inside sessionkit, an instant
+is an `int` of microseconds since the epoch (suffix `_us`); a watermark or a timer is an `int` of
+milliseconds (suffix `_ms`). Users see `timedelta`, and `datetime` in UTC.
 """
 
 import re
@@ -30,8 +30,8 @@ Duration: TypeAlias = timedelta | str
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 
-# Far outside what a timestamp can hold, and far enough from the limits of 64 bits that a duration
-# can be added without overflow: the watermark before the first one, and after the last one.
+# The watermark before the first one and after the last one: far outside the range of a timestamp,
+# and far enough from the limits of 64 bits that adding a duration can't overflow.
 BEGINNING_US: Final = -(2**62)
 END_OF_TIME_US: Final = 2**62
 
@@ -70,7 +70,7 @@ def micros_of(instant: datetime) -> int:
 
 
 def instant_of(instant_us: int) -> datetime:
-    """Return the instant, in UTC, that lies this many microseconds after the epoch."""
+    """Return the instant, in UTC, this many microseconds after the epoch."""
     return EPOCH + timedelta(microseconds=instant_us)
 
 
@@ -81,35 +81,35 @@ def span_us(span: timedelta) -> int:
 
 def duration(value: object, name: str, *, zero_allowed: bool = False) -> timedelta:
     """
-    Read a duration strictly.
+    Parse a duration strictly.
 
-    Accepts a `timedelta`, Spark's interval words (`"10 minutes"`, `"1 hour 30 minutes"`, with or
+    Accepts a `timedelta`, Spark's interval syntax (`"10 minutes"`, `"1 hour 30 minutes"`, with or
     without a leading `interval`) and short forms (`"30m"`, `"1h30m"`). A day is 24 hours. Spark's
-    own `session_window(ts, "30m")` takes the short form without a word and returns no rows; here
-    it means what it says.
+    own `session_window(ts, "30m")` silently accepts the short form and returns no rows; here it
+    means what it says.
 
     Args:
         value: What the user wrote.
         name: The name of the argument, for the message.
-        zero_allowed: Whether a duration of nothing makes sense for this argument.
+        zero_allowed: Whether zero makes sense for this argument.
 
     Raises:
-        SpecError: It is no duration, has no fixed length (months, years), is zero or negative,
-            or longer than a hundred years.
+        SpecError: It isn't a duration, has no fixed length (months, years), is zero or negative,
+            or is longer than a hundred years.
     """
     if isinstance(value, timedelta):
         span = value
     elif isinstance(value, str):
         span = _read(value, name)
     else:
-        found = f"`{name}` must be a timedelta or a text, found {value!r} ({type(value).__name__})"
+        found = f"`{name}` must be a timedelta or text, found {value!r} ({type(value).__name__})"
         raise SpecError(with_hint(found, f"{SPELLING}, or pass timedelta(minutes=30)"))
     _check_range(span, value, name, zero_allowed=zero_allowed)
     return timedelta(microseconds=span_us(span))
 
 
 def duration_text(span: timedelta) -> str:
-    """Return a duration in the words that `duration` reads: `1 hour 30 minutes`."""
+    """Return a duration as text that `duration` can parse: `1 hour 30 minutes`."""
     rest, words = span_us(span), []
     for unit, size in sorted(UNITS.items(), key=lambda pair: pair[1], reverse=True):
         number, rest = divmod(rest, span_us(size))
@@ -156,8 +156,8 @@ def _read(text: str, name: str) -> timedelta:
 
 def _amount(term: re.Match[str], unit: str, text: str, name: str) -> timedelta:
     if "." in term["number"] and unit != "second":
-        found = f"`{name}` may have a fraction only of a second, found {text!r}"
-        raise SpecError(with_hint(found, "write the next smaller unit in whole numbers"))
+        found = f"`{name}` may have a fraction of a second only, found {text!r}"
+        raise SpecError(with_hint(found, "use the next smaller unit, in whole numbers"))
     whole, _, fraction = term["number"].partition(".")
     if len(whole) > MOST_DIGITS:
         raise _too_long(text, name)

@@ -1,22 +1,22 @@
 """
-What can go wrong, by who can fix it.
+The errors, grouped by who can fix them.
 
-Only text crosses from a Spark worker to the driver, so the message of every error is complete:
-what was wrong, where, what was found, and a `Hint:` with the one thing to change.
+Only text crosses from a Spark worker to the driver, so every message is complete: what is wrong,
+where, what was found, and a `Hint:` with the one thing to change.
 
     SessionkitError
       SpecError (ValueError)            a spec, policy or builder is wrong; raised on the driver
         FieldTypeError (TypeError)        a field of a class has no encoding
-        SchemaError                       the input columns do not fit the spec
-        NotPicklableError                 part of the spec cannot be sent to the executors
+        SchemaError                       the input columns don't fit the spec
+        NotPicklableError                 part of the spec can't be sent to the executors
       StateError                        stored state and the code disagree
-        StateCorruptedError               the stored bytes are not what was written
+        StateCorruptedError               the stored bytes aren't what was written
         StateMismatchError                the state was written under other rules
-        StateValueError (ValueError)      a value does not fit its declared field
-      TimerError (ValueError)           a function of the user set a timer that cannot be
-      UserFunctionError                 a function of the user raised, or returned the wrong thing
-      ScriptError (ValueError)          testing: the step asked for is impossible
-      ExpectationError (AssertionError) testing: what was expected did not come
+        StateValueError (ValueError)      a value doesn't fit its declared field
+      TimerError (ValueError)           a user function set an impossible timer
+      UserFunctionError                 a user function raised, or returned the wrong thing
+      ScriptError (ValueError)          testing: a step is impossible
+      ExpectationError (AssertionError) testing: an expectation was not met
 """
 
 __all__ = [
@@ -38,27 +38,27 @@ __all__ = [
 
 
 class SessionkitError(Exception):
-    """The root of every error that sessionkit raises itself."""
+    """The base class of every error that sessionkit raises."""
 
 
 class SpecError(SessionkitError, ValueError):
-    """Raised on the driver when a spec, a policy or an argument cannot work."""
+    """Raised on the driver when a spec, a policy or an argument can't work."""
 
 
 class FieldTypeError(SpecError, TypeError):
-    """Raised on the driver when a class has fields that cannot be stored or read."""
+    """Raised on the driver when a class has fields that can't be stored or read."""
 
 
 class SchemaError(SpecError):
-    """Raised on the driver when the columns of the input do not fit the spec."""
+    """Raised on the driver when the columns of the input don't fit the spec."""
 
 
 class NotPicklableError(SpecError):
-    """Raised on the driver when a part of the spec cannot be sent to the executors."""
+    """Raised on the driver when a part of the spec can't be sent to the executors."""
 
 
 class StateError(SessionkitError):
-    """The root of the errors about stored state."""
+    """The base class of the errors about stored state."""
 
 
 class StateCorruptedError(StateError):
@@ -66,19 +66,19 @@ class StateCorruptedError(StateError):
 
 
 class StateMismatchError(StateError):
-    """Raised when state was stored under rules that the spec does not have any more."""
+    """Raised when the spec no longer has the rules under which the state was stored."""
 
 
 class StateValueError(StateError, ValueError):
-    """Raised when a value does not fit the type that its field declares."""
+    """Raised when a value doesn't fit the type of its field."""
 
 
 class TimerError(SessionkitError, ValueError):
-    """Raised inside a function of the user that sets a timer which cannot be."""
+    """Raised inside a user function that sets an impossible timer."""
 
 
 class UserFunctionError(SessionkitError):
-    """Raised when a function of the user raised, or returned something it must not."""
+    """Raised when a user function raised, or returned something that it must not."""
 
 
 class ScriptError(SessionkitError, ValueError):
@@ -86,9 +86,9 @@ class ScriptError(SessionkitError, ValueError):
 
 
 class ExpectationError(SessionkitError, AssertionError):
-    """Raised by the testing tools when what was expected did not come."""
+    """Raised by the testing tools when an expectation was not met."""
 
 
 def with_hint(message: str, hint: str) -> str:
-    """Return the message followed by a blank line and the hint: the shape of every text here."""
+    """Return the message, a blank line and the hint: the format of every message."""
     return f"{message}\n\nHint: {hint}"

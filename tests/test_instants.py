@@ -129,8 +129,8 @@ def test_months_and_years_are_refused(unit: str) -> None:
 def test_only_seconds_have_fractions(text: str) -> None:
     """A fraction of another unit than the second is refused, as Spark refuses it."""
     expected = (
-        f"`gap` may have a fraction only of a second, found {text!r}"
-        "\n\nHint: write the next smaller unit in whole numbers"
+        f"`gap` may have a fraction of a second only, found {text!r}"
+        "\n\nHint: use the next smaller unit, in whole numbers"
     )
     assert expected == refusal(text)
 
@@ -152,7 +152,7 @@ def test_more_than_a_hundred_years_are_refused(value: str | timedelta) -> None:
 def test_numbers_have_no_unit_and_are_refused(value: object, kind: str) -> None:
     """What is neither a `timedelta` nor a text is refused, with both shown."""
     expected = (
-        f"`gap` must be a timedelta or a text, found {value!r} ({kind})"
+        f"`gap` must be a timedelta or text, found {value!r} ({kind})"
         f"\n\nHint: {SPELLING}, or pass timedelta(minutes=30)"
     )
     assert expected == refusal(value)

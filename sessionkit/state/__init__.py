@@ -1,4 +1,4 @@
-"""What is stored, and how: attrs classes as Arrow columns, and the bytes of a bucket."""
+"""Stored state: attrs classes as Arrow columns, and the bytes of a bucket."""
 
 from sessionkit.state._codec import ClassCodec, codec_of, decode_column, encode_column
 from sessionkit.state._collections import (

@@ -1,4 +1,4 @@
-"""From the objects of an attrs class to the columns of an Arrow table, and back."""
+"""Convert the objects of an attrs class to the columns of an Arrow table, and back."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -20,7 +20,7 @@ MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 @attrs.frozen
 class ClassCodec:
     """
-    Turns objects of one attrs class into Arrow columns, a column a field, and back.
+    Convert objects of one attrs class to Arrow columns, one for each field, and back.
 
     Attributes:
         type: The fields of the class.
@@ -35,10 +35,10 @@ class ClassCodec:
 
     def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
         """
-        Return one Arrow array a field.
+        Return one Arrow array for each field.
 
         Raises:
-            StateValueError: A value does not fit its field, named with its path.
+            StateValueError: A value doesn't fit its field; the message names its path.
         """
         name = self.type.cls.__name__
         return [
@@ -57,7 +57,7 @@ class ClassCodec:
         return None
 
     def first_misfit(self, objects: Sequence[Any]) -> tuple[int, StateValueError]:
-        """Return the place of the first object that cannot be encoded, and why; there is one."""
+        """Return the place of the first object that can't be encoded, and why; there is one."""
         for place, candidate in enumerate(objects):
             error = self.misfit(candidate)
             if error is not None:
@@ -66,7 +66,7 @@ class ClassCodec:
         raise StateValueError(every)
 
     def decode(self, columns: Sequence[pa.Array]) -> list[Any]:
-        """Return the objects again; the columns in the order of the fields, at least one."""
+        """Rebuild the objects from their columns, in the order of the fields; at least one."""
         fields = zip(self.type.fields, columns, strict=True)
         return list(map(self.type.build, *(decode_column(f.type, column) for f, column in fields)))
 
@@ -76,7 +76,7 @@ def codec_of(cls: type[Any]) -> ClassCodec:
     Return the codec of an attrs class.
 
     Raises:
-        FieldTypeError: Some of its fields cannot be stored; all are named.
+        FieldTypeError: Some of its fields can't be stored; the message names all of them.
     """
     return ClassCodec(fields_of(cls))
 
@@ -86,7 +86,7 @@ def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
     Return the values of one field as an Arrow array.
 
     Raises:
-        StateValueError: A value does not fit, named with its path.
+        StateValueError: A value doesn't fit; the message names its path.
     """
     if not set(map(type, values)) <= kind.exact:
         values = [kind.coerce(value, path) for value in values]
@@ -95,7 +95,7 @@ def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
     except MISFITS as misfit:
         for value in values:
             kind.coerce(value, path)
-        found = f"`{path}` cannot be stored as {kind.arrow}: {misfit}"
+        found = f"`{path}` can't be stored as {kind.arrow}: {misfit}"
         raise StateValueError(found) from misfit
 
 
@@ -110,7 +110,7 @@ def _array(kind: FieldType, values: list[Any]) -> pa.Array:
 
 
 def _listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values; numbers without nulls by the short way over NumPy."""
+    """Return a column as Python values; numbers without nulls take a faster way through NumPy."""
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     listed: list[Any] = (

@@ -22,7 +22,7 @@ __all__ = [
 
 
 def _load(kind: FieldType, part: Any) -> Any:
-    """Load a part, and leave a null to `coerce`, which knows its path."""
+    """Load a part; leave a null to `coerce`, which knows its path."""
     return None if part is None else kind.load(part)
 
 
@@ -34,21 +34,21 @@ class OptionalType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type of what is inside; every Arrow column can hold nulls."""
+        """The Arrow type of the inner type; every Arrow column can hold nulls."""
         return self.inner.arrow
 
     @property
     def exact(self) -> frozenset[type]:
-        """What is exact inside, and None."""
+        """The exact types of the inner type, and None."""
         return self.inner.exact | {type(None)} if self.inner.exact else frozenset()
 
     @property
     def plain(self) -> bool:
-        """Whether the inside is."""
+        """Whether the inner type is plain."""
         return self.inner.plain
 
     def coerce(self, value: Any, path: str) -> Any:
-        """Accept None, or what the inside accepts."""
+        """Accept None, or what the inner type accepts."""
         return None if value is None else self.inner.coerce(value, path)
 
     def dump(self, value: Any) -> Any:
@@ -62,7 +62,7 @@ class OptionalType:
 
 @attrs.frozen
 class ListType:
-    """`list[T]`, and `tuple[T, ...]` where `cls` is tuple."""
+    """`list[T]`, or `tuple[T, ...]` if `cls` is tuple."""
 
     item: FieldType
     cls: type[list[Any]] | type[tuple[Any, ...]] = list
@@ -75,7 +75,7 @@ class ListType:
         return pa.list_(self.item.arrow)
 
     def coerce(self, value: Any, path: str) -> Any:
-        """Accept exactly this kind of sequence, and look at every item."""
+        """Accept exactly this kind of sequence, and check every item."""
         if not isinstance(value, self.cls):
             name = self.cls.__name__
             raise refused(value, path, f"a {name}", f"convert it with {name}(...)")
@@ -92,7 +92,7 @@ class ListType:
 
 @attrs.frozen
 class TupleType:
-    """`tuple[A, B]`: fixed places, each of its own type."""
+    """`tuple[A, B]`: a fixed number of items, each of its own type."""
 
     items: tuple[FieldType, ...]
     exact: ClassVar = frozenset[type]()
@@ -106,24 +106,24 @@ class TupleType:
     def coerce(self, value: Any, path: str) -> tuple[Any, ...]:
         """Accept a tuple of this length."""
         if not isinstance(value, tuple) or len(value) != len(self.items):
-            hint = "build the tuple with exactly the declared places"
+            hint = "build the tuple with exactly the declared items"
             raise refused(value, path, f"a tuple of {len(self.items)}", hint)
         pairs = enumerate(zip(self.items, value, strict=True))
         return tuple(kind.coerce(item, f"{path}[{n}]") for n, (kind, item) in pairs)
 
     def dump(self, value: tuple[Any, ...]) -> dict[str, Any]:
-        """Dump every place under its number."""
+        """Dump every item under its number."""
         pairs = enumerate(zip(self.items, value, strict=True))
         return {f"_{n}": kind.dump(item) for n, (kind, item) in pairs}
 
     def load(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Load every place."""
+        """Load every item."""
         return tuple(_load(kind, value.get(f"_{n}")) for n, kind in enumerate(self.items))
 
 
 @attrs.frozen
 class DictType:
-    """`dict[K, V]`, in the order of insertion."""
+    """`dict[K, V]`, in insertion order."""
 
     key: FieldType
     value: FieldType
@@ -136,7 +136,7 @@ class DictType:
         return pa.map_(self.key.arrow, self.value.arrow)
 
     def coerce(self, value: Any, path: str) -> dict[Any, Any]:
-        """Accept a dict, and look at every key and value."""
+        """Accept a dict, and check every key and value."""
         if not isinstance(value, dict):
             raise refused(value, path, "a dict", "convert it with dict(...)")
         return {
@@ -145,7 +145,7 @@ class DictType:
         }
 
     def dump(self, value: Mapping[Any, Any]) -> list[dict[str, Any]]:
-        """Return the entries, as Arrow and Spark name their parts."""
+        """Return the entries, with the names that Arrow and Spark use."""
         return [
             {"key": self.key.dump(key), "value": self.value.dump(item)}
             for key, item in value.items()
@@ -159,7 +159,7 @@ class DictType:
 
 @attrs.frozen
 class Field:
-    """One field of a class: its name, its type, and the name that `__init__` takes it by."""
+    """One field of a class: its name, its type, and its name as an argument of `__init__`."""
 
     name: str
     type: FieldType
@@ -168,7 +168,7 @@ class Field:
 
 @attrs.frozen
 class AttrsType:
-    """An attrs class, its fields in order."""
+    """An attrs class and its fields, in order."""
 
     cls: type[Any]
     fields: tuple[Field, ...]
@@ -185,7 +185,7 @@ class AttrsType:
         """Accept an object of exactly this class; a subclass would lose its own fields."""
         if type(value) is not self.cls:
             name = self.cls.__name__
-            raise refused(value, path, f"a {name}", f"build a {name} where it is set")
+            raise refused(value, path, f"a {name}", f"build a {name} where you set it")
         parts = [
             field.type.coerce(getattr(value, field.name), f"{path}.{field.name}")
             for field in self.fields
@@ -197,12 +197,12 @@ class AttrsType:
         return {field.name: field.type.dump(getattr(value, field.name)) for field in self.fields}
 
     def load(self, value: Mapping[str, Any]) -> Any:
-        """Build the object again; Spark's JSON leaves out fields that are null."""
+        """Rebuild the object; Spark's JSON omits fields that are null."""
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
 
 
 def type_text(kind: FieldType) -> str:
-    """Return a type in words that stay the same from release to release: stored state has them."""
+    """Return a type as text that never changes between releases: stored state contains it."""
     if isinstance(kind, OptionalType):
         return f"{type_text(kind.inner)} | None"
     if isinstance(kind, ListType):
@@ -222,5 +222,5 @@ def type_text(kind: FieldType) -> str:
 
 
 def inner_type(kind: FieldType) -> FieldType:
-    """Return the type without its being optional."""
+    """Return the type inside any `OptionalType`."""
     return inner_type(kind.inner) if isinstance(kind, OptionalType) else kind

@@ -1,4 +1,4 @@
-"""An attrs class becomes a tuple of typed fields. What is ambiguous is refused, not guessed."""
+"""Turn an attrs class into typed fields. Ambiguous annotations are refused, never guessed."""
 
 import types
 from collections.abc import Callable, Hashable
@@ -47,15 +47,15 @@ SCALARS: Final[dict[Any, FieldType]] = {
     Decimal: DecimalType(),
 }
 HINTS: Final[dict[Any, str]] = {
-    Any: "name the one type that the field holds",
-    object: "name the one type that the field holds",
-    list: "say what is inside, such as list[str]",
-    dict: "say what is inside, such as dict[str, int]",
-    tuple: "say what is inside, such as tuple[int, str] or tuple[int, ...]",
+    Any: "name the one type of the field",
+    object: "name the one type of the field",
+    list: "name the type of its items, such as list[str]",
+    dict: "name the types of its keys and values, such as dict[str, int]",
+    tuple: "name the types of its items, such as tuple[int, str] or tuple[int, ...]",
     set: "use list[...], which keeps an order",
     frozenset: "use tuple[..., ...], which keeps an order",
     complex: "use two floats",
-    type(None): "a field that is always None holds nothing: leave it out",
+    type(None): "a field that is always None holds nothing: remove it",
 }
 KNOWN: Final = (
     "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
@@ -66,23 +66,23 @@ KEY_TYPES: Final = (*HASHABLE_KEYS, DecimalType, EnumType, TimedeltaType)
 
 
 class _Problems(list[str]):
-    """The refused fields found so far, a line each."""
+    """The refused fields found so far, one line each."""
 
     def refuse(self, path: str, annotation: Any, hint: str) -> FieldType:
-        self.append(f"`{path}`: {_spelled(annotation)} cannot be stored; {hint}")
+        self.append(f"`{path}`: {_spelled(annotation)} can't be stored; {hint}")
         return SCALARS[int]
 
 
 def fields_of(cls: type[Any]) -> AttrsType:
     """
-    Read the fields of an attrs class; compiled once a class.
+    Read the fields of an attrs class; compiled once for each class.
 
     Raises:
-        FieldTypeError: It is no attrs class, or some of its fields cannot be stored: all of them
-            are named, each with its path and a hint.
+        FieldTypeError: It isn't an attrs class, or some of its fields can't be stored. The message
+            names all of them, each with its path and a hint.
     """
     if not isinstance(cls, type):
-        found = f"{cls!r} ({type(cls).__name__}) is no class"
+        found = f"{cls!r} ({type(cls).__name__}) isn't a class"
         raise FieldTypeError(with_hint(found, "pass an attrs class"))
     return _compiled(cast("Hashable", cls))
 
@@ -92,7 +92,7 @@ def _compiled(cls: Hashable) -> AttrsType:
     problems = _Problems()
     found = _attrs_type(cls, _spelled(cls), problems, ())
     if problems:
-        title = f"`{_spelled(cls)}` cannot be stored:"
+        title = f"`{_spelled(cls)}` can't be stored:"
         raise FieldTypeError(with_hint("\n  ".join([title, *problems]), KNOWN))
     return found
 
@@ -102,7 +102,7 @@ def field_type(annotation: Any, path: str) -> FieldType:
     Read one annotation, such as that of a key column.
 
     Raises:
-        FieldTypeError: It cannot be stored.
+        FieldTypeError: It can't be stored.
     """
     problems = _Problems()
     found = _read(annotation, path, problems, ())
@@ -117,7 +117,7 @@ def _attrs_type(cls: Any, path: str, problems: _Problems, above: tuple[type, ...
     for attribute in attributes:
         where = f"{path}.{attribute.name}"
         if not attribute.init:
-            problems.refuse(where, "a field with init=False", "let __init__ take it")
+            problems.refuse(where, "a field with init=False", "make it an argument of __init__")
         elif attribute.type is None:
             problems.refuse(where, "a field without a type", "annotate it")
         else:
@@ -144,7 +144,7 @@ def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attrib
 
 
 def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> Callable[..., Any]:
-    """Return what builds an object from the values of its fields in order."""
+    """Return a function that builds an object from the values of its fields, in order."""
     if not any(attribute.kw_only for attribute in attributes):
         return cls
     names = [attribute.alias or attribute.name for attribute in attributes]
@@ -215,7 +215,7 @@ def _collection(
     if origin is tuple and inside[1:] == (Ellipsis,):
         return ListType(_read(inside[0], f"{path}[]", problems, above), tuple)
     if origin is tuple and not inside:
-        return problems.refuse(path, tuple[()], "an empty tuple holds nothing: leave it out")
+        return problems.refuse(path, tuple[()], "an empty tuple holds nothing: remove it")
     if origin is tuple:
         read = [_read(part, f"{path}[{n}]", problems, above) for n, part in enumerate(inside)]
         return TupleType(tuple(read))
@@ -231,9 +231,7 @@ def _enum(cls: type[Enum], path: str, problems: _Problems) -> FieldType:
         return EnumType(cls, StrType())
     if values and all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
         return EnumType(cls, IntType())
-    return problems.refuse(
-        path, cls, "give every member a str value, or every member an int of 64 bits"
-    )
+    return problems.refuse(path, cls, "give every member a str value, or every member a 64-bit int")
 
 
 def _spelled(annotation: Any) -> str:

@@ -1,5 +1,5 @@
 """
-The bytes of a bucket: a header that says what they are, then Arrow IPC streams.
+The bytes of a bucket: a header that identifies them, then Arrow IPC streams.
 
     4 bytes   magic `SKB1`
     2 bytes   format version
@@ -7,7 +7,7 @@ The bytes of a bucket: a header that says what they are, then Arrow IPC streams.
     4 bytes   length of the identity, then the identity: JSON, what must not change
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
-All numbers are big-endian. Nothing is pickled. Whatever does not check out is an error, never a
+All numbers are big-endian. Nothing is pickled. Bytes that fail a check are an error, never a
 guess.
 """
 
@@ -51,11 +51,12 @@ def pack(identity: bytes, tables: Sequence[pa.Table]) -> bytes:
 
 def unpack(payload: bytes, identity: bytes) -> list[pa.Table]:
     """
-    Return the tables again.
+    Return the tables in a payload.
 
     Raises:
-        StateCorruptedError: The bytes are damaged, or nothing that sessionkit wrote.
-        StateMismatchError: They were written under another identity; each difference is named.
+        StateCorruptedError: The bytes are damaged, or sessionkit didn't write them.
+        StateMismatchError: They were written under another identity; the message names each
+            difference.
     """
     body = _checked(payload)
     stored, position = _identity(body)
@@ -74,10 +75,10 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     """
     Return the identity under which a payload was written, from its first bytes alone.
 
-    The checksum covers all of it and is not looked at here.
+    The checksum covers the whole payload, so it isn't checked here.
 
     Raises:
-        StateCorruptedError: The bytes are nothing that sessionkit wrote.
+        StateCorruptedError: sessionkit didn't write the bytes.
         StateMismatchError: They have the format of another release.
     """
     _check_origin(head)
@@ -85,13 +86,13 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(stored)
     except ValueError as error:
-        damaged = "the stored state is damaged: its identity cannot be read"
+        damaged = "the stored state is damaged: its identity can't be read"
         raise StateCorruptedError(with_hint(damaged, RESTORE)) from error
     return found
 
 
 def identity_differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Return a line for every entry in which two identities differ."""
+    """Return one line for every entry in which two identities differ."""
     return [
         f"`{name}` is {wanted.get(name)!r} in the spec, {stored.get(name)!r} in the checkpoint"
         for name in sorted(stored.keys() | wanted.keys())
@@ -101,13 +102,13 @@ def identity_differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list
 
 def check_format(version: int) -> None:
     """
-    Check the format in which a state was stored.
+    Check the format of a stored state.
 
     Raises:
-        StateMismatchError: It is that of another release.
+        StateMismatchError: Another release wrote it.
     """
     if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
+        found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
         raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
 
 
@@ -116,7 +117,7 @@ def check_identity(stored: bytes, wanted: bytes) -> None:
     Check the identity under which a state was stored.
 
     Raises:
-        StateMismatchError: It is another one; each difference is named.
+        StateMismatchError: It is another one; the message names each difference.
     """
     if stored != wanted:
         raise _mismatch(json.loads(stored), json.loads(wanted))
@@ -134,11 +135,11 @@ def _mismatch(stored: dict[str, Any], wanted: dict[str, Any]) -> StateMismatchEr
 
 def _check_origin(payload: bytes) -> int:
     if len(payload) < HEADER.size:
-        found = f"the stored state is cut short: {len(payload)} bytes"
+        found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
     magic, version, checksum = HEADER.unpack_from(payload)
     if magic != MAGIC:
-        found = f"the stored state was not written by sessionkit: it begins with {magic!r}"
+        found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
     check_format(version)
     return int(checksum)
@@ -148,14 +149,14 @@ def _checked(payload: bytes) -> memoryview:
     checksum = _check_origin(payload)
     body = memoryview(payload)[HEADER.size :]
     if zlib.crc32(body) != checksum:
-        found = f"the stored state is damaged: its checksum is wrong, over {len(body)} bytes"
+        found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
     return body
 
 
 def _identity(body: memoryview) -> tuple[bytes, int]:
     if len(body) < IDENTITY.size:
-        found = f"the stored state is cut short: {len(body)} bytes behind its header"
+        found = f"the stored state is truncated: {len(body)} bytes after its header"
         raise StateCorruptedError(with_hint(found, RESTORE))
     (length,) = IDENTITY.unpack_from(body)
     end = IDENTITY.size + length

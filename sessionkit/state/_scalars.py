@@ -49,17 +49,19 @@ class IntType:
     load: ClassVar = staticmethod(_same)
 
     def coerce(self, value: Any, path: str) -> int:
-        """Accept integers of Python and NumPy within 64 bits; no booleans, no floats."""
+        """Accept 64-bit integers of Python and NumPy; refuse booleans and floats."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise refused(value, path, "an int", "convert it with int(...) where it is set")
+            raise refused(value, path, "an int", "convert it with int(...) where you set it")
         if not -LARGEST_INT <= value < LARGEST_INT:
-            raise refused(value, path, "an int of 64 bits", "declare the field as Decimal or str")
+            raise refused(
+                value, path, "an int that fits in 64 bits", "declare the field as Decimal or str"
+            )
         return int(value)
 
 
 @attrs.frozen
 class FloatType:
-    """`float`, 64 bits; NaN is a value of its own and never a null."""
+    """`float`, 64 bits; NaN is a value, never a null."""
 
     arrow: ClassVar = pa.float64()
     exact: ClassVar = frozenset({float})
@@ -76,7 +78,7 @@ class FloatType:
                 return float(value)
             hint = "declare the field as int, or convert it with float(...)"
             raise refused(value, path, "a float that holds it exactly", hint)
-        raise refused(value, path, "a float", "convert it with float(...) where it is set")
+        raise refused(value, path, "a float", "convert it with float(...) where you set it")
 
 
 @attrs.frozen
@@ -90,10 +92,10 @@ class BoolType:
     load: ClassVar = staticmethod(_same)
 
     def coerce(self, value: Any, path: str) -> bool:
-        """Accept booleans of Python and NumPy only; 0 and 1 are numbers."""
+        """Accept only booleans of Python and NumPy; 0 and 1 are numbers."""
         if isinstance(value, bool | np.bool_):
             return bool(value)
-        raise refused(value, path, "a bool", "convert it with bool(...) where it is set")
+        raise refused(value, path, "a bool", "convert it with bool(...) where you set it")
 
 
 @attrs.frozen
@@ -107,21 +109,21 @@ class StrType:
     load: ClassVar = staticmethod(_same)
 
     def coerce(self, value: Any, path: str) -> str:
-        """Accept text, subclasses of `str` included; refuse lone surrogates."""
+        """Accept text, including subclasses of `str`; refuse lone surrogates."""
         if not isinstance(value, str):
-            raise refused(value, path, "a str", "convert it with str(...) where it is set")
+            raise refused(value, path, "a str", "convert it with str(...) where you set it")
         try:
             value.encode()
         except UnicodeEncodeError:
             hint = "replace the lone surrogates, or declare the field as bytes"
             raise refused(value, path, "a str that UTF-8 can encode", hint) from None
-        # The text itself: a member of a `(str, Enum)` prints as something else.
+        # The text itself: a member of a `(str, Enum)` prints differently.
         return str.__str__(value)
 
 
 @attrs.frozen
 class BytesType:
-    """`bytes`; text in base64 where it comes inside a collection on the wire."""
+    """`bytes`; base64 text inside a collection on the wire."""
 
     arrow: ClassVar = pa.binary()
     exact: ClassVar = frozenset({bytes})
@@ -136,27 +138,27 @@ class BytesType:
         """Accept bytes, bytearray and memoryview."""
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
-        raise refused(value, path, "bytes", "encode text with .encode() where it is set")
+        raise refused(value, path, "bytes", "encode text with .encode() where you set it")
 
 
 @attrs.frozen
 class DatetimeType:
-    """`datetime`, an instant: timezone-aware, microseconds, in UTC once it has been stored."""
+    """`datetime`, an instant: timezone-aware, in microseconds, and in UTC once stored."""
 
     arrow: ClassVar = pa.timestamp("us", tz="UTC")
     exact: ClassVar = frozenset[type]()
     plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> datetime:
-        """Accept aware datetimes with whole microseconds, in any zone."""
+        """Accept aware datetimes of whole microseconds, in any time zone."""
         if value is pd.NaT or not isinstance(value, datetime):
             raise refused(value, path, "a datetime", "use None in an Optional field for 'unknown'")
         if value.tzinfo is None or value.utcoffset() is None:
-            hint = "add the zone, such as datetime(..., tzinfo=UTC)"
+            hint = "add the time zone, such as datetime(..., tzinfo=UTC)"
             raise refused(value, path, "a datetime with a time zone", hint)
         if isinstance(value, pd.Timestamp):
             if value.nanosecond:
-                hint = 'round it with .floor("us") where it is set'
+                hint = 'round it with .floor("us") where you set it'
                 raise refused(value, path, "a datetime of whole microseconds", hint)
             value = value.to_pydatetime()
         try:
@@ -171,7 +173,7 @@ class DatetimeType:
         return micros_of(value)
 
     def load(self, value: int | datetime) -> datetime:
-        """Read microseconds, or what Arrow gives back."""
+        """Read microseconds, or the value that Arrow returns."""
         if isinstance(value, datetime):
             return value.replace(tzinfo=UTC)
         return instant_of(value)
@@ -179,24 +181,24 @@ class DatetimeType:
 
 @attrs.frozen
 class DateType:
-    """`date`, a day of the calendar."""
+    """`date`, a calendar day."""
 
     arrow: ClassVar = pa.date32()
     exact: ClassVar = frozenset({date})
     plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> date:
-        """Accept dates; a datetime is no date, since its day depends on a zone."""
+        """Accept dates; refuse a datetime, whose day depends on a time zone."""
         if isinstance(value, date) and not isinstance(value, datetime):
             return value
-        raise refused(value, path, "a date", "call .date() on a datetime in the zone you mean")
+        raise refused(value, path, "a date", "call .date() on a datetime in the time zone you mean")
 
     def dump(self, value: date) -> int:
         """Return the days since the epoch."""
         return (value - EPOCH_DAY).days
 
     def load(self, value: int | date) -> date:
-        """Read days, or what Arrow gives back."""
+        """Read days, or the value that Arrow returns."""
         return value if isinstance(value, date) else EPOCH_DAY + timedelta(days=value)
 
 
@@ -209,12 +211,12 @@ class TimedeltaType:
     plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> timedelta:
-        """Accept timedeltas, those of pandas too where they are whole microseconds."""
+        """Accept timedeltas, and those of pandas in whole microseconds."""
         if value is pd.NaT or not isinstance(value, timedelta):
             raise refused(value, path, "a timedelta", "pass timedelta(seconds=...)")
         if isinstance(value, pd.Timedelta):
             if value.nanoseconds:
-                hint = 'round it with .floor("us") where it is set'
+                hint = 'round it with .floor("us") where you set it'
                 raise refused(value, path, "a timedelta of whole microseconds", hint)
             return value.to_pytimedelta()
         return value
@@ -224,12 +226,12 @@ class TimedeltaType:
         return span_us(value)
 
     def load(self, value: int | timedelta) -> timedelta:
-        """Read microseconds, or what Arrow gives back."""
+        """Read microseconds, or the value that Arrow returns."""
         return value if isinstance(value, timedelta) else timedelta(microseconds=value)
 
 
 def _without_zeros(value: Decimal) -> Decimal:
-    """Take away zeros at the end, which are no digits of a value; only where nothing is rounded."""
+    """Remove trailing zeros, which add nothing to a value, unless that would round it."""
     if not value:
         return Decimal(0)
     return value.normalize(WIDE) if len(value.as_tuple().digits) <= WIDE.prec else value
@@ -237,7 +239,7 @@ def _without_zeros(value: Decimal) -> Decimal:
 
 @attrs.frozen
 class DecimalType:
-    """`Decimal` with fixed digits; 38 with 18 behind the point unless the field says otherwise."""
+    """`Decimal` with a fixed number of digits: by default 38, of which 18 after the point."""
 
     precision: int = 38
     scale: int = 18
@@ -253,20 +255,20 @@ class DecimalType:
         """Accept finite decimals that fit without rounding, and integers."""
         if isinstance(value, int) and not isinstance(value, bool):
             value = Decimal(value)
-        digits = f"a Decimal of {self.precision} digits, {self.scale} behind the point"
+        digits = f"a Decimal of {self.precision} digits, {self.scale} of them after the point"
         if not isinstance(value, Decimal) or not value.is_finite():
             raise refused(value, path, digits, "pass Decimal('1.50'), not a float")
         exact = _without_zeros(value)
         _, places, exponent = exact.as_tuple()
-        behind = max(0, -int(exponent))
+        after = max(0, -int(exponent))
         before = max(0, len(places) + int(exponent)) if exact else 0
-        if behind > self.scale or before > self.precision - self.scale:
+        if after > self.scale or before > self.precision - self.scale:
             hint = "quantize it, or declare Annotated[Decimal, DecimalType(precision, scale)]"
             raise refused(value, path, digits, hint)
         return exact
 
     def dump(self, value: Decimal) -> Decimal:
-        """Return it as it is: Arrow fits the scale."""
+        """Return it unchanged: Arrow adjusts the scale."""
         return value
 
     def load(self, value: Decimal | str | int) -> Decimal:
@@ -276,7 +278,7 @@ class DecimalType:
 
 @attrs.frozen
 class EnumType:
-    """An `Enum` whose members are all texts or all integers, stored by value."""
+    """An `Enum` whose values are all text or all integers, stored by value."""
 
     cls: type[Enum]
     base: StrType | IntType
@@ -293,11 +295,11 @@ class EnumType:
         return frozenset({self.cls})
 
     def coerce(self, value: Any, path: str) -> Enum:
-        """Accept members only: a bare value may be a typing error."""
+        """Accept members only: a bare value may be a typo."""
         if isinstance(value, self.cls):
             return value
         name = self.cls.__name__
-        raise refused(value, path, f"a member of {name}", f"write {name}(value) where it is set")
+        raise refused(value, path, f"a member of {name}", f"write {name}(value) where you set it")
 
     def dump(self, value: Enum) -> Any:
         """Return the member's value."""
@@ -308,6 +310,6 @@ class EnumType:
         try:
             return self.cls(value)
         except ValueError:
-            found = f"{value!r} is no member of {self.cls.__name__}, which had one of this value"
-            hint = "keep the member while it can be stored, or start with a new checkpoint"
+            found = f"{self.cls.__name__} no longer has a member with the stored value {value!r}"
+            hint = "keep a member as long as state contains it, or start with a new checkpoint"
             raise StateValueError(with_hint(found, hint)) from None

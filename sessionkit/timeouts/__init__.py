@@ -1,4 +1,4 @@
-"""When a key must be woken: the policies, and the boundary rules between two instants."""
+"""When a session or a key ends: the policies, and the boundary rules between two instants."""
 
 from sessionkit.timeouts._boundaries import (
     has_passed,

@@ -1,9 +1,9 @@
 """
-The boundary rules, one function each: who is late, what is over, what belongs together.
+The boundary rules, one function each: which events are late, what has ended, what belongs together.
 
-Every other module asks here, so that each comparison operator stands in one place. All take
-microseconds since the epoch, as plain integers or as NumPy arrays of them, and compare in event
-time unless they say otherwise. The rules are those of Spark's `session_window` where it has one.
+Every other module calls these functions, so each comparison operator stands in one place. They
+take microseconds since the epoch, as integers or as NumPy arrays, and compare in event time unless
+they say otherwise. Where Spark's `session_window` has a rule, they follow it.
 """
 
 from typing import Final, TypeAlias, overload
@@ -48,10 +48,10 @@ def starts_new_session(
     event_us: int | Instants, end_us: int | Instants, *, gap_inclusive: bool
 ) -> bool | Flags:
     """
-    Tell whether an event lies behind the end of the session before it: event time `>` end.
+    Return whether an event comes after the end of the previous session: event time `>` end.
 
-    So an event exactly one gap after the last one joins. Under `gap_inclusive=False` the operator
-    is `>=`, and it starts a session of its own.
+    So an event exactly one gap after the last one joins the session. With `gap_inclusive=False`,
+    the operator is `>=`, and that event starts a new session.
     """
     return event_us > end_us if gap_inclusive else event_us >= end_us
 
@@ -61,7 +61,7 @@ def is_over(end_us: int, watermark_us: int) -> bool: ...
 @overload
 def is_over(end_us: Instants, watermark_us: int) -> Flags: ...
 def is_over(end_us: int | Instants, watermark_us: int) -> bool | Flags:
-    """Tell whether a session is over: end `<=` watermark."""
+    """Return whether a session has ended: end `<=` watermark."""
     return end_us <= watermark_us
 
 
@@ -71,10 +71,10 @@ def is_late(end_us: int, watermark_us: int) -> bool: ...
 def is_late(end_us: Instants, watermark_us: int) -> Flags: ...
 def is_late(end_us: int | Instants, watermark_us: int) -> bool | Flags:
     """
-    Tell whether an event is late: the end of its window `<=` watermark.
+    Return whether an event is late: the end of its window `<=` watermark.
 
-    Under `late_by="event"` that window is the event's own, event time + gap; under
-    `late_by="session"` it is that of the session which the event would join.
+    Under `late_by="event"`, the window is the event's own, event time + gap. Under
+    `late_by="session"`, it is that of the session that the event would join.
     """
     return end_us <= watermark_us
 
@@ -85,9 +85,9 @@ def is_late_in_order(event_us: int, watermark_us: int) -> bool: ...
 def is_late_in_order(event_us: Instants, watermark_us: int) -> Flags: ...
 def is_late_in_order(event_us: int | Instants, watermark_us: int) -> bool | Flags:
     """
-    Tell whether an event comes too late to be folded in time order: event time `<=` watermark.
+    Return whether an event is too late to be processed in time order: event time `<=` watermark.
 
-    The same comparison says, of an event that is held, that its turn has come.
+    The same comparison says when a buffered event is due.
     """
     return event_us <= watermark_us
 
@@ -98,10 +98,10 @@ def has_passed(timer_us: int, clock_us: int) -> bool: ...
 def has_passed(timer_us: Instants, clock_us: int) -> Flags: ...
 def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
     """
-    Tell whether the clock of a named timer has passed it: timer `<` clock.
+    Return whether the clock of a named timer has passed it: timer `<` clock.
 
-    The clock is the watermark, or the processing time of the micro-batch. Strict, as Spark's own
-    timeouts are; the end of a session or of a key is another rule, `is_over`.
+    The clock is the watermark, or the processing time of the micro-batch. The comparison is
+    strict, as for Spark's own timeouts. The end of a session or a key has another rule, `is_over`.
     """
     return timer_us < clock_us
 
@@ -110,9 +110,9 @@ def watermark_in_force(hard_ms: int, retention_ms: int) -> int:
     """
     Return the watermark, in microseconds, by which sessions close and events are late.
 
-    Spark drops rows at or behind its own (hard) watermark before any Python sees them. So the
-    hard watermark is declared one retention later than the user's delay asks for, and this one is
-    hard `+` retention. There is none while the hard one is still 0.
+    Spark drops rows at or behind its own (hard) watermark before Python sees them. So the hard
+    watermark is declared with the user's delay plus the retention, and this watermark is hard `+`
+    retention. There is none while the hard one is still 0.
     """
     if hard_ms <= 0:
         return BEGINNING_US
@@ -121,19 +121,19 @@ def watermark_in_force(hard_ms: int, retention_ms: int) -> int:
 
 def timer_ms(due_us: int, hard_ms: int, retention_ms: int) -> int:
     """
-    Return the timer to arm so that Spark calls once the watermark in force reaches an instant.
+    Return the timer to set so that Spark calls once the watermark in force reaches an instant.
 
-    Spark's event-time timer goes off when the timer `<` the hard watermark, in milliseconds, and
-    cannot be set behind that watermark nor at zero.
+    Spark's event-time timer goes off when the timer `<` the hard watermark, in milliseconds. It
+    can't be set before that watermark, nor at zero.
     """
     return max(-(-due_us // MILLISECOND_US) - 1 - retention_ms, hard_ms, 1)
 
 
 def processing_timer_ms(due_us: int, now_ms: int) -> int:
     """
-    Return the delay to arm so that Spark calls once the processing time reaches an instant.
+    Return the delay to set so that Spark calls once the processing time reaches an instant.
 
-    Spark's processing-time timer goes off in the first micro-batch whose time is behind now `+`
-    delay, and the delay must be positive.
+    Spark's processing-time timer goes off in the first micro-batch whose time is after now `+`
+    delay. The delay must be positive.
     """
     return max(-(-due_us // MILLISECOND_US) - 1 - now_ms, 1)

@@ -1,4 +1,4 @@
-"""The policies: frozen values that say when a session or a key is over."""
+"""The policies: frozen values that say when a session or a key ends."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -41,36 +41,36 @@ def _one_of(*options: str) -> Any:
     def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
         if value not in options:
             found = f"`{attribute.name}` must be {' or '.join(map(repr, options))}, found {value!r}"
-            raise SpecError(with_hint(found, f"leave it out for {options[0]!r}"))
+            raise SpecError(with_hint(found, f"omit it for {options[0]!r}"))
 
     return attrs.validators.and_(check)
 
 
 @attrs.frozen
 class NoTimeout:
-    """A key is never over by itself: its state stays until the user's code removes it."""
+    """Keys never expire: the state of a key stays until your code removes it."""
 
     def __or__(self, other: object) -> "FirstOf":
-        """Refuse: nothing can be added to never."""
+        """Refuse: "never" can't be combined with another policy."""
         return FirstOf((self, other))
 
 
 @attrs.frozen
 class TimeToLive:
     """
-    End a key some time after its state was made, or was last set.
+    Expire a key some time after its state was created, or last set.
 
     Attributes:
-        span: How long the state lives, a `timedelta` or a text such as `"7 days"`.
-        since: What it is counted from. `"creation"`: the first `state.set` of a key without state.
-            `"last_update"`: the last `state.set`.
-        clock: `"processing_time"`: the engine's clock, for which Spark runs a micro-batch at every
-            trigger and with the `availableNow` trigger never ends. `"event_time"`: counted from
-            the latest event time that the key had seen when the state was set, until the
-            watermark.
+        span: How long the state lives, a `timedelta` or text such as `"7 days"`.
+        since: When the span starts. `"creation"`: at the first `state.set` of a key without state.
+            `"last_update"`: at the last `state.set`.
+        clock: `"processing_time"`: the engine's clock. Spark then runs a micro-batch at every
+            trigger, and never ends with the `availableNow` trigger. `"event_time"`: from the
+            latest event time of the key when the state was set, until the watermark reaches it
+            plus the span.
 
     Raises:
-        SpecError: The span is no duration, or not positive.
+        SpecError: The span isn't a duration, or isn't positive.
     """
 
     span: timedelta = attrs.field(converter=_read_span)
@@ -84,50 +84,52 @@ class TimeToLive:
     )
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """End a key when the first of the two does."""
+        """Expire a key when the first of the two policies does."""
         return FirstOf((self, other))
 
 
 @attrs.frozen
 class ProcessingTimeGap:
     """
-    End a key after a time without events, counted on the engine's clock (processing time).
+    Expire a key after a time without events, on the engine's clock (processing time).
 
-    It is over once the processing time of a micro-batch reaches that of the last one in which the
-    key had events plus the gap. Spark runs a micro-batch at every trigger under this policy, with
-    or without data, and with the `availableNow` trigger it never ends.
+    It expires in the first micro-batch whose processing time has reached that of the key's last
+    micro-batch with events, plus the gap. Under this policy Spark runs a micro-batch at every
+    trigger, with or without data, and never ends with the `availableNow` trigger.
 
     Attributes:
-        gap: How long a key must have been silent, a `timedelta` or a text such as `"30 minutes"`.
+        gap: How long a key must be silent, a `timedelta` or text such as `"30 minutes"`.
 
     Raises:
-        SpecError: The gap is no duration, or not positive.
+        SpecError: The gap isn't a duration, or isn't positive.
     """
 
     gap: timedelta = attrs.field(converter=_read_gap)
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """End a key when the first of the two does."""
+        """Expire a key when the first of the two policies does."""
         return FirstOf((self, other))
 
 
 @attrs.frozen
 class EventTimeGap:
     """
-    End a session, or a key, after a time without events, counted in event time.
+    Close a session, or expire a key, after a time without events, in event time.
 
-    It is over once the watermark reaches its end: its last event plus the gap.
+    It ends once the watermark reaches its end: its last event plus the gap.
 
     Attributes:
-        gap: The gap, a `timedelta` or a text such as `"30 minutes"`; or a function of the event
-            that returns a `timedelta`, for a gap of each event's own. An event for which it is
-            not positive, or longer than `at_most`, is quarantined.
-        at_most: The longest gap that the function may return. Wanted with a function only.
+        gap: The gap, a `timedelta` or text such as `"30 minutes"`; or a function from an event to a
+            `timedelta`, for a gap that depends on the event. An event whose gap isn't positive, or
+            is longer than `at_most`, is quarantined.
+        at_most: The longest gap that the function may return. Required with a function, and refused
+            otherwise.
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session,
-            as in Spark, Flink and Kafka Streams. False: it starts a new one, as in Beam.
+            as in Spark, Flink and Kafka Streams. If False, it starts a new one, as in Beam.
 
     Raises:
-        SpecError: The gap is no duration or not positive, or `at_most` is missing or too much.
+        SpecError: The gap isn't a duration or isn't positive, or `at_most` is missing or given
+            without a function.
     """
 
     gap: Gap = attrs.field()
@@ -139,17 +141,17 @@ class EventTimeGap:
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Read the gap and check the options against each other."""
+        """Parse the gap and check the options against each other."""
         if not isinstance(self.gap_inclusive, bool):
             found = f"`gap_inclusive` must be True or False, found {self.gap_inclusive!r}"
-            raise SpecError(with_hint(found, "leave it out for Spark's rule, True"))
+            raise SpecError(with_hint(found, "omit it for Spark's rule, True"))
         if callable(self.gap) and self.at_most is None:
-            found = "`gap` is a function, so its longest answer must be declared"
-            raise SpecError(with_hint(found, 'add at_most="1 hour", or what fits the function'))
+            found = "`gap` is a function, so its longest result must be declared"
+            raise SpecError(with_hint(found, 'add at_most, such as at_most="1 hour"'))
         if not callable(self.gap):
             if self.at_most is not None:
-                found = f"`at_most` is for a gap that is a function, found the gap {self.gap!r}"
-                raise SpecError(with_hint(found, "leave `at_most` out"))
+                found = f"`at_most` needs a gap that is a function, found {self.gap!r}"
+                raise SpecError(with_hint(found, "omit `at_most`"))
             object.__setattr__(self, "gap", duration(self.gap, "gap"))
 
     @property
@@ -160,7 +162,7 @@ class EventTimeGap:
         return duration(self.gap, "gap")
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """End a key when the first of the two does."""
+        """Expire a key when the first of the two policies does."""
         return FirstOf((self, other))
 
 
@@ -181,15 +183,15 @@ def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
 @attrs.frozen
 class FirstOf:
     """
-    End a key when the first of several policies does; written `policy | policy`.
+    Expire a key when the first of several policies does; written `policy | policy`.
 
     Attributes:
-        policies: The policies. `on_timer` is told the one whose end comes first, of equal ends
-            the one named first.
+        policies: The policies. `on_timer` receives the name of the one that ends first; on a tie,
+            of the one listed first.
 
     Raises:
-        SpecError: A part is no policy, or adds nothing: `NoTimeout`, or a second one of a kind
-            that counts the same way, of which the shorter always comes first.
+        SpecError: A part isn't a policy, or adds nothing: `NoTimeout`, or a second policy that
+            counts in the same way, since the shorter one always ends first.
     """
 
     policies: tuple[SinglePolicy, ...] = attrs.field(converter=_flattened)
@@ -197,25 +199,25 @@ class FirstOf:
     def __attrs_post_init__(self) -> None:
         """Check that every part adds something."""
         if not self.policies:
-            found = "`FirstOf` joins policies that end a key, found none"
-            raise SpecError(with_hint(found, "write NoTimeout() for a key that is never over"))
+            found = "`FirstOf` combines policies that expire a key, found none"
+            raise SpecError(with_hint(found, "write NoTimeout() for keys that never expire"))
         ways: list[tuple[Deadline, ...]] = []
         for policy in self.policies:
             if not isinstance(policy, EventTimeGap | ProcessingTimeGap | TimeToLive):
-                found = f"`|` joins policies that end a key, found {policy!r}"
-                hint = "join an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
+                found = f"`|` combines policies that expire a key, found {policy!r}"
+                hint = "combine an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
                 raise SpecError(with_hint(found, hint))
             way = tuple(attrs.evolve(d, span=timedelta(0)) for d in deadlines_of(policy))
             if way in ways:
-                found = f"`|` joins two policies that count alike, {policy!r} is the second"
-                raise SpecError(with_hint(found, "keep the shorter one, it always comes first"))
+                found = f"`|` combines two policies that count alike, {policy!r} is the second"
+                raise SpecError(with_hint(found, "keep the shorter one, which always ends first"))
             ways.append(way)
         if len({part.clock for part in self.policies if isinstance(part, TimeToLive)}) > 1:
-            found = "`|` joins a TimeToLive on each clock, and a state has one age"
-            raise SpecError(with_hint(found, "count both on one clock, or use a gap for one"))
+            found = "`|` combines a TimeToLive on each clock, but a state has one age"
+            raise SpecError(with_hint(found, "put both on one clock, or use a gap for one"))
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """End a key when the first of them all does."""
+        """Expire a key when the first of all the policies does."""
         return FirstOf((self, other))
 
 
@@ -228,11 +230,11 @@ class Deadline:
     How a policy counts.
 
     Attributes:
-        name: The name under which `on_timer` is told.
+        name: The name that `on_timer` receives.
         clock: The clock that must reach it.
-        since: The instant of the key that it is counted from: its latest event time, the processing
+        since: The instant at which it starts: the latest event time of the key, the processing
             time of its last micro-batch with events, or when its state was created or updated.
-        span: How long after that.
+        span: The time from then on.
     """
 
     name: str
@@ -242,7 +244,7 @@ class Deadline:
 
 
 def deadlines_of(policy: TimeoutPolicy) -> tuple[Deadline, ...]:
-    """Return how a policy counts, a deadline for each of its parts."""
+    """Return how a policy counts: a deadline for each of its parts."""
     if isinstance(policy, FirstOf):
         return tuple(deadline for part in policy.policies for deadline in deadlines_of(part))
     if isinstance(policy, EventTimeGap):

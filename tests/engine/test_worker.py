@@ -141,10 +141,10 @@ def test_a_damaged_payload_stops_the_query(place: int) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 2}, "the stored state has format 2, this sessionkit reads 1"),
+        ({"format": 2}, "the stored state has format 2, but this release reads 1"),
         ({"buckets": 32}, "`bucket_count` is 64 in the spec, 32 in the checkpoint"),
         ({"payload": b"something else entirely"}, "was not written by sessionkit"),
-        ({"payload": b"SKB1"}, "cut short"),
+        ({"payload": b"SKB1"}, "truncated"),
     ],
 )
 def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str) -> None:

@@ -21,17 +21,17 @@ from sessionkit.errors import StateValueError
 from sessionkit.state import DecimalType, codec_of, decode_column, encode_column, field_type
 from tests.support.strategies import Colour, Level, Plan, classes_with_objects, instants
 
-TO_INT = "convert it with int(...) where it is set"
-TO_FLOAT = "convert it with float(...) where it is set"
-TO_BOOL = "convert it with bool(...) where it is set"
-TO_STR = "convert it with str(...) where it is set"
-ENCODED = "encode text with .encode() where it is set"
+TO_INT = "convert it with int(...) where you set it"
+TO_FLOAT = "convert it with float(...) where you set it"
+TO_BOOL = "convert it with bool(...) where you set it"
+TO_STR = "convert it with str(...) where you set it"
+ENCODED = "encode text with .encode() where you set it"
 WIDER = "declare the field as Decimal or str"
 OR_NONE = "use None in an Optional field for 'unknown'"
-FLOOR = 'round it with .floor("us") where it is set'
-PLACES = "build the tuple with exactly the declared places"
-A_PLAN = "write Plan(value) where it is set"
-AN_ITEM = "build a Item where it is set"
+FLOOR = 'round it with .floor("us") where you set it'
+PLACES = "build the tuple with exactly the declared items"
+A_PLAN = "write Plan(value) where you set it"
+AN_ITEM = "build a Item where you set it"
 NEW_YORK = ZoneInfo("America/New_York")
 Place = namedtuple("Place", ["row", "seat"])  # noqa: PYI024 - an untyped one, as users have them
 
@@ -164,9 +164,9 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
         (int, None, "an int", "NoneType", TO_INT),
         (int, nan, "an int", "float", TO_INT),
         (int, pd.NA, "an int", "NAType", TO_INT),
-        (int, 2**63, "an int of 64 bits", "int", WIDER),
-        (int, -(2**63) - 1, "an int of 64 bits", "int", WIDER),
-        (int, np.uint64(2**63), "an int of 64 bits", "uint64", WIDER),
+        (int, 2**63, "an int that fits in 64 bits", "int", WIDER),
+        (int, -(2**63) - 1, "an int that fits in 64 bits", "int", WIDER),
+        (int, np.uint64(2**63), "an int that fits in 64 bits", "uint64", WIDER),
         (float, True, "a float", "bool", TO_FLOAT),
         (float, None, "a float", "NoneType", TO_FLOAT),
         (float, Decimal(1), "a float", "Decimal", TO_FLOAT),
@@ -195,7 +195,7 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
             datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None),
             "a datetime with a time zone",
             "datetime",
-            "add the zone, such as datetime(..., tzinfo=UTC)",
+            "add the time zone, such as datetime(..., tzinfo=UTC)",
         ),
         (datetime, pd.NaT, "a datetime", "NaTType", OR_NONE),
         (datetime, date(2024, 1, 1), "a datetime", "date", OR_NONE),
@@ -212,9 +212,9 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
             datetime(2024, 1, 1, tzinfo=UTC),
             "a date",
             "datetime",
-            "call .date() on a datetime in the zone you mean",
+            "call .date() on a datetime in the time zone you mean",
         ),
-        (date, pd.NaT, "a date", "NaTType", "call .date() on a datetime in the zone you mean"),
+        (date, pd.NaT, "a date", "NaTType", "call .date() on a datetime in the time zone you mean"),
         (timedelta, pd.NaT, "a timedelta", "NaTType", "pass timedelta(seconds=...)"),
         (timedelta, 3, "a timedelta", "int", "pass timedelta(seconds=...)"),
         (timedelta, pd.Timedelta(1, "ns"), "a timedelta of whole microseconds", "Timedelta", FLOOR),
@@ -245,7 +245,7 @@ def test_what_does_not_fit_is_refused_with_a_hint(
 def test_decimals_fit_their_digits_or_are_refused(value: object) -> None:
     """A decimal with too many digits on either side of the point is refused, not rounded."""
     narrow = Annotated[Decimal, DecimalType(5, 2)]
-    wanted = "`Visit.field` must be a Decimal of 5 digits, 2 behind the point, found "
+    wanted = "`Visit.field` must be a Decimal of 5 digits, 2 of them after the point, found "
     assert wanted in refusal(lambda: stored(narrow, value))
     assert [Decimal("-999.99"), Decimal("999.99")] == [
         stored(narrow, Decimal("-999.99")),
@@ -363,7 +363,7 @@ def test_an_instant_beyond_the_calendar_in_utc_is_refused() -> None:
 def test_a_duration_of_more_than_64_bits_is_refused() -> None:
     """A duration that its column cannot hold is refused with its path."""
     text = refusal(lambda: stored(timedelta, timedelta.max))
-    assert "`Visit.field` cannot be stored as duration[us]" in text
+    assert "`Visit.field` can't be stored as duration[us]" in text
 
 
 def test_a_dict_keeps_the_order_of_insertion() -> None:

@@ -126,12 +126,12 @@ def test_a_damaged_identity_is_damage_not_another_spec() -> None:
 
 def test_bytes_that_are_cut_short_are_refused() -> None:
     """No beginning of a payload is taken for a whole one."""
-    assert f"the stored state is cut short: 0 bytes{RESTORE}" == corruption(b"")
-    assert f"the stored state is cut short: 9 bytes{RESTORE}" == corruption(PAYLOAD[:9])
+    assert f"the stored state is truncated: 0 bytes{RESTORE}" == corruption(b"")
+    assert f"the stored state is truncated: 9 bytes{RESTORE}" == corruption(PAYLOAD[:9])
     for length in range(HEADER_SIZE, len(PAYLOAD)):
         expected = (
-            "the stored state is damaged: its checksum is wrong, "
-            f"over {length - HEADER_SIZE} bytes{RESTORE}"
+            "the stored state is damaged: its checksum is wrong "
+            f"({length - HEADER_SIZE} bytes){RESTORE}"
         )
         assert expected == corruption(PAYLOAD[:length])
 
@@ -146,7 +146,7 @@ def test_bytes_that_are_too_long_are_refused() -> None:
 def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     """Bytes of another program are called so, with how they begin."""
     expected = (
-        f"the stored state was not written by sessionkit: it begins with {foreign[:4]!r}"
+        f"the stored state was not written by sessionkit: it starts with {foreign[:4]!r}"
         "\n\nHint: point the query at its own checkpoint"
     )
     assert expected == corruption(foreign)
@@ -167,7 +167,7 @@ def test_another_format_is_refused(version: int) -> None:
     """State of another release is refused before anything of it is read."""
     other = PAYLOAD[:4] + version.to_bytes(2, "big") + PAYLOAD[6:]
     expected = (
-        f"the stored state has format {version}, this sessionkit reads {FORMAT_VERSION}"
+        f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
         "\n\nHint: use the release of sessionkit that wrote it"
     )
     for read in (lambda: unpack(other, IDENTITY), lambda: peek_identity(other)):
@@ -214,7 +214,7 @@ def test_an_identity_that_is_cut_short_is_refused(length: int) -> None:
     """A head that ends within the identity is never half an identity."""
     with pytest.raises(StateCorruptedError) as refused:
         peek_identity(PAYLOAD[:length])
-    expected = f"the stored state is damaged: its identity cannot be read{RESTORE}"
+    expected = f"the stored state is damaged: its identity can't be read{RESTORE}"
     assert expected == str(refused.value)
 
 
@@ -228,5 +228,5 @@ def test_a_head_that_ends_right_behind_the_header_is_refused(length: int) -> Non
 @pytest.mark.parametrize("identity", [b"", b"[", b"\xff\xff", b"{} {}"])
 def test_an_identity_that_is_no_json_is_refused(identity: bytes) -> None:
     """Text that cannot be read as an identity is damage."""
-    with pytest.raises(StateCorruptedError, match="its identity cannot be read"):
+    with pytest.raises(StateCorruptedError, match="its identity can't be read"):
         peek_identity(pack(identity, []))

@@ -82,8 +82,8 @@ def test_a_function_without_a_longest_gap_is_refused() -> None:
     with pytest.raises(SpecError) as refused:
         EventTimeGap(gap_of)
     expected = (
-        "`gap` is a function, so its longest answer must be declared"
-        '\n\nHint: add at_most="1 hour", or what fits the function'
+        "`gap` is a function, so its longest result must be declared"
+        '\n\nHint: add at_most, such as at_most="1 hour"'
     )
     assert expected == str(refused.value)
 
@@ -92,10 +92,7 @@ def test_a_longest_gap_beside_a_fixed_one_is_refused() -> None:
     """An `at_most` that could contradict the gap is refused."""
     with pytest.raises(SpecError) as refused:
         EventTimeGap("30m", at_most="1h")
-    expected = (
-        "`at_most` is for a gap that is a function, found the gap '30m'"
-        "\n\nHint: leave `at_most` out"
-    )
+    expected = "`at_most` needs a gap that is a function, found '30m'\n\nHint: omit `at_most`"
     assert expected == str(refused.value)
 
 
@@ -113,7 +110,7 @@ def test_another_rule_for_the_exact_gap_is_refused() -> None:
         EventTimeGap("30m", gap_inclusive=wrong)
     expected = (
         "`gap_inclusive` must be True or False, found 'both'"
-        "\n\nHint: leave it out for Spark's rule, True"
+        "\n\nHint: omit it for Spark's rule, True"
     )
     assert expected == str(refused.value)
 
@@ -143,7 +140,7 @@ def test_a_time_to_live_of_no_length_is_refused(span: Any) -> None:
             "update",
             (
                 "`since` must be 'creation' or 'last_update', found 'update'"
-                "\n\nHint: leave it out for 'creation'"
+                "\n\nHint: omit it for 'creation'"
             ),
         ),
         (
@@ -151,7 +148,7 @@ def test_a_time_to_live_of_no_length_is_refused(span: Any) -> None:
             "event",
             (
                 "`clock` must be 'processing_time' or 'event_time', found 'event'"
-                "\n\nHint: leave it out for 'processing_time'"
+                "\n\nHint: omit it for 'processing_time'"
             ),
         ),
     ],
@@ -201,8 +198,8 @@ def test_what_ends_no_key_cannot_be_joined(part: str, policies: Any) -> None:
     with pytest.raises(SpecError) as refused:
         policies()
     assert (
-        f"`|` joins policies that end a key, found {part}"
-        "\n\nHint: join an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
+        f"`|` combines policies that expire a key, found {part}"
+        "\n\nHint: combine an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
     ) == str(refused.value)
 
 
@@ -223,8 +220,8 @@ def test_two_policies_that_count_alike_are_refused(first: Any, second: Any) -> N
     with pytest.raises(SpecError) as refused:
         first | second
     assert (
-        f"`|` joins two policies that count alike, {second!r} is the second"
-        "\n\nHint: keep the shorter one, it always comes first"
+        f"`|` combines two policies that count alike, {second!r} is the second"
+        "\n\nHint: keep the shorter one, which always ends first"
     ) == str(refused.value)
 
 
@@ -232,7 +229,7 @@ def test_the_age_of_a_state_is_counted_on_one_clock() -> None:
     """A state has one set of stamps; two ages on one clock are fine."""
     with pytest.raises(SpecError) as refused:
         AGE | TimeToLive("1d", clock="event_time")
-    assert "`|` joins a TimeToLive on each clock, and a state has one age" in str(refused.value)
+    assert "`|` combines a TimeToLive on each clock, but a state has one age" in str(refused.value)
     assert "\n\nHint: " in str(refused.value)
     assert 2 == len((AGE | TimeToLive("1d", since="last_update")).policies)
 
@@ -242,8 +239,8 @@ def test_a_choice_of_nothing_is_refused() -> None:
     with pytest.raises(SpecError) as refused:
         FirstOf(())
     assert (
-        "`FirstOf` joins policies that end a key, found none"
-        "\n\nHint: write NoTimeout() for a key that is never over"
+        "`FirstOf` combines policies that expire a key, found none"
+        "\n\nHint: write NoTimeout() for keys that never expire"
     ) == str(refused.value)
 
 

@@ -440,7 +440,7 @@ def test_a_number_beyond_64_bits_stops_the_query(total: int) -> None:
     driver.add("ann", at("09:00"), Amount())
 
     with pytest.raises(
-        ValueError, match="`Sum.total` must be an int of 64 bits, found int"
+        ValueError, match="`Sum.total` must be an int that fits in 64 bits, found int"
     ) as failed:
         driver.run_batch()
 

@@ -335,14 +335,14 @@ def test_a_format_of_another_release_stops_the_query(layout: str) -> None:
         call(spec, changed(spec, {0: 2}), frame_of(spec, at("11:31")))
 
     assert (
-        "the stored state has format 2, this sessionkit reads 1\n\n"
+        "the stored state has format 2, but this release reads 1\n\n"
         "Hint: use the release of sessionkit that wrote it"
     ) == str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("payload", "text"),
-    [(b"something else", "was not written by"), (b"SKB1", "cut short")],
+    [(b"something else", "was not written by"), (b"SKB1", "truncated")],
 )
 def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None:
     """What sessionkit did not write is not read."""
