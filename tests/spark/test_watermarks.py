@@ -196,7 +196,7 @@ class TestSeveral:
             check_watermarks(declared, other.stream())
 
         assert "stream 2 of 2 has no watermark" in str(caught.value)
-        assert "Hint: declare_watermark on each stream, or once on the union" in str(caught.value)
+        assert "Hint: call declare_watermark on each stream, or once on the union" in str(caught.value)
         source.put(("a", 100 * SECOND, 1))
         union = declared.union(other.stream()).dropDuplicates(["id"])
         with running(union, tmp_path / "checkpoint") as steps:
@@ -274,7 +274,7 @@ class TestGuard:
     @pytest.mark.parametrize(
         ("change", "options", "found", "hint"),
         [
-            (lambda f: f, {"into": "value"}, "a column `value` already", "another name: into="),
+            (lambda f: f, {"into": "value"}, "already a column `value`", "another name: into="),
             (lambda f: f.drop("ts"), {}, "event time `ts` is missing", "rename a column"),
             (
                 lambda f: f.withWatermark("ts", "1 day"),

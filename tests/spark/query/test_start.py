@@ -257,8 +257,8 @@ def batches_of(query: StreamingQuery) -> int:
 @pytest.mark.parametrize(
     ("trigger", "said", "hinted"),
     [
-        ("once", "not 'availableNow': 'once'", "write trigger='availableNow'"),
-        ("available_now", "not 'availableNow': 'available_now'", "write trigger='availableNow'"),
+        ("once", "or 'availableNow', found 'once'", "write trigger='availableNow'"),
+        ("available_now", "or 'availableNow', found 'available_now'", "write trigger='availableNow'"),
         ("soon", "`trigger` isn't a duration: 'soon'", "30 minutes"),
         ("1 month", "`trigger` must have a fixed length", "count in days"),
         ("500 us", "`trigger` must be whole milliseconds", "round it"),
@@ -339,7 +339,7 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
         (
             {"sink": Memory("a"), "name": "b"},
             "has the name of its query: 'a', not 'b'",
-            "`name` out",
+            "omit `name`",
         ),
         (
             {"sink": "console"},
@@ -412,8 +412,8 @@ def test_a_checkpoint_of_other_operators_is_refused(spark: SparkSession, tmp_pat
     message, hint = refusal(counts, sink=sink, checkpoint=checkpoint, mode="update")
     stateless, _ = refusal(events.stream(), sink=sink, checkpoint=checkpoint)
 
-    assert "holds the state of dedupe, and the frame has stateStoreSave" in message
-    assert "and the frame has no stateful operator" in stateless
+    assert "holds the state of dedupe, but the frame has stateStoreSave" in message
+    assert "but the frame has no stateful operator" in stateless
     assert "a checkpoint of its own" in hint
     # Spark itself refuses it too, but starts the query first and waits for data.
     events.batch().write.mode("append").parquet(events.source)

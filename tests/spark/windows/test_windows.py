@@ -237,7 +237,7 @@ class TestDefinition:
             (
                 lambda: counted(TEN).order_by("count"),
                 "`order_by`: there is no output column `count`",
-                "there are word, window_start, window_end, n",
+                "use one of word, window_start, window_end, n",
             ),
             (
                 lambda: counted(TEN).output_mode(REPLACE),
@@ -894,7 +894,7 @@ class TestExplain:
         for line in (
             "windows:       10 minutes long, one every 5 minutes, over `ts`",
             "one row for:   each window and word",
-            "watermark:     the latest `ts` seen less 10 minutes",
+            "watermark:     the latest `ts` seen minus 10 minutes",
             "query type:    watermarked_aggregation",
             "  append:      possible, chosen",
             "  update:      possible",
@@ -916,7 +916,7 @@ class TestExplain:
         """The watermark that a frame has is the definition's, if it is shown the frame."""
         text = counted(TEN).explain(events.stream().withWatermark("ts", "1 hour"))
 
-        assert "watermark:     the latest `ts` seen less 1 hour" in text
+        assert "watermark:     the latest `ts` seen minus 1 hour" in text
         assert "  append:      possible, chosen" in text
 
     def test_unbounded_state(self) -> None:
