@@ -110,10 +110,9 @@ def session(
     """
     Return windows that last as long as the rows of a key keep coming within the gap.
 
-    Each row covers the time from its event time until one gap later; rows of a key that overlap
-    or touch form one session. The session ends when the last of them ends. A stream needs a key
-    (`by`), and can't run in update mode. For sessions with logic of your own, see
-    `sessionkit.SessionSpec`.
+    Each row lasts from its event time until one gap later; rows of a key that overlap or touch
+    form one session, which ends with the last of them. A stream needs a key (`by`), and can't run
+    in update mode. For sessions with logic of your own, see `sessionkit.SessionSpec`.
 
     Args:
         gap: One gap for all rows.
@@ -178,8 +177,8 @@ class Windows:
             delay: How far a row may trail the latest event time, in whole milliseconds.
 
         Raises:
-            SpecError: The delay isn't a duration, is zero or finer than a millisecond, or has
-                been declared already.
+            SpecError: The delay isn't a duration, is zero or finer than a millisecond, or is
+                already declared.
         """
         span = read_positive_delay(delay)
         if self.delay is not None:
@@ -197,8 +196,7 @@ class Windows:
                 session is active; use text in a definition that is created earlier.
 
         Raises:
-            SpecError: There are no aggregates, one is neither text nor a Column, or a name is
-                taken.
+            SpecError: There is no aggregate, one is neither text nor a Column, or a name is taken.
         """
         return WindowedAggregation(self, tuple(aggregates.items()))
 
@@ -250,8 +248,7 @@ class WindowedAggregation:
         """
         Return the definition for a stream in this output mode; batches have no output mode.
 
-        A frame doesn't carry its output mode: start the query with
-        `.outputMode(definition.mode)`.
+        A frame doesn't carry its mode: start the query with `.outputMode(definition.mode)`.
 
         Args:
             mode: `append` writes each window once, when it closes; `update` writes every window
