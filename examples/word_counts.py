@@ -1,13 +1,14 @@
 """
-Count words on a stream: of a socket or of files, as running counts or in windows of event time.
+Count words on a stream, from a socket or from files, as running counts or in event-time windows.
 
     python -m examples.word_counts --files FOLDER
     python -m examples.word_counts --socket HOST:PORT --mode update
     python -m examples.word_counts --files FOLDER --windows --mode append
 
-A line is some words; with `--windows` its first word is its time, such as `2024-03-10T12:07:00Z`.
-Then words are counted in windows of ten minutes, a new one every five, and a word may come ten
-minutes late. Files are read to their end; a socket is read until the program is interrupted.
+A line is a list of words; with `--windows`, the first one is an event time, such as
+`2024-03-10T12:07:00Z`. Words are then counted in ten-minute windows that start every five minutes,
+and a word may be ten minutes late. Files are read to their end; a socket is read until you
+interrupt the program.
 """
 
 import sys
@@ -34,28 +35,28 @@ WINDOWED = (
     .watermark("10 minutes")
     .agg(n="count(*)")
 )
-"""Needs no Spark session: its aggregate is SQL text."""
+"""Needs no Spark session, because its aggregate is SQL text."""
 
 
 def from_socket(spark: SparkSession, host: str, port: int) -> DataFrame:
-    """Return the lines that a server sends. Spark cannot read them again after a failure."""
+    """Return the lines that a server sends. Spark can't read them again after a failure."""
     options = {"host": host, "port": str(port)}
     return spark.readStream.format("socket").options(**options).load()
 
 
 def from_files(spark: SparkSession, folder: Path) -> DataFrame:
-    """Return the lines of text files, a file a micro-batch, the oldest first."""
+    """Return the lines of text files, one file per micro-batch, oldest first."""
     return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
 
 
 def running_counts(lines: DataFrame) -> DataFrame:
-    """Count each word since the stream began."""
+    """Count each word since the start of the stream."""
     words = lines.select(F.explode(F.split("value", " ")).alias("word"))
     return words.where("word <> ''").groupBy("word").agg(F.count("*").alias("n"))
 
 
 def windows(lines: DataFrame, mode: OutputMode) -> DataFrame:
-    """Count each word in each window of the time with which its line begins."""
+    """Count each word in each window, by the event time at the start of its line."""
     parts = lines.select(F.split("value", " ").alias("parts"))
     words = parts.select(
         F.expr("try_to_timestamp(parts[0])").alias("ts"),
@@ -67,7 +68,7 @@ def windows(lines: DataFrame, mode: OutputMode) -> DataFrame:
 def start(
     counts: DataFrame, mode: OutputMode, *, show: Show = print, until_end: bool = False
 ) -> StreamingQuery:
-    """Start a query that shows the rows of each micro-batch which has some."""
+    """Start a query that shows the rows of each micro-batch that has any."""
 
     def write(batch: DataFrame, number: int) -> None:
         lines = sorted(" ".join(map(str, row)) for row in batch.collect())
@@ -85,7 +86,7 @@ def start(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count until the files end, or the program is interrupted; return the exit code."""
+    """Count until the files end or the program is interrupted; return the exit code."""
     chosen = _parse(arguments)
     mode: OutputMode = chosen.mode
     spark = SparkSession.builder.appName("word counts").getOrCreate()
@@ -112,7 +113,7 @@ def _counts(lines: DataFrame, mode: OutputMode, *, windowed: bool) -> DataFrame:
         check_output("aggregation", mode)
         return running_counts(lines)
     with warnings.catch_warnings():
-        # Who asks for complete mode is shown every window there was: that is the example.
+        # Complete mode shows every window there ever was, which is the point of the example.
         warnings.simplefilter("ignore", UnboundedStateWarning)
         return windows(lines, mode)
 
@@ -123,7 +124,7 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     source.add_argument("--files", type=Path, help="a folder of text files")
     source.add_argument("--socket", help="HOST:PORT of a server that sends lines")
     parser.add_argument("--mode", choices=["append", "update", "complete"], default="complete")
-    parser.add_argument("--windows", action="store_true", help="count in windows of event time")
+    parser.add_argument("--windows", action="store_true", help="count in event-time windows")
     return parser.parse_args(arguments)
 
 

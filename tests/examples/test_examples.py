@@ -173,7 +173,7 @@ class TestProgram:
             r"demo: \d+ sessions emitted, \d+ open, NOT equal to session_window",
             output.splitlines()[-1],
         )
-        assert "Rows that sessionkit (1) or session_window (-1) has alone" in output
+        assert "Rows only in sessionkit (1) or only in session_window (-1)" in output
 
     def test_missing(self, capsys: Capture) -> None:
         """A flight of which nothing is known ends in exit code 1 too."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.unique_ids import FOR_EVER, WITHIN_AN_HOUR, deliveries, remembered, run, write
+from examples.unique_ids import FOREVER, WITHIN_AN_HOUR, deliveries, remembered, run, write
 
 
 def test_messages() -> None:
@@ -19,10 +19,10 @@ def test_messages() -> None:
 
 
 def test_state(spark: SparkSession, tmp_path: Path) -> None:
-    """State for ever holds every id; state within an hour holds those of the last two or three."""
+    """State kept forever holds every id; state within an hour holds those of the last two or three."""
     write(tmp_path / "messages")
 
-    kept, sizes = remembered(spark, FOR_EVER, tmp_path / "messages", tmp_path / "ever")
+    kept, sizes = remembered(spark, FOREVER, tmp_path / "messages", tmp_path / "ever")
     assert 600 == len(kept) == len(set(kept))
     assert [100, 200, 300, 400, 500, 600] == sizes
 
@@ -38,7 +38,7 @@ def test_program(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
 
     assert "701 messages of 600 orders, in 6 files." in shown
-    assert "messages kept: 600; orders among them twice: none" in shown
+    assert "messages kept: 600; orders kept twice: none" in shown
     assert "ids in state after each file: 100, 200, 300, 400, 500, 600" in shown
-    assert "messages kept: 601; orders among them twice: 0-000" in shown
+    assert "messages kept: 601; orders kept twice: 0-000" in shown
     assert "forgets a key when watermark >= `sent` of its first row + 1 hour" in shown
