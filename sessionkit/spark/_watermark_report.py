@@ -137,7 +137,7 @@ def watermark_lag(
         now: The processing time, timezone-aware; by default this machine's clock.
 
     Returns:
-        The lag; None while there is no watermark, or if no event time is remembered.
+        The lag; None without a watermark, or if no event time is remembered.
     """
     watermark = watermark_of(query)
     if watermark is None:
@@ -253,7 +253,7 @@ def _ahead(record: _Record) -> str:
     ahead = (_watermark(record.last) or EPOCH) - _instant(record.last["timestamp"])
     return (
         f"It is {_roughly(ahead)} ahead of the clock, because of an event time from the future."
-        f"{by} It never goes back, and every row behind it is dropped.\n"
+        f"{by} It never goes back, and every older row is dropped.\n"
         "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
     )
 

@@ -60,7 +60,7 @@ def drop_duplicates_by_key(
         unbounded_state: Must be True: the state of a stream grows with the number of keys.
 
     Raises:
-        SpecError: `unbounded_state` is not True, or there is no key.
+        SpecError: `unbounded_state` isn't True, or no key is given.
     """
     if unbounded_state is not True:
         found = f"without an event time, a stream must keep {STATE_SIZE}"

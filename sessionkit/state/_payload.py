@@ -92,7 +92,7 @@ def peek_identity(head: bytes) -> dict[str, Any]:
 
 
 def identity_differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Return one line for every entry in which two identities differ."""
+    """Return one line for each entry in which two identities differ."""
     return [
         f"`{name}` is {wanted.get(name)!r} in the spec, {stored.get(name)!r} in the checkpoint"
         for name in sorted(stored.keys() | wanted.keys())

@@ -196,7 +196,9 @@ class TestSeveral:
             check_watermarks(declared, other.stream())
 
         assert "stream 2 of 2 has no watermark" in str(caught.value)
-        assert "Hint: call declare_watermark on each stream, or once on the union" in str(caught.value)
+        assert "Hint: call declare_watermark on each stream, or once on the union" in str(
+            caught.value
+        )
         source.put(("a", 100 * SECOND, 1))
         union = declared.union(other.stream()).dropDuplicates(["id"])
         with running(union, tmp_path / "checkpoint") as steps:

@@ -74,7 +74,7 @@ class _Refusal:
         return self.hint_for_files or self.hint if sink == "file" else self.hint
 
     def covers(self, query: QueryType | None, mode: OutputMode, sink: Sink | None) -> bool:
-        """Return whether it holds for every possible value of what isn't known."""
+        """Return whether it holds, whatever the unknown values are."""
         holds_for_query = self.queries == QUERY_TYPES if query is None else query in self.queries
         holds_for_sink = self.sinks == SINKS if sink is None else sink in self.sinks
         return mode in self.modes and holds_for_query and holds_for_sink
@@ -211,7 +211,7 @@ def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = 
         sink: The sink; with None, only what no sink allows is refused.
 
     Raises:
-        SpecError: There is no such mode, or Spark refuses the combination. The message says why,
+        SpecError: The mode doesn't exist, or Spark refuses the combination. The message says why,
             and what to change.
     """
     if mode not in OUTPUT_MODES:

@@ -196,7 +196,7 @@ class Windows:
                 session is active; use text in a definition that is created earlier.
 
         Raises:
-            SpecError: There is no aggregate, one is neither text nor a Column, or a name is taken.
+            SpecError: No aggregate is given, one is neither text nor a Column, or a name is taken.
         """
         return WindowedAggregation(self, tuple(aggregates.items()))
 
@@ -227,7 +227,7 @@ class WindowedAggregation:
         check_names(self.windows.keys, [name for name, _ in self.aggregates])
         for name in self.sorted_by:
             if name not in self.columns:
-                found = f"`order_by`: there is no output column `{name}`"
+                found = f"`order_by`: the result has no column `{name}`"
                 raise SpecError(with_hint(found, f"use one of {', '.join(self.columns)}"))
         if self.chosen_mode is not None:
             # The frame may have a watermark, which only `apply` sees.
@@ -255,10 +255,10 @@ class WindowedAggregation:
                 that a micro-batch has changed; `complete` writes all windows in every micro-batch.
 
         Raises:
-            SpecError: There is no such output mode, or this type of query can't run in it.
+            SpecError: The output mode doesn't exist, or this type of query can't run in it.
         """
         if mode not in get_args(OutputMode):
-            found = f"there is no output mode {mode!r}"
+            found = f"unknown output mode {mode!r}"
             raise SpecError(with_hint(found, "write 'append', 'update' or 'complete'"))
         return attrs.evolve(self, chosen_mode=mode)
 
@@ -271,7 +271,7 @@ class WindowedAggregation:
             descending: Whether the largest values come first.
 
         Raises:
-            SpecError: There is no such output column, or another mode has been chosen.
+            SpecError: The result has no such column, or another mode has been chosen.
         """
         return attrs.evolve(self, sorted_by=columns, descending=descending)
 

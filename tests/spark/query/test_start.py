@@ -258,7 +258,11 @@ def batches_of(query: StreamingQuery) -> int:
     ("trigger", "said", "hinted"),
     [
         ("once", "or 'availableNow', found 'once'", "write trigger='availableNow'"),
-        ("available_now", "or 'availableNow', found 'available_now'", "write trigger='availableNow'"),
+        (
+            "available_now",
+            "or 'availableNow', found 'available_now'",
+            "write trigger='availableNow'",
+        ),
         ("soon", "`trigger` isn't a duration: 'soon'", "30 minutes"),
         ("1 month", "`trigger` must have a fixed length", "count in days"),
         ("500 us", "`trigger` must be whole milliseconds", "round it"),

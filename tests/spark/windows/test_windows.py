@@ -236,12 +236,12 @@ class TestDefinition:
             (lambda: TEN.agg(window_end="max(ts)"), "`window_end` is reserved for", "rename"),
             (
                 lambda: counted(TEN).order_by("count"),
-                "`order_by`: there is no output column `count`",
+                "`order_by`: the result has no column `count`",
                 "use one of word, window_start, window_end, n",
             ),
             (
                 lambda: counted(TEN).output_mode(REPLACE),
-                "there is no output mode 'replace'",
+                "unknown output mode 'replace'",
                 "'append', 'update' or 'complete'",
             ),
         ],
