@@ -19,7 +19,7 @@ def test_messages() -> None:
 
 
 def test_state(spark: SparkSession, tmp_path: Path) -> None:
-    """State kept forever holds every id; state within an hour holds those of the last two or three."""
+    """State kept forever holds every id; state within an hour holds those of two or three hours."""
     write(tmp_path / "messages")
 
     kept, sizes = remembered(spark, FOREVER, tmp_path / "messages", tmp_path / "ever")
