@@ -1,0 +1,184 @@
+"""Events that fail under `on_error="reject"`: who is blamed, what is left, and at what cost."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit.testing import SessionDriver, at
+
+GAP = timedelta(minutes=10)
+CALLS_AN_EVENT = 4
+"""How often a function may see an event: at first, on a copy, and without those that fail."""
+
+
+@attrs.frozen
+class Step:
+    """An event: its number, and whether the functions fail over it."""
+
+    number: int
+    bad: bool = False
+
+
+@attrs.define
+class Path:
+    """A state: the numbers so far."""
+
+    numbers: list[int]
+
+
+@attrs.define
+class Functions:
+    """Functions that count their calls."""
+
+    calls: int = 0
+    merges_fail: bool = False
+
+    def create(self, _: Any, event: Step) -> Path:
+        """Begin."""
+        return self.update(Path([]), event)
+
+    def update(self, state: Path, event: Step) -> Path:
+        """Add a number, or fail halfway."""
+        self.calls += 1
+        state.numbers.append(event.number)
+        if event.bad:
+            message = "bad"
+            raise ValueError(message)
+        return state
+
+    def merge(self, left: Path, right: Path) -> Path:
+        """Join two paths, or fail halfway."""
+        left.numbers += right.numbers
+        if self.merges_fail:
+            message = "no"
+            raise ValueError(message)
+        return left
+
+
+def spec_of(functions: Functions, **changes: Any) -> SessionSpec[Any, Any, Any]:
+    """Make a spec of these functions, under which failures are data."""
+    settings: dict[str, Any] = {
+        "keys": {"key": str},
+        "event_time": "ts",
+        "event": Step,
+        "state": Path,
+        "result": Path,
+        "create": functions.create,
+        "update": functions.update,
+        "merge": functions.merge,
+        "finish": lambda session, state: state,
+        "timeout": EventTimeGap(GAP),
+        "watermark_delay": "10 hours",
+        "on_error": "reject",
+    }
+    return SessionSpec(**{**settings, **changes})
+
+
+def fed(
+    driver: SessionDriver[Any, Any, Any], *steps: tuple[str, Step]
+) -> SessionDriver[Any, Any, Any]:
+    """Run a micro-batch of events of one key."""
+    for time, step in steps:
+        driver.add("a", at(time), step)
+    driver.run_batch()
+    return driver
+
+
+def opened(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
+    """Return the numbers of every open session."""
+    return [session.state.numbers for session in driver.open_sessions()]
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_key_with_many_bad_events_takes_a_fixed_number_of_calls_an_event(every: int) -> None:
+    """Whether all events are bad or some, each is seen a few times only."""
+    functions, number = Functions(), 600
+    driver = SessionDriver(spec_of(functions))
+    for place in range(number):
+        driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place, place % every == 0))
+    driver.run_batch()
+
+    good = [place for place in range(number) if place % every]
+    assert ([good] if good else []) == opened(driver)
+    assert number - len(good) == driver.counts.failed
+    assert functions.calls <= CALLS_AN_EVENT * number
+
+
+def test_bad_events_that_hold_a_session_together_let_it_fall_apart_in_as_few_calls() -> None:
+    """Without them every good event is a session of its own."""
+    functions, number = Functions(), 200
+    driver = SessionDriver(spec_of(functions))
+    for place in range(number):
+        driver.add("a", at("10:00") + place * GAP * 0.7, Step(place, place % 2 == 1))
+    driver.run_batch()
+
+    assert [[place] for place in range(0, number, 2)] == opened(driver)
+    assert functions.calls <= CALLS_AN_EVENT * number
+
+
+def test_a_bad_event_does_not_join_the_stored_sessions_that_it_lies_between() -> None:
+    """Both stay as they were, and later events of the batch go to the one that they belong to."""
+    driver = fed(
+        SessionDriver(spec_of(Functions())),
+        ("10:00", Step(1)), ("10:16", Step(2)), ("10:32", Step(3)),
+    )  # fmt: skip
+    fed(
+        driver,
+        ("10:04", Step(4)), ("10:08", Step(5, bad=True)), ("10:20", Step(6)),
+        ("10:24", Step(7, bad=True)),
+    )  # fmt: skip
+
+    assert [[1, 4], [2, 6], [3]] == opened(driver)
+    assert 2 == driver.counts.failed
+    assert driver.counts.is_balanced
+
+
+def test_all_events_that_lead_up_to_a_session_fail_where_it_can_not_be_merged() -> None:
+    """Each of them would join what `merge` refuses to join."""
+    functions = Functions(merges_fail=True)
+    driver = fed(SessionDriver(spec_of(functions)), ("10:00", Step(1)), ("10:16", Step(2)))
+    fed(driver, ("10:03", Step(3)), ("10:07", Step(4)), ("10:08", Step(5)), ("10:17", Step(6)))
+
+    assert [[1, 3], [2, 6]] == opened(driver)
+    failed = [rejected.event_time for rejected in driver.take_rejections("failed")]
+    assert [at("10:07"), at("10:08")] == sorted(filter(None, failed))
+
+
+def test_an_event_that_leaves_what_can_not_be_stored_fails_alone() -> None:
+    """As it is for keys: the query goes on, and the reason names function, key and field."""
+
+    def update(state: Path, event: Step) -> Path:
+        return Path([*state.numbers, "x" if event.bad else event.number])  # type: ignore[list-item]
+
+    driver = fed(
+        SessionDriver(spec_of(Functions(), update=update)),
+        ("10:00", Step(1)), ("10:01", Step(2, bad=True)), ("10:02", Step(3)),
+    )  # fmt: skip
+
+    assert [[1, 3]] == opened(driver)
+    (failed,) = driver.take_rejections("failed")
+    assert failed.reason.startswith("`update` (")
+    assert "for Key(key='a'), left a state that does not fit: `Path.numbers[1]`" in failed.reason
+
+
+def test_a_function_that_fails_now_and_then_does_not_stop_the_query() -> None:
+    """Where no event fails again, all events of the session fail."""
+    functions = Functions()
+
+    def update(state: Path, event: Step) -> Path:
+        functions.calls += 1
+        if functions.calls == 2:
+            message = "only once"
+            raise ValueError(message)
+        return Path([*state.numbers, event.number])
+
+    driver = fed(
+        SessionDriver(spec_of(functions, update=update)),
+        ("10:00", Step(1)), ("10:01", Step(2)),
+    )  # fmt: skip
+
+    assert [] == opened(driver)
+    assert 2 == driver.counts.failed
