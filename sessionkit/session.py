@@ -194,6 +194,16 @@ class SessionSpec(Generic[E, S, R]):
         """The watermark delay in milliseconds."""
         return self.watermark_delay // MILLISECOND
 
+    @property
+    def create_takes_time(self) -> bool:
+        """Whether `create` is given the event's time too."""
+        return False
+
+    @property
+    def update_takes_time(self) -> bool:
+        """Whether `update` is given the event's time too."""
+        return False
+
 
 def _check_functions(spec: SessionSpec[Any, Any, Any]) -> None:
     check_function(spec.create, "create", key=None, event=spec.event)

@@ -92,15 +92,18 @@ def sessions_of(spec: AnySessionSpec, table: pa.Table) -> list[Session]:
 
 
 def _rows(spec: AnySessionSpec, session: Session, state: Any) -> list[Any]:
+    finish = spec.finish
+    if finish is None:
+        return [state]
     try:
-        rows = collected(spec.finish(session, state), spec.result)
+        rows = collected(finish(session, state), spec.result)
     except Exception as error:
         raise UserFunctionError(
-            call_failed("finish", spec.finish, repr(session.key), error, session.start)
+            call_failed("finish", finish, repr(session.key), error, session.start)
         ) from error
-    check_rows(rows, spec.result, "finish", spec.finish, session.key)
+    check_rows(rows, spec.result, "finish", finish, session.key)
     if spec.on_error == "reject":
-        check_fit(rows, spec.result, "finish", spec.finish, session.key)
+        check_fit(rows, spec.result, "finish", finish, session.key)
     return rows
 
 
@@ -113,7 +116,7 @@ def _table(
     except StateValueError:
         place, _ = codec_of(spec.result).first_misfit(results)
         key = decode_keys(spec, over)[places[place]]
-        check_fit([results[place]], spec.result, "finish", spec.finish, key)
+        check_fit([results[place]], spec.result, "finish", spec.finish or spec.state, key)
         raise
     return pa.Table.from_arrays(
         [

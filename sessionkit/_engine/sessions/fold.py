@@ -35,14 +35,17 @@ def fold(spec: AnySessionSpec, key: Any, opened: Sequence[Any], events: Sequence
         spec: Whose functions are called.
         key: The key, as the functions see it.
         opened: The states of the open sessions, by start; they may be changed.
-        events: The events in order. At least one state or event is given.
+        events: The events in order, each with its time where a function takes that. At least one
+            state or event is given.
 
     Raises:
         FoldError: A function raised, or returned something other than a state.
     """
     if opened:
         return _updated(spec, key, merged(spec, key, opened), events)
-    return _updated(spec, key, _created(spec, key, events[0]), events[1:])
+    if spec.create is None:
+        return _updated(spec, key, _made(spec, key), events)
+    return _updated(spec, key, _created(spec, spec.create, key, events[0]), events[1:])
 
 
 def merged(spec: AnySessionSpec, key: Any, opened: Sequence[Any]) -> Any:
@@ -64,29 +67,51 @@ def merged(spec: AnySessionSpec, key: Any, opened: Sequence[Any]) -> Any:
     return state
 
 
-def _created(spec: AnySessionSpec, key: Any, event: Any) -> Any:
+def _made(spec: AnySessionSpec, key: Any) -> Any:
     try:
-        state = spec.create(key, event)
-        if state.__class__ is not spec.state:
-            _refuse_type("create", spec.create, spec.state, state)
+        return spec.state()
     except Exception as error:
-        failure = _fold_error("create", spec.create, key, error)
+        failure = _fold_error("state", spec.state, key, error)
+        raise failure from error
+
+
+def _created(spec: AnySessionSpec, create: Callable[..., Any], key: Any, event: Any) -> Any:
+    try:
+        state = _over_events(spec, create, takes_time=spec.create_takes_time)(key, event)
+        if state.__class__ is not spec.state:
+            _refuse_type("create", create, spec.state, state)
+    except Exception as error:
+        failure = _fold_error("create", create, key, error)
         raise failure from error
     return state
 
 
 def _updated(spec: AnySessionSpec, key: Any, state: Any, events: Sequence[Any]) -> Any:
-    update, cls = spec.update, spec.state
+    update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
+    cls = spec.state
     try:
         for event in events:
             found = update(state, event)
             state = (
-                found if found.__class__ is cls else _returned(spec, "update", update, state, found)
+                found
+                if found.__class__ is cls
+                else _returned(spec, "update", spec.update, state, found)
             )
     except Exception as error:
-        failure = _fold_error("update", update, key, error)
+        failure = _fold_error("update", spec.update, key, error)
         raise failure from error
     return state
+
+
+def _over_events(
+    spec: AnySessionSpec, function: Callable[..., Any], *, takes_time: bool
+) -> Callable[[Any, Any], Any]:
+    """Return a function of events as they are folded: with their times where one takes these."""
+    if not (spec.create_takes_time or spec.update_takes_time):
+        return function
+    if takes_time:
+        return lambda first, timed: function(first, *timed)
+    return lambda first, timed: function(first, timed[0])
 
 
 def _returned(

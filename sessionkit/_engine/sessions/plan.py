@@ -15,6 +15,7 @@ from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.fold import FoldError, fold
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.table import sessions_schema
+from sessionkit._instants import instant_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
@@ -108,6 +109,13 @@ class Plan:
         both = pa.concat_tables([self.touched.select(names), self.events.table.select(names)])
         return both.take(pa.array(self.order[self.unions.first[chosen]]))
 
+    def folded_events(self) -> list[Any]:
+        """Return the events as they are folded: with their times where a function takes these."""
+        if not (self.spec.create_takes_time or self.spec.update_takes_time):
+            return self.events.objects
+        times = map(instant_of, self.events.starts.tolist())
+        return list(zip(self.events.objects, times, strict=True))
+
     def fold(self) -> Attempt:
         """
         Fold every session that has events, one after the other.
@@ -118,8 +126,8 @@ class Plan:
         active = self.active
         keys = decode_keys(self.spec, self.keys_of(active))
         opened = decode_states(self.spec.state, self.opened_of(active))
-        objects = self.events.objects
-        events = [objects[place] for place in self.places_of(active).tolist()]
+        folded = self.folded_events()
+        events = [folded[place] for place in self.places_of(active).tolist()]
         event_counts, sizes = self.counts[active].tolist(), self.unions.sizes[active].tolist()
         states, failures = [], dict[int, str]()
         event, session = 0, 0

@@ -63,7 +63,7 @@ def _parts(plan: Plan) -> Iterator[Part]:
     states = decode_states(plan.spec.state, plan.touched)
     starts = [*micros(plan.touched["start"]).tolist(), *plan.events.starts.tolist()]
     ends = [*micros(plan.touched["end"]).tolist(), *plan.events.ends.tolist()]
-    contents, opened = [*states, *plan.events.objects], len(states)
+    contents, opened = [*states, *plan.folded_events()], len(states)
     members = plan.order[plan.unions.spread(plan.active)].tolist()
     first = 0
     for size in plan.unions.sizes[plan.active].tolist():
