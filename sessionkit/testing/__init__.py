@@ -14,25 +14,29 @@ if TYPE_CHECKING:
     from sessionkit.testing.drivers.stateful import StatefulDriver
     from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.fakes.run_group import run_group
-    from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
-    from sessionkit.testing.scripts.steps import (
-        Step,
+    from sessionkit.testing.scripts.acts import (
         add,
         add_row,
         add_table,
         advance_processing_time,
         advance_watermark_to,
+        restart,
+        run_batch,
+        run_until_idle,
+    )
+    from sessionkit.testing.scripts.expectations import (
         expect_counts,
         expect_nothing,
         expect_open,
         expect_rejected,
         expect_results,
+        expect_rows,
         expect_sessions,
-        restart,
-        run_batch,
-        run_script,
-        run_until_idle,
+        expect_stored,
     )
+    from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
+    from sessionkit.testing.scripts.script import run_script
+    from sessionkit.testing.scripts.step import Step
     from sessionkit.testing.scripts.text_tables import events_table, frame_from
 
 __all__ = [
@@ -60,7 +64,9 @@ __all__ = [
     "expect_open",
     "expect_rejected",
     "expect_results",
+    "expect_rows",
     "expect_sessions",
+    "expect_stored",
     "frame_from",
     "hours",
     "minutes",
@@ -85,7 +91,10 @@ if not TYPE_CHECKING:
         "sessionkit.testing.drivers.results",
         "sessionkit.testing.drivers.session",
         "sessionkit.testing.drivers.stateful",
-        "sessionkit.testing.scripts.steps",
+        "sessionkit.testing.scripts.step",
+        "sessionkit.testing.scripts.acts",
+        "sessionkit.testing.scripts.expectations",
+        "sessionkit.testing.scripts.script",
         "sessionkit.testing.scripts.text_tables",
         "sessionkit._engine.sessions.view",
         "sessionkit._engine.keys.view",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 import attrs
 import pandas as pd
@@ -15,6 +15,7 @@ from sessionkit._spec import check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, aware
+from sessionkit.testing.drivers.events import event_row
 from sessionkit.testing.drivers.frames import Rejection
 from sessionkit.testing.drivers.query import Query, Snapshot
 from sessionkit.testing.drivers.results import BatchResult, ResultRow, read_rows
@@ -35,9 +36,9 @@ class Driver(Generic[Spec, E, Row, R]):
     Use `SessionDriver` or `StatefulDriver`: what they add says which spec, and what is stored.
     """
 
-    spec_class: ClassVar[type[Any]]
-    other_driver: ClassVar[str]
-    order: ClassVar[tuple[str, ...]]
+    _spec_class: ClassVar[type[Any]]
+    _other_driver: ClassVar[str]
+    _order: ClassVar[tuple[str, ...]]
 
     spec: Spec
     counts: Counts
@@ -46,7 +47,7 @@ class Driver(Generic[Spec, E, Row, R]):
     _rejections: list[Rejection]
 
     def __init__(self, spec: Spec, *, processing_time: datetime | None = None) -> None:
-        check_kind(spec, self.spec_class, self.other_driver)
+        check_kind(spec, self._spec_class, self._other_driver)
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
             raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
@@ -73,22 +74,36 @@ class Driver(Generic[Spec, E, Row, R]):
         """Return what the query would leave if it stopped now; a test can keep and reuse it."""
         return self._query.snapshot(self.counts)
 
-    def add(self, key: Any, event_time: datetime | None, event: E, **passthrough: Any) -> None:
+    @overload
+    def add(self, key: Any, event: E, /, **passthrough: Any) -> None: ...
+    @overload
+    def add(
+        self, key: Any, event_time: datetime | None, event: E, /, **passthrough: Any
+    ) -> None: ...
+    def add(
+        self, key: Any, time_or_event: Any, event: Any = attrs.NOTHING, /, **passthrough: Any
+    ) -> None:
         """
         Add an event to the source; the next batch reads it.
 
+        `add(key, event_time, event)`, or `add(key, event)` where the event class has the event
+        time, as a field with the name of that column, and where the spec has no event time.
+
         Args:
             key: The value of the key column; a tuple of values if there are several columns.
-            event_time: When it happened, with a time zone; not looked at where the spec has no
-                event time.
+            time_or_event: When it happened, with a time zone; None for a null. It isn't looked at
+                where the spec has no event time.
             event: The event.
             passthrough: The values of the passthrough columns.
 
         Raises:
             ScriptError: The key has the wrong number of values, the event another class, or a
-                value another type.
+                value another type; the event has no time; or it has a key column or the event time
+                as a field, with another value.
         """
-        self._query.add(key, event_time, event, passthrough)
+        if event is attrs.NOTHING:
+            time_or_event, event = attrs.NOTHING, time_or_event
+        self._query.add_row(event_row(self.spec, key, time_or_event, event, passthrough))
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """
@@ -170,7 +185,7 @@ class Driver(Generic[Spec, E, Row, R]):
     def take_rows(self) -> list[Row]:
         """Return the result rows since the last call, sorted by key, and by start for sessions."""
         taken, self._rows = self._rows, []
-        return sorted(taken, key=attrgetter(*self.order))
+        return sorted(taken, key=attrgetter(*self._order))
 
     def take_results(self) -> list[R]:
         """Return what the functions returned since the last call, in the order of `take_rows`."""

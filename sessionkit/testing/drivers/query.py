@@ -13,7 +13,6 @@ from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit._spec import SpecInput
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import ClockedSpec, Clocks, aware
 from sessionkit.testing.drivers.frames import check_row, input_frame, key_on_wire
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
@@ -134,29 +133,6 @@ class Query:
         return [
             (_as_key(group), stored.value) for group, stored in found if stored.value is not None
         ]
-
-    def add(self, key: Any, event_time: datetime | None, event: Any, passthrough: Row) -> None:
-        """Put an event before the source, see `Driver.add`."""
-        if not isinstance(event, self.spec.event):
-            found = f"the event must be a {self.spec.event.__name__}, found {type(event).__name__}"
-            raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
-        values = key if isinstance(key, tuple) else (key,)
-        if len(values) != len(self.spec.keys):
-            found = f"the key has no value for each of {list(self.spec.keys)}: {key!r}"
-            raise ScriptError(
-                with_hint(
-                    found, "pass the value, or a tuple of values where there are several columns"
-                )
-            )
-        fields = codec_of(self.spec.event).type.fields
-        row = {
-            **passthrough,
-            **{field.name: getattr(event, field.name) for field in fields},
-            **dict(zip(self.spec.keys, values, strict=True)),
-        }
-        if self.spec.event_time is not None:
-            row[self.spec.event_time] = event_time
-        self.add_row(row)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Put a row before the source, see `Driver.add_row`."""

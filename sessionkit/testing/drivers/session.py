@@ -41,9 +41,9 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         ScriptError: The processing time has no time zone.
     """
 
-    spec_class: ClassVar = SessionSpec
-    other_driver: ClassVar = "StatefulDriver"
-    order: ClassVar = ("key", "start")
+    _spec_class: ClassVar = SessionSpec
+    _other_driver: ClassVar = "StatefulDriver"
+    _order: ClassVar = ("key", "start")
 
     def open_sessions(self) -> list[OpenSession[S]]:
         """

@@ -41,9 +41,9 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
         ScriptError: The processing time has no time zone, or the spec needs one.
     """
 
-    spec_class: ClassVar = StatefulSpec
-    other_driver: ClassVar = "SessionDriver"
-    order: ClassVar = ("key",)
+    _spec_class: ClassVar = StatefulSpec
+    _other_driver: ClassVar = "SessionDriver"
+    _order: ClassVar = ("key",)
 
     def stored_keys(self) -> list[StoredKey[S]]:
         """Return the keys that have a state or a timer, sorted."""

@@ -64,6 +64,9 @@ def literal(value: Any) -> str:
     if type(value) is tuple:
         inside = ", ".join(map(literal, value))
         return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if type(value) is dict:
+        inside = ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items())
+        return f"{{{inside}}}"
     return repr(value)
 
 

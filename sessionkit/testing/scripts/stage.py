@@ -7,20 +7,23 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from sessionkit._instants import micros_of
+from sessionkit.stateful import StatefulSpec
 from sessionkit.testing.drivers.frames import Rejection
 from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.drivers.results import BatchResult, SessionRow
+from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.drivers.session import SessionDriver
-from sessionkit.testing.scripts.timeline import Event, Fate, Span, timeline
+from sessionkit.testing.drivers.stateful import StatefulDriver
+from sessionkit.testing.scripts.lines import EventLine, event_line, plain_key
+from sessionkit.testing.scripts.timeline import Event, Fate, Mark, Span, timeline
+from sessionkit.timeouts import Clock
 
-__all__ = ["EventLine", "SessionLine", "Stage", "event_line", "session_line"]
+__all__ = ["Stage", "stage_for"]
 
-SessionLine: TypeAlias = tuple[Any, datetime, datetime, Any]
-"""A session as a script writes it: key, start, end, and its result row or its state."""
-EventLine: TypeAlias = tuple[Any, datetime | None]
-"""An event as a script writes it: key and event time."""
+AnyDriver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, Any]
+Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]
+"""The timers that are set, by key and name: their clocks and times."""
 
-DROPPED: Final = "it was at or behind Spark's own watermark of the batch before"
+DROPPED: Final = "Spark drops what isn't after its own watermark of the batch before"
 
 
 @attrs.define
@@ -31,47 +34,45 @@ class Stage:
     Attributes:
         driver: The driver; a restart puts another one in its place.
         note: What the last step did, in words.
-        sessions: The sessions that closed and that no step expected yet.
-        rejections: The events and sessions that were rejected and that no step expected yet, with
-            those that Spark's own filter dropped.
+        rows: The result rows that no step expected yet.
+        rejections: What was rejected and no step expected yet, with the events that Spark's own
+            filter dropped.
     """
 
-    driver: SessionDriver[Any, Any, Any]
+    driver: AnyDriver
     note: str = ""
-    sessions: list[SessionRow[Any]] = attrs.field(factory=list, init=False)
+    rows: list[Any] = attrs.field(factory=list, init=False)
     rejections: list[Rejection] = attrs.field(factory=list, init=False)
     _read: list[EventLine] = attrs.field(factory=list, init=False)
     _refused: list[EventLine] = attrs.field(factory=list, init=False)
-    _closed: list[Span] = attrs.field(factory=list, init=False)
-    _watermarks: list[datetime] = attrs.field(factory=list, init=False)
+    _over: list[Span | Mark] = attrs.field(factory=list, init=False)
+    _clocks: dict[str, list[datetime]] = attrs.field(factory=dict, init=False)
 
     def run_batch(self, *, sink_fails: bool) -> BatchResult[Any]:
         """Run a batch and keep what it did, unless the sink fails."""
-        before = self.driver.snapshot()
-        result = self.driver.run_batch(sink_fails=sink_fails)
+        before, timers = self.driver.snapshot(), _timers(self.driver)
+        result: BatchResult[Any] = self.driver.run_batch(sink_fails=sink_fails)
         if result.batch_id is not None and not sink_fails:
             self._keep(before)
+            self._clocks = _moved(self._clocks, self.driver, before)
+            self._over += _ended(result, timers, self.driver, before)
         return result
 
     def restart(self) -> None:
-        """Let another driver go on with what this one leaves behind."""
-        self.driver = SessionDriver.restore(self.driver.spec, self.driver.snapshot())
+        """Let another driver go on with what this one leaves."""
+        spec: Any = self.driver.spec
+        self.driver = type(self.driver).restore(spec, self.driver.snapshot())
 
-    def take_sessions(self) -> list[SessionRow[Any]]:
-        """Return the sessions that no step expected yet, in order of key and start."""
-        taken, self.sessions = self.sessions, []
-        return sorted(taken, key=lambda session: (session.key, session.start))
+    def take_rows(self) -> list[Any]:
+        """Return the rows that no step expected yet, in the order of `take_rows` of the driver."""
+        taken, self.rows = self.rows, []
+        return sorted(taken, key=_order)
 
     def take_rejections(self, kind: str) -> list[Rejection]:
         """Return the rejections of a kind that no step expected yet."""
         taken = [rejection for rejection in self.rejections if rejection.kind == kind]
         self.rejections = [rejection for rejection in self.rejections if rejection.kind != kind]
         return taken
-
-    def open_lines(self) -> list[SessionLine]:
-        """Return the open sessions, in order of key and start."""
-        found = sorted(self.driver.open_sessions(), key=lambda one: (one.key, one.start))
-        return [(_plain(one.key), one.start, one.end, one.state) for one in found]
 
     def waiting(self) -> list[EventLine]:
         """Return the events that no batch has read."""
@@ -85,26 +86,24 @@ class Stage:
             ("read", [event for event in self._read if event not in self._refused]),
         ]
         events = [Event(key, time, fate) for fate, some in fates for key, time in some if time]
-        opened = [Span(key, start, end, is_open=True) for key, start, end, _ in self.open_lines()]
-        now = [] if self.driver.watermark is None else [self.driver.watermark]
-        return timeline(events, [*self._closed, *opened], [*self._watermarks, *now])
+        clocks = _moved(self._clocks, self.driver, self.driver.snapshot())
+        return timeline(events, [*self._over, *_now(self.driver)], clocks)
 
     def _keep(self, before: Snapshot) -> None:
-        sessions = self.driver.take_rows()
-        rejections = self.driver.take_rejections()
+        rejections = [self._timed(rejection) for rejection in self.driver.take_rejections()]
         rejections += [self._dropped(row) for row in before.next_rows if self._drops(before, row)]
-        self.sessions += sessions
+        self.rows += self.driver.take_rows()
         self.rejections += rejections
         self._read += [self._event(row) for row in before.next_rows]
         self._refused += [event_line(rejection) for rejection in rejections]
-        self._closed += [
-            Span(_plain(one.key), one.start, one.end, is_open=False) for one in sessions
-        ]
-        watermark = before.clocks.watermark(self.driver.spec)
-        self._watermarks += [] if watermark is None else [watermark]
+
+    def _timed(self, rejection: Rejection) -> Rejection:
+        """Return a rejection without the time 1970-01-01, which stands for no event time."""
+        has_time = self.driver.spec.event_time is not None
+        return rejection if has_time else attrs.evolve(rejection, event_time=None)
 
     def _drops(self, before: Snapshot, row: Mapping[str, Any]) -> bool:
-        time = row.get(self.driver.spec.event_time)
+        _, time = self._event(row)
         return time is not None and before.clocks.is_dropped(self.driver.spec, micros_of(time))
 
     def _dropped(self, row: Mapping[str, Any]) -> Rejection:
@@ -113,22 +112,74 @@ class Stage:
         return Rejection("dropped", DROPPED, key, time, passthrough)
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
-        key = tuple(row.get(name) for name in self.driver.spec.keys)
-        return _plain(key), row.get(self.driver.spec.event_time)
+        spec = self.driver.spec
+        key = tuple(row.get(name) for name in spec.keys)
+        return plain_key(key), None if spec.event_time is None else row.get(spec.event_time)
 
 
-def session_line(session: SessionRow[Any]) -> SessionLine:
-    """Return a session as a script writes it."""
-    return _plain(session.key), session.start, session.end, session.result
+def stage_for(spec: Any, processing_time: datetime | None) -> Stage:
+    """Return a stage for a spec of either kind."""
+    driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
+    return Stage(driver(spec, processing_time=processing_time))
 
 
-def event_line(rejection: Rejection) -> EventLine:
-    """Return a rejected event as a script writes it; a failed output has no time."""
-    return _plain(rejection.key), rejection.event_time
+def _order(row: Any) -> tuple[Any, ...]:
+    return row.key, getattr(row, "start", None)
 
 
-def _plain(key: Any) -> Any:
-    """Return the key as a script writes it: the value of its only column, else a bare tuple."""
-    if not isinstance(key, tuple):
-        return key
-    return key[0] if len(key) == 1 else tuple(key)
+# -- what the timeline shows besides events ----------------------------------------------------
+
+
+def _ended(
+    result: BatchResult[Any], timers: Timers, driver: AnyDriver, before: Snapshot
+) -> list[Span | Mark]:
+    """Return what ended in a batch: the sessions that closed, or the timers that went off."""
+    if isinstance(driver, SessionDriver):
+        return [Span(plain_key(row.key), row.start, row.end, is_open=False) for row in result.rows]
+    return list(_gone_off(timers, driver, before)) if result.counts.timers else []
+
+
+def _now(driver: AnyDriver) -> list[Span | Mark]:
+    """Return what is open: sessions, or timers that are set."""
+    if isinstance(driver, SessionDriver):
+        return [
+            Span(plain_key(one.key), one.start, one.end, is_open=True)
+            for one in driver.open_sessions()
+        ]
+    timers = _timers(driver)
+    return [Mark(key, name, at, is_set=True) for (key, name), (_, at) in timers.items()]
+
+
+def _timers(driver: AnyDriver) -> Timers:
+    if isinstance(driver, SessionDriver):
+        return {}
+    return {
+        (plain_key(stored.key), name): (timer.clock, timer.at)
+        for stored in driver.stored_keys()
+        for name, timer in stored.timers.items()
+    }
+
+
+def _gone_off(timers: Timers, driver: AnyDriver, before: Snapshot) -> list[Mark]:
+    """Return the timers that a batch whose clocks were past them has not left as they were."""
+    left = _timers(driver)
+    clocks = {
+        "event_time": before.clocks.watermark(driver.spec),
+        "processing_time": before.clocks.processing,
+    }
+    return [
+        Mark(key, name, at, is_set=False)
+        for (key, name), (clock, at) in timers.items()
+        if left.get((key, name)) != (clock, at) and (now := clocks[clock]) is not None and at < now
+    ]
+
+
+def _moved(
+    clocks: Mapping[str, list[datetime]], driver: AnyDriver, before: Snapshot
+) -> dict[str, list[datetime]]:
+    """Return the clocks of the batches so far, with those of one more."""
+    now = {"watermark": before.clocks.watermark(driver.spec)}
+    if driver.spec.clock == "processing_time":
+        now["processing"] = before.clocks.processing
+    found = {name: [*clocks.get(name, []), *([at] if at else [])] for name, at in now.items()}
+    return {name: instants for name, instants in found.items() if instants}

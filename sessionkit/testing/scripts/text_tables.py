@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import duration
+from sessionkit._spec import SpecInput
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
-from sessionkit.session import SessionSpec
 from sessionkit.state import (
     BoolType,
     BytesType,
@@ -54,9 +54,9 @@ READERS: Final[Mapping[type[Any], Callable[[str], Any]]] = {
 }
 
 
-def events_table(spec: SessionSpec[Any, Any, Any], text: str) -> list[Row]:
+def events_table(spec: SpecInput, text: str) -> list[Row]:
     """
-    Return the rows of a table in text, one by one for `SessionDriver.add_row`.
+    Return the rows of a table in text, one by one for `add_row` of a driver.
 
         user_id | ts    | url     | seconds
         ann     | 10:00 | /       | 5.0
@@ -72,7 +72,9 @@ def events_table(spec: SessionSpec[Any, Any, Any], text: str) -> list[Row]:
         ScriptError: There is no such column, or a cell cannot be read; the message says the line.
     """
     types = {column.field.name: column.field.type for column in wire_columns(spec)}
-    return _read(text, {spec.event_time: DatetimeType(), **types})
+    if spec.event_time is not None:
+        types = {spec.event_time: DatetimeType(), **types}
+    return _read(text, types)
 
 
 def frame_from(text: str, types: Mapping[str, Any]) -> pd.DataFrame:
@@ -145,7 +147,7 @@ def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
     base = kind.base if isinstance(kind, EnumType) else kind
     reader = READERS.get(type(base))
     if reader is None:
-        hint = "pass the row to SessionDriver.add_row instead"
+        hint = "pass the row to add_row instead"
         raise _refused(number, f"`{name}` has a type that no cell can hold", hint)
     try:
         if not cell:

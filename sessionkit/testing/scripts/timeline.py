@@ -1,15 +1,15 @@
-"""A picture of one run in plain text, to scale: events, sessions and the watermark."""
+"""A picture of one run in plain text, to scale: events, sessions or timers, and the clocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.testing.scripts.literals import clock_text, literal
 
-__all__ = ["Event", "Span", "timeline"]
+__all__ = ["Event", "Mark", "Span", "timeline"]
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]
 
@@ -17,10 +17,7 @@ WIDTH: Final = 60
 NARROWEST_NAME: Final = len("2026-01-01")
 MANY: Final = 10
 SIGNS: Final = {"read": "o", "waiting": ".", "rejected": "x"}
-LEGEND: Final = (
-    "o event (2..9, + several)  . waiting  x rejected  [==) closed  [--) open  ^ watermark  "
-    "< > outside"
-)
+LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
 DAY_US: Final = 86_400 * SECOND_US
@@ -52,6 +49,42 @@ class Span:
     start: datetime
     end: datetime
     is_open: bool
+    legend: ClassVar = "[==) closed  [--) open"
+
+    @property
+    def instants(self) -> list[datetime]:
+        """What the axis must show of it."""
+        return [self.start, self.end]
+
+    def drawn(self, axis: "Axis") -> str:
+        """Return it as a line of the picture."""
+        first, last = axis.column(self.start), axis.column(self.end)
+        inside = ("-" if self.is_open else "=") * (last - first - 1)
+        bar = f"{' ' * first}[{inside})"
+        word = "open" if self.is_open else "closed"
+        return f"{bar:{WIDTH + 2}} {word} {clock_text(self.start)} to {clock_text(self.end)}"
+
+
+@attrs.frozen
+class Mark:
+    """A timer to draw: whose it is, its name, for when it was set, and whether it still is."""
+
+    key: Any
+    name: str
+    at: datetime
+    is_set: bool
+    legend: ClassVar = "T timer set  ! went off"
+
+    @property
+    def instants(self) -> list[datetime]:
+        """What the axis must show of it."""
+        return [self.at]
+
+    def drawn(self, axis: "Axis") -> str:
+        """Return it as a line of the picture."""
+        bar = f"{' ' * axis.column(self.at)}{'T' if self.is_set else '!'}"
+        word = "set for" if self.is_set else "went off"
+        return f"{bar:{WIDTH + 2}} {self.name} {word} {clock_text(self.at)}"
 
 
 @attrs.frozen
@@ -68,7 +101,7 @@ class Axis:
         return cls(micros[0], micros[-1] if micros[0] < micros[-1] else micros[0] + MINUTE_US)
 
     def column(self, instant: datetime) -> int:
-        """Return the column of an instant: 0 before the first, WIDTH + 1 behind the last."""
+        """Return the column of an instant: 0 before the first, WIDTH + 1 after the last."""
         us = micros_of(instant)
         if not self.first_us <= us <= self.last_us:
             return 0 if us < self.first_us else WIDTH + 1
@@ -84,30 +117,38 @@ class Axis:
 
 
 def timeline(
-    events: Sequence[Event], spans: Sequence[Span], watermarks: Sequence[datetime]
+    events: Sequence[Event],
+    bars: Sequence[Span | Mark],
+    clocks: Mapping[str, Sequence[datetime]],
 ) -> list[str]:
     """
-    Draw events, sessions and watermarks, a lane for each key; nothing where there is nothing.
+    Draw events, sessions or timers, and clocks, a lane for each key; nothing where nothing is.
 
-    The axis spans the sessions and the events in them. A rejected event may lie years away, and a
-    watermark is often moved far on to close everything: both are shown at the edge.
+    The axis spans the sessions or timers, and the events that were not rejected. A rejected event
+    may be years away, and a watermark is often moved far on to close everything: both are shown at
+    the edge.
+
+    Args:
+        events: The events.
+        bars: The sessions, or the timers.
+        clocks: By name, where each clock stood in the batches.
     """
-    shown = [span.start for span in spans] + [span.end for span in spans]
+    shown = [instant for bar in bars for instant in bar.instants]
     shown += [event.at for event in events if event.fate != "rejected"]
-    shown = shown or [*(event.at for event in events), *watermarks]
+    stood = [instant for instants in clocks.values() for instant in instants]
+    shown = shown or [*(event.at for event in events), *stood]
     if not shown:
         return []
     axis = Axis.over(shown)
-    keys = [*(event.key for event in events), *(span.key for span in spans)]
-    names = {key: literal(key) for key in keys}
+    names = {thing.key: literal(thing.key) for thing in (*events, *bars)}
     width = max(NARROWEST_NAME, *map(len, names.values()), 0)
     lines = _scale(axis, width)
     for key, name in sorted(names.items(), key=lambda pair: pair[1]):
         lines.append(f"{name:{width}} {_events(axis, [e for e in events if e.key == key])}")
-        lines += [f"{'':{width}} {_span(axis, span)}" for span in spans if span.key == key]
-    if watermarks:
-        lines.append(f"{'watermark':{width}} {_watermarks(axis, watermarks)}")
-    return [line.rstrip() for line in (*lines, LEGEND)]
+        lines += [f"{'':{width}} {bar.drawn(axis)}" for bar in bars if bar.key == key]
+    lines += [f"{name:{width}} {_clock(axis, instants)}" for name, instants in clocks.items()]
+    legend = "  ".join(dict.fromkeys(bar.legend for bar in bars)) or Span.legend
+    return [line.rstrip() for line in (*lines, LEGEND.format(bars=legend))]
 
 
 def _scale(axis: Axis, width: int) -> list[str]:
@@ -134,19 +175,11 @@ def _events(axis: Axis, events: Sequence[Event]) -> str:
     return _edged(line)
 
 
-def _span(axis: Axis, span: Span) -> str:
-    first, last = axis.column(span.start), axis.column(span.end)
-    inside = ("-" if span.is_open else "=") * (last - first - 1)
-    bar = f"{' ' * first}[{inside})"
-    word = "open" if span.is_open else "closed"
-    return f"{bar:{WIDTH + 2}} {word} {clock_text(span.start)} to {clock_text(span.end)}"
-
-
-def _watermarks(axis: Axis, watermarks: Sequence[datetime]) -> str:
+def _clock(axis: Axis, instants: Sequence[datetime]) -> str:
     line = _blank()
-    for watermark in watermarks:
-        line[axis.column(watermark)] = "^"
-    return f"{_edged(line)} {clock_text(watermarks[-1])}"
+    for instant in instants:
+        line[axis.column(instant)] = "^"
+    return f"{_edged(line)} {clock_text(instants[-1])}"
 
 
 def _blank() -> list[str]:

@@ -244,8 +244,8 @@ def test_a_step_reads_as_it_is_written(step: Step, text: str) -> None:
 
 def test_a_step_with_wrong_arguments_fails_where_it_is_written() -> None:
     """Not later, when the script is played."""
-    with pytest.raises(TypeError, match="missing a required argument: 'event'"):
-        add("ann", at("10:00"))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="missing a required argument: 'time_or_event'"):
+        add("ann")  # type: ignore[call-arg]
 
 
 def test_what_is_no_step_is_refused() -> None:
@@ -338,7 +338,7 @@ step 7 does not hold: the closed sessions are not as expected
 'bob'         x     o
                     [==================================================)  closed 10:05 to 10:35
 watermark                                                              ^  10:35
-o event (2..9, + several)  . waiting  x rejected  [==) closed  [--) open  ^ watermark  < > outside
+o event (2..9, + several)  . waiting  x rejected  [==) closed  [--) open  ^ clock  < > outside
 
 Hint: if what came is right: expect_sessions(\
 ('ann', at("10:00"), at("10:30"), VisitRow(pages=1, reading=1.0)), \
@@ -350,14 +350,14 @@ Hint: if what came is right: expect_sessions(\
 
 def test_a_timeline_of_nothing_is_nothing() -> None:
     """A script that fails before its first event shows no axis."""
-    assert [] == timeline([], [], [])
+    assert [] == timeline([], [], {})
 
 
 def test_a_timeline_is_to_scale() -> None:
     """One column a minute here: from 10:00 in column 12 to 10:59 in column 71."""
     events = [Event("ann", at(text), "read") for text in ("10:00", "10:07", "10:29")]
     _, _, lane, bar, watermark, _ = timeline(
-        events, [Span("ann", at("10:00"), at("10:59"), is_open=True)], [at("10:41")]
+        events, [Span("ann", at("10:00"), at("10:59"), is_open=True)], {"watermark": [at("10:41")]}
     )
     assert [12, 19, 41] == [place for place, sign in enumerate(lane) if sign == "o"]
     assert (12, 71) == (bar.index("["), bar.index(")"))
@@ -375,7 +375,7 @@ def test_a_timeline_tells_what_became_of_events() -> None:
     events = [Event("ann", at(text), fate) for text, fate, number in fates for _ in range(number)]
     assert (
         "9         +         x                                      ."
-        in timeline(events, [], [])[2]
+        in timeline(events, [], {})[2]
     )
 
 
@@ -387,7 +387,7 @@ def test_a_timeline_shows_what_lies_outside_at_its_edge() -> None:
         Event("bob", at("2021-01-01 00:00"), "rejected"),
     ]
     spans = [Span("ann", at("10:00"), at("10:30"), is_open=False)]
-    drawn = timeline(events, spans, [at("09:00"), at("23:00")])
+    drawn = timeline(events, spans, {"watermark": [at("09:00"), at("23:00")]})
     assert "2026-01-01  10:00     10:05" in drawn[0]
     assert drawn[2].endswith("   >")
     assert drawn[4].startswith("'bob'      <")
@@ -396,7 +396,7 @@ def test_a_timeline_shows_what_lies_outside_at_its_edge() -> None:
 
 def test_a_timeline_of_one_instant_has_a_scale_all_the_same() -> None:
     """A minute of it."""
-    assert timeline([Event("ann", at("10:00"), "read")], [], [])[0].startswith("2026-01-01  10:00")
+    assert timeline([Event("ann", at("10:00"), "read")], [], {})[0].startswith("2026-01-01  10:00")
 
 
 @pytest.mark.parametrize(
@@ -412,11 +412,11 @@ def test_a_timeline_of_one_instant_has_a_scale_all_the_same() -> None:
 def test_the_scale_of_a_timeline_has_round_labels(last: str, labels: list[str]) -> None:
     """From microseconds to millennia."""
     events = [Event("ann", at("10:00"), "read"), Event("ann", at(last), "read")]
-    day, *found = timeline(events, [], [])[0].split()
+    day, *found = timeline(events, [], {})[0].split()
     assert ("2026-01-01", labels) == (day, found)
 
 
 def test_a_key_has_one_lane_however_it_is_spelled() -> None:
     """Equal decimals, as they were added and as they came back."""
     events = [Event(Decimal(text), at("10:00"), "read") for text in ("1.5", "1.50")]
-    assert 1 == sum("Decimal" in line for line in timeline(events, [], []))
+    assert 1 == sum("Decimal" in line for line in timeline(events, [], {}))

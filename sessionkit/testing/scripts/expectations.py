@@ -1,0 +1,213 @@
+"""The steps that expect: each takes what came, and compares it."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
+
+import attrs
+
+from sessionkit._engine.counts import Counts
+from sessionkit.errors import ScriptError, with_hint
+from sessionkit.testing.drivers.session import SessionDriver
+from sessionkit.testing.drivers.stateful import StatefulDriver
+from sessionkit.testing.scripts.lines import (
+    EventLine,
+    RowLine,
+    SessionLine,
+    StoredLine,
+    event_line,
+    open_line,
+    row_line,
+    session_line,
+    stored_line,
+)
+from sessionkit.testing.scripts.literals import literal
+from sessionkit.testing.scripts.picture import Mismatch
+from sessionkit.testing.scripts.stage import Stage
+from sessionkit.testing.scripts.step import Step, step
+
+__all__ = [
+    "end_of_script",
+    "expect_counts",
+    "expect_nothing",
+    "expect_open",
+    "expect_rejected",
+    "expect_results",
+    "expect_rows",
+    "expect_sessions",
+    "expect_stored",
+]
+
+D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
+Kind: TypeAlias = Literal["late", "quarantined", "failed", "failed_output", "dropped"]
+
+BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@step
+def expect_results(stage: Stage, /, *results: Any) -> Mismatch | None:
+    """
+    Expect exactly these results since the last time, in the order of `take_results` of the driver.
+
+    That is the order of keys, and of starts for sessions. Without results: expect that none came.
+    """
+    got = [row.result for row in stage.take_rows()]
+    return _compare(expect_results, "the results are not as expected", results, got)
+
+
+@step
+def expect_rows(stage: Stage, /, *rows: RowLine) -> Mismatch | None:
+    """Expect exactly these result rows, each `(key, result)`, as `expect_results` does."""
+    got = [row_line(row) for row in stage.take_rows()]
+    return _compare(expect_rows, "the rows are not as expected", rows, got)
+
+
+@step
+def expect_sessions(stage: Stage, /, *sessions: SessionLine) -> Mismatch | None:
+    """
+    Expect exactly these sessions, each `(key, start, end, result)`, as `expect_results` does.
+
+    The end is exclusive. For a `SessionSpec`.
+    """
+    _driver_of(stage, SessionDriver, expect_sessions, instead=expect_rows)
+    got = [session_line(row) for row in stage.take_rows()]
+    return _compare(expect_sessions, "the closed sessions are not as expected", sessions, got)
+
+
+@step
+def expect_open(stage: Stage, /, *sessions: SessionLine) -> Mismatch | None:
+    """
+    Expect exactly these sessions, each `(key, start, end, state)`, to be open; or none.
+
+    For a `SessionSpec`.
+    """
+    driver = _driver_of(stage, SessionDriver, expect_open, instead=expect_stored)
+    got = list(map(open_line, driver.open_sessions()))
+    return _compare(expect_open, "the open sessions are not as expected", sessions, got)
+
+
+@step
+def expect_stored(stage: Stage, /, *keys: StoredLine) -> Mismatch | None:
+    """
+    Expect exactly these keys to be stored, or none.
+
+    Each is `(key, state)`, or `(key, state, {name: time})` where timers are set; a key that has
+    only timers has None for its state. For a `StatefulSpec`.
+    """
+    driver = _driver_of(stage, StatefulDriver, expect_stored, instead=expect_open)
+    got = list(map(stored_line, driver.stored_keys()))
+    return _compare(expect_stored, "the stored keys are not as expected", keys, got)
+
+
+@step
+def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch | None:
+    """
+    Expect exactly these events, each `(key, event time)`, to have been rejected; or none.
+
+    Those since they were last expected, in any order. The kind is `late`, `quarantined`,
+    `failed`, or `dropped` for what Spark drops behind its own watermark; or `failed_output` for the
+    sessions whose `finish` failed, with None for the event time.
+    """
+    if kind not in get_args(Kind):
+        hint = f"write one of {', '.join(map(repr, get_args(Kind)))}"
+        raise ScriptError(with_hint(f"there is no kind {kind!r} of rejection", hint))
+    got = sorted(map(event_line, stage.take_rejections(kind)), key=_by_key_and_time)
+    wanted = sorted(events, key=_by_key_and_time)
+    return _compare(expect_rejected, f"the {kind} events are not as expected", wanted, got, kind)
+
+
+@step
+def expect_counts(stage: Stage, /, **counts: int) -> Mismatch | None:
+    """Expect these of the `Counts` since the script began; those not named are not compared."""
+    unknown = sorted(counts.keys() - attrs.fields_dict(Counts).keys())
+    if unknown or not counts:
+        found = f"there is no count `{unknown[0]}`" if unknown else "no count is named"
+        raise ScriptError(with_hint(found, f"name {', '.join(attrs.fields_dict(Counts))}"))
+    got = {name: getattr(stage.driver.counts, name) for name in counts}
+    if counts == got:
+        return None
+    wanted, had = ([f"{name}={number}" for name, number in some.items()] for some in (counts, got))
+    hint = f"if what came is right: {expect_counts(**got)}"
+    return Mismatch("the counts are not as expected", wanted, had, hint)
+
+
+@step
+def expect_nothing(stage: Stage, /) -> Mismatch | None:
+    """Expect that since they were last expected no session closed and nothing was rejected."""
+    got = _output(stage)
+    return Mismatch("something came out", [], got, _how_to_expect(stage)) if got else None
+
+
+def end_of_script(stage: Stage) -> Mismatch | None:
+    """Expect that nothing is left: no output that no step expected, no event that none read."""
+    waiting = [f"waiting for a batch: {literal(event)}" for event in stage.waiting()]
+    left = [*_output(stage), *waiting]
+    if not left:
+        return None
+    hint = "end the script with run_batch()" if waiting else _how_to_expect(stage)
+    return Mismatch("the script ends, and something is left", [], left, hint)
+
+
+# -- what the expectations share -----------------------------------------------------------------
+
+
+def _compare(
+    write: Callable[..., Step], what: str, expected: Sequence[Any], got: Sequence[Any], *first: Any
+) -> Mismatch | None:
+    """Compare in order; the hint is the step that would have held."""
+    if list(expected) == list(got):
+        return None
+    wanted, found = list(map(literal, expected)), list(map(literal, got))
+    hint = f"if what came is right: {write(*first, *got)}"
+    if wanted == found:
+        hint = "they look alike: let their class define equality, as attrs classes do"
+    return Mismatch(what, wanted, found, hint)
+
+
+def _driver_of(
+    stage: Stage, driver: type[D], expect: Callable[..., Step], *, instead: Callable[..., Step]
+) -> D:
+    """Return the driver of a stage where it is of the kind that a step is for."""
+    if isinstance(stage.driver, driver):
+        return stage.driver
+    name, other = expect.__name__, instead.__name__
+    found = f"`{name}` isn't for the spec of this script, a {type(stage.driver.spec).__name__}"
+    raise ScriptError(with_hint(found, f"write {other}(...)"))
+
+
+def _row_step(stage: Stage) -> tuple[str, Callable[..., Step], Callable[[Any], Any]]:
+    """Return what a row is called, the step that expects it, and how that step writes it."""
+    if isinstance(stage.driver, SessionDriver):
+        return "closed", expect_sessions, session_line
+    return "row", expect_rows, row_line
+
+
+def _output(stage: Stage) -> list[str]:
+    word, _, line = _row_step(stage)
+    rows = [f"{word}: {literal(line(row))}" for row in stage.rows]
+    rejected = [
+        f"{rejection.kind}: {literal(event_line(rejection))}, {_first_line(rejection.reason)}"
+        for rejection in stage.rejections
+    ]
+    return [*rows, *rejected]
+
+
+def _how_to_expect(stage: Stage) -> str:
+    """Return a step that expects part of what is left."""
+    if stage.rows:
+        _, write, line = _row_step(stage)
+        found = write(*map(line, stage.rows))
+    else:
+        kind = stage.rejections[0].kind
+        chosen = [event_line(one) for one in stage.rejections if one.kind == kind]
+        found = expect_rejected(cast("Kind", kind), *chosen)
+    return f"if that is right: {found}"
+
+
+def _by_key_and_time(event: EventLine) -> tuple[str, datetime]:
+    key, time = event
+    return repr(key), time or BEFORE_ALL
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

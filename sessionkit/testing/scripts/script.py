@@ -1,0 +1,94 @@
+"""
+A test as a list of steps, which shows the whole list and a picture of the run where it fails.
+
+What came out and was not expected by the end is a failure too.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar, overload
+
+from sessionkit.errors import ExpectationError, ScriptError, SessionkitError, with_hint
+from sessionkit.session import SessionSpec
+from sessionkit.stateful import StatefulSpec
+from sessionkit.testing.drivers.session import SessionDriver
+from sessionkit.testing.drivers.stateful import StatefulDriver
+from sessionkit.testing.scripts.expectations import end_of_script
+from sessionkit.testing.scripts.picture import failure_text, script_text
+from sessionkit.testing.scripts.stage import Stage, stage_for
+from sessionkit.testing.scripts.step import Step
+
+__all__ = ["run_script"]
+
+E = TypeVar("E")
+S = TypeVar("S")
+R = TypeVar("R")
+
+END: Final = "(end of the script)"
+
+
+@overload
+def run_script(
+    spec: SessionSpec[E, S, R], steps: Iterable[Step], *, processing_time: datetime | None = None
+) -> SessionDriver[E, S, R]: ...
+@overload
+def run_script(
+    spec: StatefulSpec[E, S, R], steps: Iterable[Step], *, processing_time: datetime | None = None
+) -> StatefulDriver[E, S, R]: ...
+def run_script(spec: Any, steps: Iterable[Step], *, processing_time: datetime | None = None) -> Any:
+    """
+    Play a script on the driver of a spec, without Spark and without a JVM.
+
+    Args:
+        spec: The definition, a `SessionSpec` or a `StatefulSpec`.
+        steps: What happens and what is expected, in order.
+        processing_time: The processing time of the first batch, with a time zone. A spec with a
+            clock in processing time needs it.
+
+    Returns:
+        The driver as the script leaves it.
+
+    Raises:
+        ExpectationError: Something else came than was expected, or something is left at the end:
+            a row or a rejection that no step expected, an event that no batch has read. The text
+            shows the script, what was expected beside what came, and a timeline.
+        ScriptError: A step is impossible; the text shows the script and a timeline.
+        UserFunctionError: A function of the spec failed under `on_error="raise"`; the script and
+            a timeline are added as a note.
+    """
+    __tracebackhide__ = True  # pytest then points at the script
+    script = [*_checked(steps), Step(end_of_script, (), {})]
+    stage = stage_for(spec, processing_time)
+    notes: list[str] = []
+    for place, step in enumerate(script):
+        stage.note = ""
+        try:
+            mismatch = step.play(stage, *step.args, **step.options)
+        except ScriptError as error:
+            picture = _picture(stage, script, notes)
+            text = f"step {place + 1} is impossible: {error}\n\n{picture}"
+            raise ScriptError(text) from error
+        except SessionkitError as error:
+            error.add_note(_picture(stage, script, notes))
+            raise
+        if mismatch is not None:
+            raise ExpectationError(
+                failure_text(mismatch, place + 1, _picture(stage, script, notes))
+            )
+        notes.append(stage.note)
+    return stage.driver
+
+
+def _checked(steps: Iterable[Step]) -> list[Step]:
+    script = list(steps)
+    for number, step in enumerate(script, start=1):
+        if not isinstance(step, Step):
+            found = f"step {number} is no step of a script, found {step!r}"
+            raise ScriptError(with_hint(found, "write add(...), run_batch(), expect_results(...)"))
+    return script
+
+
+def _picture(stage: Stage, script: Sequence[Step], notes: Sequence[str]) -> str:
+    """Draw the run so far; the end is shown as a step only where that is what fails."""
+    lines = [*map(str, script[:-1]), *([END] if len(notes) == len(script) - 1 else [])]
+    return script_text(lines, notes, stage.timeline())

@@ -1,0 +1,158 @@
+"""`add` of both drivers: what is said once is enough, and what is said twice must agree."""
+
+from datetime import datetime
+from typing import Any
+
+import attrs
+import pytest
+
+from examples.visits import visits
+from sessionkit import NoTimeout, ScriptError, StatefulSpec
+from sessionkit.testing import (
+    SessionDriver,
+    StatefulDriver,
+    add,
+    at,
+    expect_counts,
+    expect_stored,
+    run_batch,
+    run_script,
+)
+
+
+@attrs.frozen
+class Click:
+    """An event with its own time and user, as the spec's columns of these names."""
+
+    ts: datetime | None
+    user_id: str
+    url: str = "/"
+    seconds: float = 1.0
+
+
+@attrs.define
+class Latest:
+    """A state: the last time and place."""
+
+    ts: datetime | None
+    url: str
+
+
+@attrs.frozen
+class Nothing:
+    """A result that never comes."""
+
+
+def remember(key: Any, events: list[Click], state: Any, times: Any) -> None:
+    """Keep the last click."""
+    state.set(Latest(events[-1].ts, events[-1].url))
+
+
+clicks: StatefulSpec[Any, Any, Any] = StatefulSpec(
+    keys={"user_id": str},
+    event_time="ts",
+    watermark_delay="10 minutes",
+    event=Click,
+    state=Latest,
+    result=Nothing,
+    process=remember,
+    timeout=NoTimeout(),
+    passthrough={"offset": int, "url": str},
+)
+timeless = attrs.evolve(clicks, event_time=None, watermark_delay=None)
+untyped: Any = visits
+ANN = Click(at("10:00"), "ann")
+
+
+def stored(spec: Any, *args: Any, **passthrough: Any) -> list[tuple[str, Any]]:
+    """Return what is stored after one `add` and a batch."""
+    driver = StatefulDriver(spec)
+    driver.add(*args, **passthrough)
+    driver.run_batch()
+    return [(found.key.user_id, found.state) for found in driver.stored_keys()]
+
+
+@pytest.mark.parametrize("args", [("ann", ANN), ("ann", at("10:00"), ANN), (("ann",), ANN)])
+def test_an_event_that_has_its_time_needs_no_second_one(args: tuple[Any, ...]) -> None:
+    """Said twice it must be the same."""
+    assert [("ann", Latest(at("10:00"), "/"))] == stored(clicks, *args)
+
+
+def test_a_session_driver_takes_the_time_of_the_event_too() -> None:
+    """It is the event time: the session starts there."""
+    functions: dict[str, Any] = {
+        "create": lambda key, event: Latest(event.ts, event.url),
+        "update": lambda state, event: state,
+        "merge": lambda left, right: left,
+        "finish": lambda session, state: None,
+    }
+    spec: Any = attrs.evolve(untyped, event=Click, state=Latest, result=Nothing, **functions)
+    driver: SessionDriver[Any, Any, Any] = SessionDriver(spec)
+    driver.add("ann", ANN)
+    driver.run_batch()
+
+    assert [at("10:00")] == [session.start for session in driver.open_sessions()]
+
+
+def test_a_null_time_in_the_event_is_a_null() -> None:
+    """The row is quarantined, as on Spark."""
+    driver = StatefulDriver(clicks)
+    driver.add("ann", Click(None, "ann"))
+
+    assert 1 == driver.run_batch().counts.quarantined
+
+
+@pytest.mark.parametrize("args", [("ann", ANN), ("ann", None, ANN), ("ann", at("12:00"), ANN)])
+def test_without_an_event_time_none_is_looked_at(args: tuple[Any, ...]) -> None:
+    """The field of that name is a field like any other."""
+    assert [("ann", Latest(at("10:00"), "/"))] == stored(timeless, *args)
+
+
+@pytest.mark.parametrize(
+    ("args", "passthrough", "said"),
+    [
+        (("ann", at("10:01"), ANN), {}, "`ts` is 2026-01-01 10:00:00+00:00 in the Click, and 2026"),
+        (("ann", None, ANN), {}, "in the Click, and None as the event time"),
+        (("bob", ANN), {}, "`user_id` is ann in the Click, and bob in the key"),
+        (("ann", ANN), {"url": "/b"}, "`url` is / in the Click, and /b in the passthrough"),
+    ],
+)
+def test_what_is_said_twice_must_agree(
+    args: tuple[Any, ...], passthrough: dict[str, Any], said: str
+) -> None:
+    """A value that another one would overwrite is refused."""
+    with pytest.raises(ScriptError) as refused:
+        stored(clicks, *args, **passthrough)
+
+    assert said in str(refused.value)
+    assert str(refused.value).endswith("\n\nHint: give both the same value")
+
+
+def test_an_event_without_a_time_is_refused() -> None:
+    """A null time is given as None."""
+    driver: SessionDriver[Any, Any, Any] = SessionDriver(visits)
+    with pytest.raises(ScriptError, match="no event time is given, and View has no field `ts`"):
+        driver.add("ann", visits.event("/", 1.0))
+
+
+def test_a_time_in_place_of_an_event_is_refused() -> None:
+    """What is missing is the event."""
+    with pytest.raises(ScriptError, match="the event must be a Click, found datetime"):
+        stored(clicks, "ann", at("10:00"))
+
+
+def test_the_step_of_a_script_takes_the_same_arguments() -> None:
+    """With and without a time, with columns that are passed through."""
+    run_script(
+        clicks,
+        [
+            add("ann", ANN, offset=1),
+            add("bob", at("10:05"), Click(at("10:05"), "bob")),
+            run_batch(),
+            expect_counts(processed=2),
+            expect_stored(
+                ("ann", Latest(at("10:00"), "/")),
+                ("bob", Latest(at("10:05"), "/")),
+            ),
+        ],
+    )
