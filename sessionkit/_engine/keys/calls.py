@@ -110,6 +110,8 @@ class Calls:
     failed_output: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
     _rules: TimerRules = attrs.field(init=False)
+    _function: Callable[..., Any] = attrs.field(init=False)
+    _takes_frame: bool = attrs.field(init=False)
     _ages_by_event_time: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -122,6 +124,8 @@ class Calls:
         ]
         self._kind = codec_of(self.spec.state).type
         self._rules = self.spec.timer_rules
+        self._function = self.spec.function
+        self._takes_frame = self.spec.handler == "frame"
         self._ages_by_event_time = age_clock(self.spec) == "event_time"
 
     def process(self, run: KeyRun, events: Any, latest_us: int) -> str | None:
@@ -139,7 +143,7 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        return self._attempt(run, "process", self.spec.function, events, latest_us=latest_us)
+        return self._attempt(run, "process", self._function, events, latest_us=latest_us)
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         """
@@ -254,7 +258,7 @@ class Calls:
         key, cls = given[0], self.spec.result
         try:
             found = function(*given)
-            if role == "process" and self.spec.handler == "frame":
+            if self._takes_frame and role == "process":
                 found = _rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:

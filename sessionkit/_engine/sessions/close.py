@@ -116,7 +116,8 @@ def _table(
     except StateValueError:
         place, _ = codec_of(spec.result).first_misfit(results)
         key = decode_keys(spec, over)[places[place]]
-        check_fit([results[place]], spec.result, "finish", spec.finish or spec.state, key)
+        finish: Any = spec.finish
+        check_fit([results[place]], spec.result, "finish", finish, key)
         raise
     return pa.Table.from_arrays(
         [

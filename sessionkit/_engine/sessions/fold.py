@@ -10,11 +10,13 @@ that is stored.
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import attrs
+
 from sessionkit._functions import call_failed, is_frozen, name_of
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import AnySessionSpec
 
-__all__ = ["FoldError", "fold", "merged"]
+__all__ = ["FoldError", "SessionFold"]
 
 
 class FoldError(UserFunctionError):
@@ -27,80 +29,103 @@ class FoldError(UserFunctionError):
     merged: int | None = None
 
 
-def fold(spec: AnySessionSpec, key: Any, opened: Sequence[Any], events: Sequence[Any]) -> Any:
+@attrs.frozen
+class SessionFold:
     """
-    Return the state of one session: merge what was open, then take its events in order.
+    The functions of a spec, as they fold one session after the other.
 
-    Args:
+    Attributes:
         spec: Whose functions are called.
-        key: The key, as the functions see it.
-        opened: The states of the open sessions, by start; they may be changed.
-        events: The events in order, each with its time where a function takes that. At least one
-            state or event is given.
-
-    Raises:
-        FoldError: A function raised, or returned something other than a state.
+        create: `create` over what is folded: an event, or an event and its time.
+        update: `update` over the same.
+        may_return_nothing: Whether a function may change the state in place and return None.
     """
-    if opened:
-        return _updated(spec, key, merged(spec, key, opened), events)
-    if spec.create is None:
-        return _updated(spec, key, _made(spec, key), events)
-    return _updated(spec, key, _created(spec, spec.create, key, events[0]), events[1:])
 
+    spec: AnySessionSpec
+    create: Callable[[Any, Any], Any] | None
+    update: Callable[[Any, Any], Any]
+    may_return_nothing: bool
 
-def merged(spec: AnySessionSpec, key: Any, opened: Sequence[Any]) -> Any:
-    """
-    Return the state of several open sessions that events bridge.
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "SessionFold":
+        """Look up once what every fold needs."""
+        create: Callable[..., Any] | None = spec.create
+        if create is not None:
+            create = _over_events(spec, create, takes_time=spec.create_takes_time)
+        update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
+        return cls(spec, create, update, not is_frozen(spec.state))
 
-    Raises:
-        FoldError: `merge` raised, or returned something other than a state.
-    """
-    state = opened[0]
-    for place in range(1, len(opened)):
-        merge = spec.merge or _no_merge
+    def fold(self, key: Any, opened: Sequence[Any], events: Sequence[Any]) -> Any:
+        """
+        Return the state of one session: merge what was open, then take its events in order.
+
+        Args:
+            key: The key, as the functions see it.
+            opened: The states of the open sessions, by start; they may be changed.
+            events: The events in order, each with its time where a function takes that. At least
+                one state or event is given.
+
+        Raises:
+            FoldError: A function raised, or returned something other than a state.
+        """
+        if opened:
+            state, rest = self.merged(key, opened), events
+        elif self.create is None:
+            state, rest = self._made(key), events
+        else:
+            state, rest = self._created(self.create, key, events[0]), events[1:]
+        update, cls = self.update, self.spec.state
         try:
-            state = _returned(spec, "merge", merge, state, merge(state, opened[place]))
+            for event in rest:
+                found = update(state, event)
+                state = found if found.__class__ is cls else self._kept("update", state, found)
         except Exception as error:
-            failure = _fold_error("merge", merge, key, error)
-            failure.merged = place
+            failure = _fold_error("update", self.spec.update, key, error)
             raise failure from error
-    return state
+        return state
 
+    def merged(self, key: Any, opened: Sequence[Any]) -> Any:
+        """
+        Return the state of several open sessions that events bridge.
 
-def _made(spec: AnySessionSpec, key: Any) -> Any:
-    try:
-        return spec.state()
-    except Exception as error:
-        failure = _fold_error("state", spec.state, key, error)
-        raise failure from error
+        Raises:
+            FoldError: `merge` raised, or returned something other than a state.
+        """
+        state = opened[0]
+        for place in range(1, len(opened)):
+            merge = self.spec.merge or _no_merge
+            try:
+                state = self._kept("merge", state, merge(state, opened[place]))
+            except Exception as error:
+                failure = _fold_error("merge", merge, key, error)
+                failure.merged = place
+                raise failure from error
+        return state
 
+    def _made(self, key: Any) -> Any:
+        try:
+            return self.spec.state()
+        except Exception as error:
+            failure = _fold_error("state", self.spec.state, key, error)
+            raise failure from error
 
-def _created(spec: AnySessionSpec, create: Callable[..., Any], key: Any, event: Any) -> Any:
-    try:
-        state = _over_events(spec, create, takes_time=spec.create_takes_time)(key, event)
-        if state.__class__ is not spec.state:
-            _refuse_type("create", create, spec.state, state)
-    except Exception as error:
-        failure = _fold_error("create", create, key, error)
-        raise failure from error
-    return state
+    def _created(self, create: Callable[[Any, Any], Any], key: Any, event: Any) -> Any:
+        try:
+            state = create(key, event)
+            if state.__class__ is not self.spec.state:
+                _refuse_type("create", self.spec, state)
+        except Exception as error:
+            failure = _fold_error("create", self.spec.create, key, error)
+            raise failure from error
+        return state
 
-
-def _updated(spec: AnySessionSpec, key: Any, state: Any, events: Sequence[Any]) -> Any:
-    update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
-    cls = spec.state
-    try:
-        for event in events:
-            found = update(state, event)
-            state = (
-                found
-                if found.__class__ is cls
-                else _returned(spec, "update", spec.update, state, found)
-            )
-    except Exception as error:
-        failure = _fold_error("update", spec.update, key, error)
-        raise failure from error
-    return state
+    def _kept(self, role: str, given: Any, found: Any) -> Any:
+        """Return the state after a call: None says that the given one was changed in place."""
+        if found.__class__ is self.spec.state:
+            return found
+        if found is None and self.may_return_nothing:
+            return given
+        return _refuse_type(role, self.spec, found)
 
 
 def _over_events(
@@ -114,17 +139,6 @@ def _over_events(
     return lambda first, timed: function(first, timed[0])
 
 
-def _returned(
-    spec: AnySessionSpec, role: str, function: Callable[..., Any], given: Any, found: Any
-) -> Any:
-    """Return the state after a call: None says that the given one was changed in place."""
-    if found.__class__ is spec.state:
-        return found
-    if found is None and not is_frozen(spec.state):
-        return given
-    return _refuse_type(role, function, spec.state, found)
-
-
 def _no_merge(_: Any, __: Any) -> Any:
     met = "two open sessions met although the spec has no `merge`"
     raise UserFunctionError(with_hint(met, "pass merge=..."))
@@ -134,7 +148,8 @@ def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Except
     return FoldError(call_failed(role, function, repr(key), error))
 
 
-def _refuse_type(role: str, function: Callable[..., Any], cls: type[Any], found: Any) -> NoReturn:
-    what = f"`{role}` ({name_of(function)}) must return a {cls.__name__}"
+def _refuse_type(role: str, spec: AnySessionSpec, found: Any) -> NoReturn:
+    cls = spec.state
+    what = f"`{role}` ({name_of(getattr(spec, role))}) must return a {cls.__name__}"
     hint = "end the function with `return state`" if found is None else f"build a {cls.__name__}"
     raise UserFunctionError(with_hint(f"{what}, found {type(found).__name__}", hint))

@@ -12,7 +12,7 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_s
 from sessionkit._engine.rows.order import in_total_order, key_codes
 from sessionkit._engine.rows.table import instants, key_columns, micros
 from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.fold import FoldError, fold
+from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.table import sessions_schema
 from sessionkit._instants import instant_of
@@ -129,12 +129,13 @@ class Plan:
         folded = self.folded_events()
         events = [folded[place] for place in self.places_of(active).tolist()]
         event_counts, sizes = self.counts[active].tolist(), self.unions.sizes[active].tolist()
+        fold = SessionFold.of(self.spec).fold
         states, failures = [], dict[int, str]()
         event, session = 0, 0
         for place, (key, count, size) in enumerate(zip(keys, event_counts, sizes, strict=True)):
             stop, end = event + count, session + size - count
             try:
-                states.append(fold(self.spec, key, opened[session:end], events[event:stop]))
+                states.append(fold(key, opened[session:end], events[event:stop]))
             except FoldError as error:
                 if self.spec.on_error == "raise":
                     raise

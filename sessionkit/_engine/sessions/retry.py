@@ -15,7 +15,7 @@ import attrs
 
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.table import micros
-from sessionkit._engine.sessions.fold import FoldError, fold, merged
+from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._functions import name_of
 from sessionkit.errors import StateValueError
@@ -49,12 +49,12 @@ Part: TypeAlias = list[Interval]
 
 def failed_events(plan: Plan) -> dict[int, str]:
     """Return the places of the events that fail, each with its reason, in a plan whose folds do."""
-    spec, failures = plan.spec, dict[int, str]()
-    keys = decode_keys(spec, plan.keys_of(plan.active))
+    fold, failures = SessionFold.of(plan.spec), dict[int, str]()
+    keys = decode_keys(plan.spec, plan.keys_of(plan.active))
     for key, part in zip(keys, _parts(plan), strict=True):
         waiting = [part]
         while waiting:
-            waiting += _tried(spec, key, waiting.pop(), failures)
+            waiting += _tried(fold, key, waiting.pop(), failures)
     return failures
 
 
@@ -74,20 +74,20 @@ def _parts(plan: Plan) -> Iterator[Part]:
         first += size
 
 
-def _tried(spec: AnySessionSpec, key: Any, part: Part, failures: dict[int, str]) -> Sequence[Part]:
+def _tried(fold: SessionFold, key: Any, part: Part, failures: dict[int, str]) -> Sequence[Part]:
     """Fold a part event by event, add what fails, and return the parts that are left to be done."""
     opened = [interval for interval in part if interval.event is None]
     try:
-        state = merged(spec, key, [deepcopy(one.content) for one in opened]) if opened else None
+        state = fold.merged(key, [deepcopy(one.content) for one in opened]) if opened else None
     except FoldError as error:
-        return _without_bridges(spec, part, opened[error.merged or 0], str(error), failures)
+        return _without_bridges(fold.spec, part, opened[error.merged or 0], str(error), failures)
     furthest: int | None = None
     for place, interval in enumerate(part):
-        if furthest is not None and _is_apart(spec, interval, furthest):
+        if furthest is not None and _is_apart(fold.spec, interval, furthest):
             return _fallen_apart(part, place, opened, failures)
         if interval.event is not None:
             try:
-                state = _taken(spec, key, state, interval.content)
+                state = _taken(fold, key, state, interval.content)
             except FoldError as error:
                 failures[interval.event] = str(error)
                 continue
@@ -100,13 +100,13 @@ def _is_apart(spec: AnySessionSpec, interval: Interval, furthest: int) -> bool:
     return starts_new_session(interval.start, furthest, gap_inclusive=inclusive)
 
 
-def _taken(spec: AnySessionSpec, key: Any, state: Any, event: Any) -> Any:
+def _taken(fold: SessionFold, key: Any, state: Any, event: Any) -> Any:
     """Return the state with one more event, which fits its fields; the given one stays as it is."""
     opened = [] if state is None else [deepcopy(state)]
-    taken = fold(spec, key, opened, [event])
-    misfit = codec_of(spec.state).misfit(taken)
+    taken = fold.fold(key, opened, [event])
+    misfit = codec_of(fold.spec.state).misfit(taken)
     if misfit is not None:
-        raise _left_a_misfit(spec, key, misfit, was_open=bool(opened))
+        raise _left_a_misfit(fold.spec, key, misfit, was_open=bool(opened))
     return taken
 
 

@@ -434,12 +434,12 @@ def test_an_event_at_the_watermark_is_late_in_order() -> None:
 
 def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
     """It cannot happen under one spec; stored state from elsewhere does not pass in silence."""
-    from sessionkit._engine.sessions.fold import FoldError, fold  # noqa: PLC0415 (the unit under test)
+    from sessionkit._engine.sessions.fold import FoldError, SessionFold  # noqa: PLC0415 (the unit under test)
 
     spec = in_order(EventTimeGap(GAP))
 
     with pytest.raises(FoldError, match="has no `merge`"):
-        fold(spec, ("a",), [Open([1]), Open([2])], [])
+        SessionFold.of(spec).fold(("a",), [Open([1]), Open([2])], [])
 
 
 def test_times_of_other_zones_are_the_same_instants() -> None:
