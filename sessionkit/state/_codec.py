@@ -49,7 +49,7 @@ class ClassCodec:
         ]
 
     def misfit(self, candidate: Any) -> StateValueError | None:
-        """Return why an object cannot be encoded; None where it can."""
+        """Return why an object can't be encoded; None if it can."""
         try:
             self.encode([candidate])
         except StateValueError as error:

@@ -1,4 +1,4 @@
-"""State per key on Spark, on a stream or on a batch."""
+"""Keep state per key on Spark, on a stream or on a batch."""
 
 from pyspark.sql import DataFrame, Observation
 

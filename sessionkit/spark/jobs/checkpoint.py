@@ -105,7 +105,7 @@ def stored_keys(
 
 
 def _stored(path: str, spec: AnySpec, spark: SparkSession | None) -> Iterator[Memory]:
-    """Yield what each group remembers, if it was stored under the rules of the spec."""
+    """Yield the memory of each group, after checking that it was stored under the spec's rules."""
     check_checkpoint(path, spec, spark=spark)
     for group, row in _read(path, spark, F.col("key"), F.col(STATE)):
         yield stored_memory(spec, tuple(group), tuple(row))

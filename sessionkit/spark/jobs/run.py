@@ -1,4 +1,4 @@
-"""A spec and a DataFrame become a DataFrame of result rows, whatever the kind of spec."""
+"""Turn a DataFrame into result rows, for any kind of spec."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -42,8 +42,8 @@ def run_spec(
     Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`.
 
     Raises:
-        SchemaError: The columns do not fit the spec.
-        NotPicklableError: A function uses what cannot be sent to the executors.
+        SchemaError: The columns don't fit the spec.
+        NotPicklableError: A function uses something that can't be sent to the executors.
     """
     check_input(events, spec)
     check_picklable(spec)
@@ -74,7 +74,7 @@ def _batch(events: DataFrame, spec: AnySpec, worker: Worker, schema: str) -> Dat
 
 
 def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
-    """Return what crosses of a stream, in the groups of which each has a state."""
+    """Return the columns of a stream that cross to Python, grouped as the state is stored."""
     if spec.layout == "per_key":
         # Spark groups the rows of a stateful operator by columns, not by expressions.
         named = _crossing(events, spec).select(*grouping_key(spec), "*")
@@ -83,7 +83,7 @@ def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
 
 
 def _crossing(events: DataFrame, spec: AnySpec, *more: Column) -> DataFrame:
-    """Project the input, with the watermark where the spec has one."""
+    """Project the input, with a watermark if the spec has one."""
     if spec.delay_ms is None:
         return crossing(events, spec, *more)
     timed = crossing(events, spec, *more, time_for_watermark(spec))
@@ -92,7 +92,7 @@ def _crossing(events: DataFrame, spec: AnySpec, *more: Column) -> DataFrame:
 
 
 def _state_schema(spec: AnySpec, worker: Worker) -> str:
-    """Return the columns of the stored row of a group; those of the state where it has a key."""
+    """Return the columns of the stored row of a group, plus the state's fields if it is a key."""
     if spec.layout != "per_key":
         return worker.row.columns
     fields = codec_of(spec.state).type.fields

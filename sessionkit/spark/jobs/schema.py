@@ -120,7 +120,7 @@ def _refuses_null(spec: SpecInput, column: T.StructField, kind: FieldType) -> bo
 
 def _nullable(name: str, path: str) -> tuple[str, str]:
     found = f"`{name}` ({path}) may be null, and the spec says nulls='refuse'"
-    return found, "declare the field Optional, or use nulls='quarantine'"
+    return found, "declare the field Optional, or use nulls='reject'"
 
 
 def _find(schema: T.StructType, name: str) -> T.StructField | None:

@@ -1,4 +1,4 @@
-"""Sessions on Spark, on a stream or on a batch."""
+"""Find sessions on Spark, on a stream or on a batch."""
 
 from pyspark.sql import DataFrame, Observation
 
