@@ -1,9 +1,9 @@
 """
-Fixtures for pytest, there wherever sessionkit is installed.
+Fixtures for pytest, available wherever sessionkit is installed.
 
-What a fixture needs is imported when it is first used, Spark above all: a test run that never asks
-for `spark` starts no JVM and loads no pyspark. A fixture of the same name in a `conftest.py` takes
-the place of one of these.
+A fixture imports what it needs when a test first uses it: a test run that uses none of them loads
+neither pandas nor pyspark and starts no JVM. A fixture of the same name in a `conftest.py`
+overrides one of these.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def fake_group_state() -> type[FakeGroupState]:
 
 @pytest.fixture(scope="session")
 def spark_settings() -> Mapping[str, str]:
-    """Give `spark` settings besides its own: write a fixture of this name that returns some."""
+    """Add settings to `spark`: write a fixture of this name that returns them."""
     return {}
 
 
@@ -72,9 +72,9 @@ def spark(
     """
     Run on Spark: one local session for all tests, started by the first test that asks for it.
 
-    It has two threads, two shuffle partitions, no user interface, UTC as its time zone and a
-    warehouse of its own; its Python workers can import whatever the tests can. A session that is
-    already active is handed out as it is, and is not stopped.
+    It has two threads, two shuffle partitions, no user interface, UTC as its time zone and its own
+    warehouse; its Python workers can import whatever the tests can. If a session is already
+    active, the fixture returns that one unchanged and doesn't stop it.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 

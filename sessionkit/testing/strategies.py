@@ -1,7 +1,7 @@
 """
-What hypothesis makes for tests of sessions, and the law that it checks.
+Hypothesis strategies for tests of sessions, and a check that the order of events is irrelevant.
 
-Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit loads it.
+Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit imports it.
 """
 
 from sessionkit.testing.generators.arrivals import Arrival, cuts, timelines

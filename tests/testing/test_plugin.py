@@ -54,7 +54,7 @@ def test_fake_group_state_makes_states(fake_group_state: type[FakeGroupState]) -
 
 
 def test_the_fixtures_are_listed_with_a_sentence_each(project: pytest.Pytester) -> None:
-    """`pytest --fixtures` tells what there is."""
+    """`pytest --fixtures` lists them."""
     listed = project.runpytest_inprocess(*WITH_PLUGIN, "--fixtures")
     listed.stdout.fnmatch_lines(
         [
@@ -65,7 +65,7 @@ def test_the_fixtures_are_listed_with_a_sentence_each(project: pytest.Pytester) 
             "fake_group_state -- *",
             "    Test a hand-written function: *",
             "spark_settings * -- *",
-            "    Give `spark` settings besides its own: *",
+            "    Add settings to `spark`: *",
             "spark * -- *",
             "    Run on Spark: *",
         ]

@@ -13,7 +13,7 @@ __all__ = ["ClockedSpec", "Clocks", "aware"]
 
 
 class ClockedSpec(Protocol):
-    """What the clocks go by."""
+    """What the clocks need to know of a spec."""
 
     @property
     def clock(self) -> Clock | None:
@@ -25,7 +25,7 @@ class ClockedSpec(Protocol):
 
     @property
     def retention_ms(self) -> int:
-        """How far Spark's watermark is declared behind the one in force."""
+        """How far Spark's own watermark trails the one in force."""
 
     @property
     def max_future_skew(self) -> timedelta | None:
@@ -68,8 +68,8 @@ class Clocks:
         Move the watermark of the next batch.
 
         Raises:
-            ScriptError: It would go back, is not a whole millisecond, or lies so near to 1970 that
-                Spark's own watermark would not be past the epoch.
+            ScriptError: It would go back, isn't a whole millisecond, or is so close to 1970 that
+                Spark's own watermark wouldn't be past the epoch.
         """
         if spec.delay_ms is None:
             found = "the spec has no watermark"
@@ -87,7 +87,7 @@ class Clocks:
         return attrs.evolve(self, hard_ms=hard_ms)
 
     def after_events(self, spec: ClockedSpec, latest_us: int) -> "Clocks":
-        """Return the clocks behind a batch whose latest sane event time was this, 0 for none."""
+        """Return the clocks after a batch whose latest valid event time was this; 0 for none."""
         if spec.delay_ms is None:
             return self
         seen_ms = latest_us // MILLISECOND_US - spec.delay_ms - spec.retention_ms
@@ -109,7 +109,7 @@ class Clocks:
         return attrs.evolve(self, processing=self.processing + span)
 
     def is_future(self, spec: ClockedSpec, event_us: int) -> bool:
-        """Tell whether an event time is too far ahead of the processing time."""
+        """Return whether an event time is too far ahead of the processing time."""
         if self.processing is None or spec.max_future_skew is None:
             return False
         return event_us > micros_of(self.processing) + span_us(spec.max_future_skew)

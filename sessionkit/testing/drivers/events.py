@@ -8,6 +8,7 @@ import attrs
 from sessionkit._spec import SpecInput
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
+from sessionkit.testing.drivers.frames import Row
 
 __all__ = ["event_row"]
 
@@ -18,12 +19,12 @@ def event_row(
     event_time: Any,
     event: Any,
     passthrough: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> Row:
     """
     Return an event as a row, by column name.
 
     Args:
-        spec: Whose columns are read.
+        spec: The spec whose columns are read.
         key: The value of the key column; a tuple of values if there are several columns.
         event_time: When it happened; `attrs.NOTHING` where the event says so.
         event: The event.
@@ -55,16 +56,16 @@ def _check_class(spec: SpecInput, event: Any) -> None:
         raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
 
 
-def _key_columns(spec: SpecInput, key: Any) -> dict[str, Any]:
+def _key_columns(spec: SpecInput, key: Any) -> Row:
     values = key if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.keys):
-        found = f"the key has no value for each of {list(spec.keys)}: {key!r}"
+        found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
         hint = "pass the value, or a tuple of values if there are several columns"
         raise ScriptError(with_hint(found, hint))
     return dict(zip(spec.keys, values, strict=True))
 
 
-def _add(row: dict[str, Any], columns: Mapping[str, Any], event: Any, where: str) -> None:
+def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
     """Add columns to a row; one that is there already must have the same value."""
     for name, value in columns.items():
         if row.setdefault(name, value) != value:

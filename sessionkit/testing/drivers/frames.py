@@ -1,4 +1,4 @@
-"""Rows as the worker gets them, and what it hands out as typed objects: Spark's part, by hand."""
+"""Spark's part, by hand: rows as the worker gets them, and its output as typed objects."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -46,14 +46,14 @@ FILLING: Mapping[str, Any] = {"int64": 0, "double": 0.0, "bool": False, "string"
 @attrs.frozen
 class Rejection:
     """
-    An event that no function was given, or a session or timer whose function failed.
+    An event that was set aside, or a session or timer whose function failed.
 
     Attributes:
         kind: `late`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output`.
-        passthrough: The carried columns.
+        passthrough: The values of the passthrough columns.
     """
 
     kind: str
@@ -68,7 +68,7 @@ def check_row(spec: SpecInput, row: Mapping[str, Any]) -> None:
     Check that the values of a row fit their columns.
 
     Raises:
-        ScriptError: A value has another type than its column.
+        ScriptError: A value doesn't have the type of its column.
     """
     for column in wire_columns(spec):
         _wire_value(column, row.get(column.field.name))
@@ -81,8 +81,8 @@ def input_frame(
     Return rows as Spark's projection hands them to the worker.
 
     Args:
-        spec: Whose columns cross.
-        rows: The values by column name; what is missing or None is a null.
+        spec: The spec whose columns cross.
+        rows: The values by column name; a value that is missing or None is a null.
         is_future: For each row, whether its event time is too far ahead.
     """
     columns = wire_columns(spec)
@@ -137,9 +137,9 @@ def read_output(
     spec: SpecInput, frames: Iterable[pd.DataFrame]
 ) -> tuple[list[Row], list[Rejection], Counts]:
     """
-    Return what the worker handed out, and the sum of its counts.
+    Return the worker's output: result rows, rejections, and the sum of its counts.
 
-    Result rows come by column name, their values in python form; `key` is the key.
+    A result row maps column names to Python values.
     """
     fields = output_fields(spec, with_rejected=True)
     results: list[Row] = []

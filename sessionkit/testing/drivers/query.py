@@ -14,14 +14,13 @@ from sessionkit._instants import micros_of
 from sessionkit._spec import SpecInput
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.clocks import ClockedSpec, Clocks, aware
-from sessionkit.testing.drivers.frames import check_row, input_frame, key_on_wire
+from sessionkit.testing.drivers.frames import Row, check_row, input_frame, key_on_wire
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
 
-__all__ = ["Query", "QuerySpec", "Ran", "Row", "Snapshot", "Worker"]
+__all__ = ["Query", "QuerySpec", "Ran", "Snapshot", "Worker"]
 
-Row: TypeAlias = dict[str, Any]
 Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
     [tuple[Any, ...], Sequence[pd.DataFrame], FakeGroupState], Iterator[pd.DataFrame]
@@ -35,7 +34,7 @@ TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
 
 
 class QuerySpec(SpecInput, ClockedSpec, Protocol):
-    """What a query goes by."""
+    """What a query needs to know of a spec."""
 
     @property
     def layout(self) -> str:
@@ -51,7 +50,7 @@ class Snapshot:
     """
     What a stopped query leaves: the stored groups, the clocks, the rows not yet read, the counts.
 
-    It holds bytes and numbers only, so a test can keep it and start several drivers from it.
+    It holds only bytes and numbers, so a test can keep it and start several drivers from it.
     """
 
     groups: Mapping[Any, StoredGroup]
@@ -78,9 +77,9 @@ class Ran:
     A micro-batch that ran.
 
     Attributes:
-        batch_id: Its number, from 0; None where Spark would have had no reason to run one.
-        watermark: The watermark in force, in UTC; None before there is one.
-        frames: What the worker handed out.
+        batch_id: Its number, from 0; None if Spark would have had no reason to run one.
+        watermark: The watermark in force, in UTC; None while there is none.
+        frames: The output of the worker.
         dropped: How many rows Spark's own filter dropped.
     """
 
@@ -96,7 +95,7 @@ class Query:
     Runs a worker as Spark's operator does, micro-batch by micro-batch.
 
     Attributes:
-        spec: What the worker goes by.
+        spec: The spec that the worker runs.
         worker: The callable that Spark would call for every group.
         clocks: The clocks of the next batch.
     """
@@ -112,7 +111,7 @@ class Query:
 
     @classmethod
     def restore(cls, spec: QuerySpec, worker: Worker, snapshot: Snapshot) -> "Query":
-        """Start again from what a stopped query left behind."""
+        """Start again from what a stopped query left."""
         query = cls(spec, worker, snapshot.clocks)
         query._groups = dict(snapshot.groups)
         query._batch_id = snapshot.batch_id
@@ -183,11 +182,11 @@ class Query:
 
     def _check_no_replay(self, clock: str) -> None:
         if self._planned is not None:
-            found = f"{clock} cannot move: a batch whose sink failed waits to run again as it was"
+            found = f"{clock} can't move: a batch whose sink failed has to run again first"
             raise ScriptError(with_hint(found, "call run_batch() first"))
 
     def _runs_without_data(self) -> bool:
-        """Tell whether Spark would run one: none before one with data has run since the start."""
+        """Return whether Spark would run one; never before one with data since the start."""
         by_trigger = self.spec.clock == "processing_time"
         return self._can_run_without_data if by_trigger else self._is_due()
 
@@ -195,7 +194,7 @@ class Query:
         return self._can_run_without_data and self.clocks.hard_ms > self.clocks.before_ms
 
     def _late_filter(self, read: Sequence[Row]) -> tuple[list[Row], list[bool]]:
-        """Drop what Spark drops: rows at or behind its watermark of the batch before."""
+        """Drop what Spark drops: rows that are not after its watermark of the batch before."""
         is_future = [self._is_future(row) for row in read]
         kept = [
             (row, future)
@@ -225,10 +224,10 @@ class Query:
 
     def _is_woken(self, timer_ms: int | None) -> bool:
         """
-        Tell whether Spark calls a group because of its timer.
+        Return whether Spark calls a group because of its timer.
 
-        No two batches of Spark fall into neighbouring milliseconds, so a timer armed for the next
-        one goes off in the batch behind, even where the test lets its clock stand still.
+        Spark never runs two batches within a millisecond, so a timer set for the next millisecond
+        goes off in the next batch, even if the test doesn't move its clock.
         """
         if timer_ms is None:
             return False
@@ -275,12 +274,12 @@ class Query:
 
 
 def _group_of(spec: QuerySpec, row: Row) -> Group:
-    """Choose the group of a row; no result depends on the bucket, so it need not be Spark's."""
+    """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
     if spec.layout == "per_key":
         return key_on_wire(spec, row)
     return zlib.crc32(repr([row.get(name) for name in spec.keys]).encode()) % spec.bucket_count
 
 
 def _as_key(group: Group) -> tuple[Any, ...]:
-    """Return what Spark would hand over as the key of a group."""
+    """Return what Spark would pass as the key of a group."""
     return group if isinstance(group, tuple) else (group,)

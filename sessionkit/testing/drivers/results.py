@@ -75,7 +75,7 @@ class BatchResult(Generic[Row]):
         rows: The result rows: `SessionRow` from a `SessionDriver`, `KeyRow` from a
             `StatefulDriver`. Those of one session or key keep the order in which the function
             returned them.
-        rejections: The events that no function was given, and what failed.
+        rejections: The events that were set aside, and what failed.
         counts: What became of its events.
     """
 
@@ -96,7 +96,7 @@ ROWS: Final[dict[str, tuple[type[Any], tuple[str, ...]]]] = {
 def read_rows(
     spec: QuerySpec, frames: Iterable[pd.DataFrame]
 ) -> tuple[list[Any], list[Rejection], Counts]:
-    """Return what the worker handed out as typed objects, and the sum of its counts."""
+    """Return the worker's output as typed objects, and the sum of its counts."""
     cls, own = ROWS[spec.row_kind]
     found, rejections, counts = read_output(spec, frames)
     rows = [

@@ -48,7 +48,7 @@ class FakeGroupState:
     One object serves one call of the function, as in Spark.
 
     It is stricter than PySpark's class where Spark accepts a call and then fails the task or
-    stores something else without a word. It refuses at once:
+    silently stores something else. It refuses at once:
 
     * a timeout that is neither `int` nor `float` (nor `datetime`, for a timestamp): NumPy
       integers pass Spark's setters, and the task then fails;
@@ -56,11 +56,11 @@ class FakeGroupState:
       a `bool` (a duration of True is one millisecond in Spark, a timestamp of True fails the task);
     * a state value made of NumPy scalars below the top level, NumPy arrays, `pd.NA`, `pd.NaT` or
       objects of the user's own classes;
-    * a state value that is text, a mapping or a set (Spark takes it apart into fields), or that
-      has not as many fields as the value before it.
+    * a state value that is text, a mapping or a set (Spark takes it apart into fields), or whose
+      number of fields differs from that of the value before it.
 
     It does not know the state schema, so a field of the wrong plain type (an `int` for a double),
-    which Spark stores as NULL, is not noticed.
+    which Spark stores as NULL, goes unnoticed.
 
     Args:
         value: the stored state value; None when there is none.
@@ -225,7 +225,7 @@ class FakeGroupState:
                 f"`setTimeoutTimestamp(timestampMs)`: {timestamp} is before the current watermark, "
                 f"{self._watermark_ms}.\n\n"
                 "Hint: pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is "
-                "only just on time can lie behind the watermark of its own batch."
+                "only just on time can be before the watermark of its own batch."
             )
             raise ValueError(msg)
         self._armed_ms = int(timestamp)
@@ -252,7 +252,7 @@ class FakeGroupState:
 
     def stored_after(self) -> StoredGroup | None:
         """
-        Tell which row Spark keeps once the call is over; None when it keeps none.
+        Return the row that Spark keeps once the call is over; None when it keeps none.
 
         Spark writes a row when the call updated, removed or armed a timer, and then with the
         timer of this call only: `update` alone clears the old timer. A call that did none of

@@ -56,7 +56,7 @@ def run_group(
             iterated, or frames that are none.
         RuntimeError: a returned frame has not as many columns as the output schema.
         ValueError: a returned frame has other column names, which Spark turns into NULL columns
-            without a word; or Spark never makes such a call (no rows without a timeout, rows on
+            silently; or Spark never makes such a call (no rows without a timeout, rows on
             a timeout, a state that another call has used).
     """
     if not isinstance(key, tuple):

@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit.session import SessionSpec
 from sessionkit.state import codec_of
-from sessionkit.testing.generators.objects import keys_of, objects_of
+from sessionkit.testing.generators.objects import AnySpec, keys_of, objects_of
 
 __all__ = ["Arrival", "arrival", "cuts", "instants", "timelines"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,13 +49,13 @@ def timelines(
     """
     Make events of several keys in the order in which they arrive.
 
-    Times gather where the rules have their borders: at one instant, exactly one gap apart, and a
-    microsecond or a millisecond to either side of that. Events come in disorder within the
-    watermark delay, and now and then far behind it.
+    Times gather at the boundaries of the rules: at one instant, exactly one gap apart, and a
+    microsecond or a millisecond to either side of that. Events come out of order within the
+    watermark delay, and now and then far later than it allows.
 
     Args:
         draw: Passed by hypothesis.
-        spec: Whose keys, event class, gap and watermark delay are meant.
+        spec: The spec with the keys, event class, gap and watermark delay.
         events: The events; by default objects of the event class with modest values. Fields that
             are columns of the key, or the event time, are set to what the arrival says.
         keys: Tuples of the values of the key columns; by default up to three keys by their types.
@@ -78,7 +76,7 @@ def timelines(
 @st.composite
 def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list[T]]:
     """
-    Cut a sequence into batches, in its order; none is empty, unless there is nothing.
+    Cut a sequence into batches, in order; no batch is empty.
 
     Args:
         draw: Passed by hypothesis.
@@ -91,7 +89,7 @@ def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list
 
 
 def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
-    """Make event times within a few gaps that gather where the rules of a spec have borders."""
+    """Make event times within a few gaps that gather at the boundaries of the rules of a spec."""
     half_gap = spec.timeout.longest / 2
     return st.builds(
         lambda half_gaps, delays, nudge: (
@@ -104,13 +102,13 @@ def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
 
 
 def _lags(spec: AnySpec) -> SearchStrategy[timedelta]:
-    """Make what an event takes on its way: nothing mostly, at times more than the delay covers."""
+    """Make the delays of events: mostly none, at times more than the watermark delay covers."""
     gap, delay = spec.timeout.longest, spec.watermark_delay
     return st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
 
 
 def arrival(spec: AnySpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
-    """Return the arrival of an event, whose fields say the same as the columns that they name."""
+    """Return the arrival of an event whose fields agree with the columns of the same names."""
     columns = dict(zip(spec.keys, key, strict=True)) | {spec.event_time: time}
     shared = {
         field.alias: columns[field.name]

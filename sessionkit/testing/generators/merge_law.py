@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -17,14 +17,11 @@ from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.table import sessions_schema
 from sessionkit.errors import ExpectationError, with_hint
-from sessionkit.session import SessionSpec
 from sessionkit.state import DatetimeType, codec_of, encode_column
 from sessionkit.testing.generators.arrivals import Arrival, arrival, instants
-from sessionkit.testing.generators.objects import keys_of, objects_of
+from sessionkit.testing.generators.objects import AnySpec, keys_of, objects_of
 
 __all__ = ["check_merge_law"]
-
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 
 ROUNDING: Final = 1e-9
 MOST_EVENTS: Final = 5
@@ -73,7 +70,7 @@ def check_merge_law(
     started.
 
     Args:
-        spec: Whose functions are checked. Neither its watermark nor `finish` plays a part.
+        spec: The spec with the functions. Neither its watermark nor `finish` matters.
         events: The events to choose from; by default objects of the event class, whose fields
             have modest values, so that sums of floats do not depend on their order. A field that
             is the event time column, or one of the key, has the value of that column.
@@ -113,7 +110,7 @@ def _search(max_examples: int) -> settings:
 
 
 def _smallest(spec: AnySpec, ways: _Ways) -> _Ways:
-    """Leave out every event that can be spared: hypothesis cannot, where they have many fields."""
+    """Leave out every event that can be spared: hypothesis can't, where they have many fields."""
     for place in range(len(ways.arrivals)):
         fewer = ways.without(place)
         if fewer.arrivals and _differ(spec, fewer):
@@ -123,7 +120,7 @@ def _smallest(spec: AnySpec, ways: _Ways) -> _Ways:
 
 @st.composite
 def _ways(draw: DrawFn, spec: AnySpec, events: SearchStrategy[Any] | None) -> _Ways:
-    # One key says it all: no function ever sees the states of two.
+    # One key is enough: no function ever sees the states of two.
     key = draw(keys_of(spec))
     made = objects_of(spec.event, modest=True) if events is None else events
     parts = st.tuples(instants(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
@@ -166,7 +163,7 @@ def _states(spec: AnySpec, sessions: pa.Table) -> list[tuple[int, Any]]:
 
 
 def _alike(left: Any, right: Any) -> bool:
-    """Compare by `==`; where that says no, look for floats that differ by rounding only."""
+    """Compare by `==`; if that is false, allow floats that differ only by rounding."""
     if left.__class__ is not right.__class__:
         return False
     if left == right:
@@ -201,8 +198,8 @@ def _text(spec: AnySpec, ways: _Ways) -> str:
         f"  {another[1]!r}",
     ]
     hint = (
-        "let create, update and merge give the same for every order, such as by keeping the time "
-        'of what they keep; or fold in time order, with order="event_time"'
+        "make create, update and merge give the same for every order, for example by storing the "
+        'time with what they keep; or fold in time order, with order="event_time"'
     )
     return with_hint("\n".join(lines), hint)
 

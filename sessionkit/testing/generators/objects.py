@@ -32,7 +32,7 @@ from sessionkit.state import (
     codec_of,
 )
 
-__all__ = ["attrs_classes", "keys_of", "objects_of"]
+__all__ = ["AnySpec", "attrs_classes", "keys_of", "objects_of"]
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")

@@ -45,13 +45,13 @@ def add(
 
 @step
 def add_row(stage: Stage, row: Mapping[str, Any], /) -> None:
-    """Put a row before the source, by its column names; what is missing is a null."""
+    """Add a row to the source, by column name; a column that is missing is null."""
     stage.driver.add_row(row)
 
 
 @step
 def add_table(stage: Stage, text: str, /) -> None:
-    """Put the rows of a table in text before the source, written as for `events_table`."""
+    """Add the rows of a table in text to the source, written as for `events_table`."""
     rows = events_table(stage.driver.spec, text)
     for row in rows:
         stage.driver.add_row(row)
@@ -61,9 +61,9 @@ def add_table(stage: Stage, text: str, /) -> None:
 @step
 def run_batch(stage: Stage, /, *, sink_fails: bool = False) -> None:
     """
-    Run one micro-batch over the events that wait; without any, one without data.
+    Run one micro-batch over the events that wait; if none wait, one without data.
 
-    With `sink_fails` the sink fails behind it: nothing came out, and the next batch runs the same
+    With `sink_fails` the sink fails after it: nothing came out, and the next batch runs the same
     events again.
     """
     result = stage.run_batch(sink_fails=sink_fails)
@@ -98,9 +98,9 @@ def advance_processing_time(stage: Stage, span: timedelta, /) -> None:
 @step
 def restart(stage: Stage, /) -> None:
     """
-    Stop the query and start it again from what it left behind.
+    Stop the query and start it again from what it left.
 
-    As in Spark, sessions that are due do not close before new data has come.
+    As in Spark, nothing that is due happens until new data has come.
     """
     stage.restart()
 

@@ -104,13 +104,13 @@ def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch
     """
     Expect exactly these events, each `(key, event time)`, to have been rejected; or none.
 
-    Those since they were last expected, in any order. The kind is `late`, `quarantined`,
-    `failed`, or `dropped` for what Spark drops behind its own watermark; or `failed_output` for the
-    sessions whose `finish` failed, with None for the event time.
+    Those since they were last expected, in any order. The kind is `late`, `quarantined`, `failed`,
+    or `dropped` for what Spark's own watermark drops; or `failed_output` for the sessions and
+    timers whose function failed, with None for the event time.
     """
     if kind not in get_args(Kind):
         hint = f"write one of {', '.join(map(repr, get_args(Kind)))}"
-        raise ScriptError(with_hint(f"there is no kind {kind!r} of rejection", hint))
+        raise ScriptError(with_hint(f"{kind!r} isn't a kind of rejection", hint))
     got = sorted(map(event_line, stage.take_rejections(kind)), key=_by_key_and_time)
     wanted = sorted(events, key=_by_key_and_time)
     return _compare(expect_rejected, f"the {kind} events are not as expected", wanted, got, kind)
@@ -118,7 +118,7 @@ def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch
 
 @step
 def expect_counts(stage: Stage, /, **counts: int) -> Mismatch | None:
-    """Expect these of the `Counts` since the script began; those not named are not compared."""
+    """Expect these `Counts` since the script began; those that are not named are not compared."""
     unknown = sorted(counts.keys() - attrs.fields_dict(Counts).keys())
     if unknown or not counts:
         found = f"there is no count `{unknown[0]}`" if unknown else "no count is named"
@@ -133,13 +133,13 @@ def expect_counts(stage: Stage, /, **counts: int) -> Mismatch | None:
 
 @step
 def expect_nothing(stage: Stage, /) -> Mismatch | None:
-    """Expect that since they were last expected no session closed and nothing was rejected."""
+    """Expect that no row came and nothing was rejected since they were last expected."""
     got = _output(stage)
     return Mismatch("something came out", [], got, _how_to_expect(stage)) if got else None
 
 
 def end_of_script(stage: Stage) -> Mismatch | None:
-    """Expect that nothing is left: no output that no step expected, no event that none read."""
+    """Expect that nothing is left: no output that no step expected, no event that no batch read."""
     waiting = [f"waiting for a batch: {literal(event)}" for event in stage.waiting()]
     left = [*_output(stage), *waiting]
     if not left:
@@ -160,14 +160,14 @@ def _compare(
     wanted, found = list(map(literal, expected)), list(map(literal, got))
     hint = f"if what came is right: {write(*first, *got)}"
     if wanted == found:
-        hint = "they look alike: let their class define equality, as attrs classes do"
+        hint = "they look alike: define equality in their class, as attrs classes do"
     return Mismatch(what, wanted, found, hint)
 
 
 def _driver_of(
     stage: Stage, driver: type[D], expect: Callable[..., Step], *, instead: Callable[..., Step]
 ) -> D:
-    """Return the driver of a stage where it is of the kind that a step is for."""
+    """Return the driver of a stage, if it is of the kind that the step is for."""
     if isinstance(stage.driver, driver):
         return stage.driver
     name, other = expect.__name__, instead.__name__

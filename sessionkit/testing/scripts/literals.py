@@ -1,4 +1,4 @@
-"""Instants, durations and rows of a test, from terse literals; and values back as such literals."""
+"""Short literals for the instants and durations of a test, and values back as such literals."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -25,7 +25,7 @@ def at(text: str) -> datetime:
     `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`.
 
     Raises:
-        ScriptError: It is written otherwise, or there is no such time.
+        ScriptError: It's written in another way, or there is no such time.
     """
     found = INSTANT.fullmatch(text)
     try:
@@ -37,21 +37,21 @@ def at(text: str) -> datetime:
     except ValueError:
         pass
     hint = 'write at("10:03"), at("10:03:20.5") or at("2026-03-01 10:03"), in UTC'
-    raise ScriptError(with_hint(f"{text!r} is no instant", hint))
+    raise ScriptError(with_hint(f"{text!r} isn't an instant", hint))
 
 
 def seconds(number: float) -> timedelta:
-    """Return a duration of so many seconds."""
+    """Return a duration in seconds."""
     return timedelta(seconds=number)
 
 
 def minutes(number: float) -> timedelta:
-    """Return a duration of so many minutes."""
+    """Return a duration in minutes."""
     return timedelta(minutes=number)
 
 
 def hours(number: float) -> timedelta:
-    """Return a duration of so many hours."""
+    """Return a duration in hours."""
     return timedelta(hours=number)
 
 

@@ -1,7 +1,7 @@
 """
-A test as a list of steps, which shows the whole list and a picture of the run where it fails.
+A test as a list of steps: a failure shows the whole list and a picture of the run.
 
-What came out and was not expected by the end is a failure too.
+Output that no step expected by the end is a failure too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -83,12 +83,12 @@ def _checked(steps: Iterable[Step]) -> list[Step]:
     script = list(steps)
     for number, step in enumerate(script, start=1):
         if not isinstance(step, Step):
-            found = f"step {number} is no step of a script, found {step!r}"
+            found = f"step {number} of the script must be a step, found {step!r}"
             raise ScriptError(with_hint(found, "write add(...), run_batch(), expect_results(...)"))
     return script
 
 
 def _picture(stage: Stage, script: Sequence[Step], notes: Sequence[str]) -> str:
-    """Draw the run so far; the end is shown as a step only where that is what fails."""
+    """Draw the run so far; the end is shown as a step only if that is what fails."""
     lines = [*map(str, script[:-1]), *([END] if len(notes) == len(script) - 1 else [])]
     return script_text(lines, notes, stage.timeline())

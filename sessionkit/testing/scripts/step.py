@@ -20,7 +20,7 @@ class Step:
     """
     One line of a script: a value that can be kept, compared, and used in several scripts.
 
-    Only the functions with the names of the steps make it, such as `add` and `expect_results`.
+    Make it with the functions that have the names of the steps, such as `add`.
     """
 
     play: Callable[..., Mismatch | None]
@@ -33,7 +33,7 @@ class Step:
 
 
 def step(play: Callable[Concatenate[Stage, P], Mismatch | None]) -> Callable[P, Step]:
-    """Make, of a function that plays a step, the one that writes it into a script."""
+    """Turn a function that plays a step into one that writes it into a script."""
     signature = inspect.signature(play)
     written = signature.replace(
         parameters=list(signature.parameters.values())[1:], return_annotation=Step

@@ -1,11 +1,11 @@
-"""Rows of a test from a table in text: one line a row, typed by the spec or by annotations."""
+"""The rows of a test from a table in text, typed by a spec or by annotations."""
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -31,11 +31,10 @@ from sessionkit.state import (
     field_type,
     inner_type,
 )
+from sessionkit.testing.drivers.frames import Row
 from sessionkit.testing.scripts.literals import at
 
 __all__ = ["events_table", "frame_from"]
-
-Row: TypeAlias = dict[str, Any]
 
 NULL: Final = "null"
 RULE: Final = re.compile(r"[-+:]{3,}")
@@ -64,12 +63,12 @@ def events_table(spec: SpecInput, text: str) -> list[Row]:
 
     The first line names columns of the spec; one that is left out is null. Instants are written as
     for `at`, dates as `2026-01-01`, booleans `true` and `false`, durations `3 minutes`, bytes as
-    text, members of an enumeration by their value. A null is `null`. A text that is empty, says
-    `null` or holds a `|` stands in double quotes, with the escapes of JSON. Empty lines and a rule
-    of dashes below the names mean nothing.
+    text, members of an enumeration by their value. A null is `null`. Write a text that is empty,
+    says `null` or contains a `|` in double quotes, with the escapes of JSON. Empty lines and a rule
+    of dashes below the names are skipped.
 
     Raises:
-        ScriptError: There is no such column, or a cell cannot be read; the message says the line.
+        ScriptError: There is no such column, or a cell can't be read; the message names the line.
     """
     types = {column.field.name: column.field.type for column in wire_columns(spec)}
     if spec.event_time is not None:
@@ -89,8 +88,8 @@ def frame_from(text: str, types: Mapping[str, Any]) -> pd.DataFrame:
         types: The columns and their types, as in `SessionSpec.keys`.
 
     Raises:
-        ScriptError: There is no such column, or a cell cannot be read; the message says the line.
-        FieldTypeError: A type is none that sessionkit stores.
+        ScriptError: There is no such column, or a cell can't be read; the message names the line.
+        FieldTypeError: sessionkit can't store one of the types.
     """
     kinds = {name: inner_type(field_type(kind, name)) for name, kind in types.items()}
     rows = _read(text, kinds)
@@ -148,7 +147,7 @@ def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
     reader = READERS.get(type(base))
     if reader is None:
         hint = "pass the row to add_row instead"
-        raise _refused(number, f"`{name}` has a type that no cell can hold", hint)
+        raise _refused(number, f"`{name}` has a type that a cell can't hold", hint)
     try:
         if not cell:
             found = "the cell is empty"
@@ -160,7 +159,7 @@ def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
         raise ScriptError(msg) from error
     except (ArithmeticError, LookupError, ValueError) as error:
         wanted = type(base).__name__.removesuffix("Type").lower()
-        found = f"`{name}`: {cell!r} is no {wanted}"
+        found = f"`{name}`: {cell!r} can't be read as {wanted}"
         raise _refused(number, found, "write it as a test would, or null") from error
 
 

@@ -130,7 +130,7 @@ def test_a_watermark_that_cannot_be_is_refused(instant: datetime, said: str) -> 
 
 
 def test_the_watermark_may_be_moved_to_where_it_is() -> None:
-    """To advance it to its own value is no step back, and no reason for a batch."""
+    """Advancing it to its own value isn't a step back, and gives no reason for a batch."""
     driver = driver_of()
     driver.run_until_idle()
     driver.advance_watermark_to(at("09:50"))
@@ -183,7 +183,7 @@ def test_data_comes_before_timeouts_in_one_batch() -> None:
 
 
 def restored(driver: Driver) -> Driver:
-    """Return a driver that goes on with what another left behind."""
+    """Return a driver that goes on with what another left."""
     return SessionDriver.restore(driver.spec, driver.snapshot())
 
 
@@ -251,7 +251,7 @@ def test_every_cut_by_restarts_gives_the_same_sessions() -> None:
 # -- a sink that fails -------------------------------------------------------------------------
 
 
-def test_a_batch_runs_again_alike_behind_a_sink_that_failed() -> None:
+def test_a_batch_runs_again_alike_after_a_sink_that_failed() -> None:
     """The same rows, watermark and number: the replay returns an equal result."""
     driver = driver_of()
     driver.add("ann", at("10:10"), PAGE)
@@ -277,12 +277,12 @@ def test_a_sink_that_fails_changes_nothing() -> None:
 
 
 def test_a_replay_reads_the_same_rows_under_the_same_clocks() -> None:
-    """Rows that come in between wait for the batch behind it, and no clock can move."""
+    """Rows that come in between wait for the batch after it, and no clock can move."""
     driver = driver_of()
     driver.add("ann", at("10:10"), PAGE)
     failed = driver.run_batch(sink_fails=True)
     driver.add("bob", at("10:20"), PAGE)
-    with pytest.raises(ScriptError, match="waits to run again"):
+    with pytest.raises(ScriptError, match="has to run again first"):
         driver.advance_watermark_to(at("12:00"))
 
     restarted = SessionDriver.restore(driver.spec, driver.snapshot())
@@ -305,7 +305,7 @@ def test_counts_are_not_doubled_by_a_replay() -> None:
 
 @pytest.mark.parametrize(("offset_ms", "late"), [(-1, 1), (0, 1), (1, 0)])
 def test_an_event_is_late_once_its_own_window_is_over(offset_ms: int, late: int) -> None:
-    """Event time + gap at or behind the watermark is late, and shown with its key and time."""
+    """An event is late if its time + gap isn't after the watermark; its key and time are shown."""
     driver = driver_of()
     driver.advance_watermark_to(at("11:00"))
     driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
@@ -316,10 +316,10 @@ def test_an_event_is_late_once_its_own_window_is_over(offset_ms: int, late: int)
 
 
 @pytest.mark.parametrize(("offset_ms", "dropped"), [(-1, 1), (0, 1), (1, 0)])
-def test_spark_drops_what_lies_behind_its_watermark_of_the_batch_before(
+def test_spark_drops_what_is_not_after_its_watermark_of_the_batch_before(
     offset_ms: int, dropped: int
 ) -> None:
-    """At or behind that one, one retention behind ours, a row is dropped and only counted."""
+    """That one trails ours by one retention; what isn't after it is dropped and only counted."""
     driver = driver_of(brief)
     driver.advance_watermark_to(at("11:00"))
     driver.run_batch()
@@ -438,8 +438,8 @@ def test_processing_time_needs_a_zone() -> None:
 @pytest.mark.parametrize(
     ("add", "said"),
     [
-        (lambda d: d.add(("ann", 1), at("10:00"), PAGE), "the key has no value for each of"),
-        (lambda d: d.add((), at("10:00"), PAGE), "the key has no value for each of"),
+        (lambda d: d.add(("ann", 1), at("10:00"), PAGE), "the key must have one value for each of"),
+        (lambda d: d.add((), at("10:00"), PAGE), "the key must have one value for each of"),
         (lambda d: d.add(7, at("10:00"), PAGE), "`user_id` must be a str"),
         (lambda d: d.add("ann", at("10:00").replace(tzinfo=None), PAGE), "time zone"),
         (lambda d: d.add("ann", "10:00", PAGE), "`ts` must be a datetime"),
@@ -605,7 +605,7 @@ def test_values_come_back_as_they_were_added(weight: float | None) -> None:
 
 
 def test_output_is_handed_out_once_in_order_of_key_and_start() -> None:
-    """`take_rows` gathers the batches since the last call, and leaves nothing behind."""
+    """`take_rows` gathers the batches since the last call, and leaves nothing."""
     driver = SessionDriver(visits)
     for key, minute in [("bob", "10:00"), ("ann", "11:00"), ("ann", "10:00"), ("eve", "13:00")]:
         driver.add(key, at(minute), PAGE)

@@ -45,7 +45,7 @@ gapped = summing(on_timer=report, timeout=EventTimeGap("30m"))
 waiting = summing(on_timer=report, timeout=ProcessingTimeGap("5m"))
 
 
-def driver_behind_noon(spec: Any = gapped, processing_time: Any = None) -> Driver:
+def driver_after_noon(spec: Any = gapped, processing_time: Any = None) -> Driver:
     """Return a driver that has run one event of ann at 12:00; the delay is 10 minutes."""
     driver = driver_of(spec, processing_time)
     adding(driver, "ann", at("12:00"), 5)
@@ -117,7 +117,7 @@ def test_a_frame_has_the_columns_that_spark_would_give() -> None:
 
 def test_rejections_are_taken_by_kind() -> None:
     """Taking one kind leaves the others."""
-    driver = driver_behind_noon()
+    driver = driver_after_noon()
     driver.add("ann", at("11:00"), Amount(1))
     driver.add_row({"key": "ann", "at": None, "number": 1})
     driver.run_batch()
@@ -164,9 +164,9 @@ def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
     assert at("11:55") == driver.watermark
 
 
-def test_spark_drops_what_is_behind_its_own_watermark_under_an_event_clock() -> None:
-    """Rows more than the retention behind are dropped before anyone sees them, one batch later."""
-    driver = driver_behind_noon(attrs.evolve(gapped, late_retention="1 hour"))
+def test_spark_drops_what_is_not_after_its_own_watermark_under_an_event_clock() -> None:
+    """Rows that are later than the retention are dropped before anyone sees them, a batch on."""
+    driver = driver_after_noon(attrs.evolve(gapped, late_retention="1 hour"))
     driver.add("ann", at("10:50"), Amount())
     driver.run_batch()
     driver.add("ann", at("10:50"), Amount())
@@ -188,8 +188,8 @@ def test_nothing_is_dropped_under_a_clock_in_processing_time() -> None:
 
 
 def test_a_time_too_far_ahead_is_quarantined_and_moves_no_watermark() -> None:
-    """With a processing time the driver tells such rows as the engine does."""
-    driver = driver_behind_noon(processing_time=at("12:00"))
+    """With a processing time the driver recognises such rows as the engine does."""
+    driver = driver_after_noon(processing_time=at("12:00"))
     adding(driver, "ann", at("2026-01-02 12:00:00.000001"))
 
     (rejected,) = driver.take_rejections("quarantined")
@@ -222,7 +222,7 @@ def test_the_functions_see_the_epoch_where_the_test_has_no_processing_time() -> 
         ("has no processing time", gapped, lambda d: d.advance_processing_time(minutes(1))),
         ("the event must be a Amount", gapped, lambda d: d.add("ann", at("12:00"), Sum())),
         (
-            "the key has no value for each",
+            "the key must have one value for each",
             gapped,
             lambda d: d.add(("a", "b"), at("12:00"), Amount()),
         ),
@@ -237,7 +237,7 @@ def test_the_functions_see_the_epoch_where_the_test_has_no_processing_time() -> 
 )
 def test_a_step_that_cannot_be_is_refused(said: str, spec: Any, move: Any) -> None:
     """A refused step changes nothing."""
-    driver = driver_behind_noon(spec)
+    driver = driver_after_noon(spec)
     before = driver.snapshot()
 
     with pytest.raises(ScriptError, match=said) as refused:
@@ -260,14 +260,14 @@ def test_a_clock_in_processing_time_must_be_given() -> None:
 
 @pytest.mark.parametrize("processing_time", [datetime(2026, 1, 1), 5])  # noqa: DTZ001 (the fault)
 def test_a_processing_time_has_a_zone(processing_time: Any) -> None:
-    """A time without a zone is no instant."""
+    """A time without a zone isn't an instant."""
     with pytest.raises(ScriptError, match="`processing_time` must be a datetime with a time zone"):
         StatefulDriver(waiting, processing_time=processing_time)
 
 
 def test_the_processing_time_does_not_go_back() -> None:
     """No clock of the driver does."""
-    driver = driver_behind_noon(waiting, at("12:00"))
+    driver = driver_after_noon(waiting, at("12:00"))
     with pytest.raises(ScriptError, match="the processing time cannot go back"):
         driver.advance_processing_time(-MILLISECOND)
 
@@ -277,7 +277,7 @@ def test_the_processing_time_does_not_go_back() -> None:
 
 def test_a_batch_without_data_runs_once_for_a_watermark_that_moved() -> None:
     """Under a clock in event time Spark runs one only where the watermark has moved."""
-    driver = driver_behind_noon()
+    driver = driver_after_noon()
 
     assert 1 == driver.run_batch().batch_id
     assert None is driver.run_batch().batch_id
@@ -285,14 +285,14 @@ def test_a_batch_without_data_runs_once_for_a_watermark_that_moved() -> None:
 
 def test_without_a_clock_no_batch_runs_without_data() -> None:
     """Nothing waits for a clock, so that there is no reason to run one."""
-    driver = driver_behind_noon(summing(watermark_delay=None))
+    driver = driver_after_noon(summing(watermark_delay=None))
 
     assert None is driver.run_batch().batch_id
 
 
 def test_under_a_clock_in_processing_time_every_trigger_runs_a_batch() -> None:
     """Spark cannot know whether a timer is due, so it runs one each time."""
-    driver = driver_behind_noon(waiting, at("12:00"))
+    driver = driver_after_noon(waiting, at("12:00"))
 
     assert [1, 2, 3] == [driver.run_batch().batch_id for _ in range(3)]
 
@@ -340,7 +340,7 @@ def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
     driver = driver_of(spec, at("12:00"))
     driver.add("ann", at("12:00"), Amount())
     failed = [driver.run_batch(sink_fails=True) for _ in range(2)]
-    with pytest.raises(ScriptError, match="waits to run again"):
+    with pytest.raises(ScriptError, match="has to run again first"):
         driver.advance_processing_time(minutes(1))
     driver = StatefulDriver.restore(spec, driver.snapshot())
 
@@ -353,7 +353,7 @@ def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
 def test_a_restart_keeps_states_timers_and_clocks(layout: Any) -> None:
     """A query that starts again goes on where it stopped."""
     spec = attrs.evolve(waiting, layout=layout)
-    driver = driver_behind_noon(spec, at("12:00"))
+    driver = driver_after_noon(spec, at("12:00"))
     driver.advance_processing_time(minutes(4))
 
     again = StatefulDriver.restore(spec, driver.snapshot())
@@ -366,7 +366,7 @@ def test_a_restart_keeps_states_timers_and_clocks(layout: Any) -> None:
 
 def test_after_a_restart_an_event_timer_waits_for_data() -> None:
     """As in Spark no batch without data runs before one with data, so ends are late, not lost."""
-    driver = driver_behind_noon()
+    driver = driver_after_noon()
     driver.advance_watermark_to(at("12:30"))
     again = StatefulDriver.restore(gapped, driver.snapshot())
 
@@ -376,7 +376,7 @@ def test_after_a_restart_an_event_timer_waits_for_data() -> None:
 
 def test_a_snapshot_starts_as_many_drivers_as_one_likes() -> None:
     """What one driver does changes no other, nor the snapshot."""
-    snapshot = driver_behind_noon().snapshot()
+    snapshot = driver_after_noon().snapshot()
     one, other = (StatefulDriver.restore(gapped, snapshot) for _ in range(2))
 
     adding(one, "ann", at("12:01"))
@@ -401,7 +401,7 @@ def test_other_rules_than_those_of_the_stored_state_are_refused(
     layout: Any, changes: dict[str, Any]
 ) -> None:
     """A restart under rules that do not fit what is stored names the differences, changes none."""
-    snapshot = driver_behind_noon(attrs.evolve(gapped, layout=layout)).snapshot()
+    snapshot = driver_after_noon(attrs.evolve(gapped, layout=layout)).snapshot()
     spec = attrs.evolve(gapped, layout=layout, **changes)
     driver = StatefulDriver.restore(spec, snapshot)
 
@@ -426,7 +426,7 @@ def test_rules_that_do_not_touch_the_stored_state_may_change(
     layout: Any, changes: dict[str, Any]
 ) -> None:
     """Functions, gaps and what is read may change from one start to the next."""
-    driver = driver_behind_noon(attrs.evolve(gapped, layout=layout))
+    driver = driver_after_noon(attrs.evolve(gapped, layout=layout))
 
     again = StatefulDriver.restore(
         attrs.evolve(gapped, layout=layout, **changes), driver.snapshot()

@@ -130,7 +130,7 @@ class TestValueContract:
         assert (7, "a") == state.get
 
     def test_update_none(self, make_state: MakeState) -> None:
-        """None is no state value, and the refusal changes nothing."""
+        """None isn't a state value, and the refusal changes nothing."""
         state = make_state(value=(1,))
 
         with pytest.raises(TypeError):
@@ -140,7 +140,7 @@ class TestValueContract:
         assert (False, False) == _changes(state)
 
     def test_update_scalar(self, make_state: MakeState) -> None:
-        """A bare number is no state value."""
+        """A bare number isn't a state value."""
         with pytest.raises(TypeError):
             make_state().update(7)
 
@@ -338,7 +338,7 @@ class TestTimestampContract:
         assert int(timestamp) == _armed(state)
 
     @pytest.mark.parametrize("timestamp", [499, 1, 499.9])
-    def test_behind_watermark(self, state: State, timestamp: float) -> None:
+    def test_before_watermark(self, state: State, timestamp: float) -> None:
         """A timer before the watermark is a ValueError and leaves the timer as it was."""
         state.setTimeoutTimestamp(600)
 
@@ -476,7 +476,7 @@ class TestStricter:
         ],
     )
     def test_field(self, value: tuple[Any, ...], path: str) -> None:
-        """A field that is no plain value is refused with its path."""
+        """A field that isn't a plain value is refused with its path."""
         with pytest.raises(TypeError, match=rf"{path} of the state value(.|\n)*Hint: "):
             FakeGroupState().update(value)
 
@@ -533,14 +533,14 @@ class TestConstruction:
 
     @pytest.mark.parametrize("name", ["watermark_ms", "processing_time_ms", "stored_timeout_ms"])
     def test_clock_type(self, name: str) -> None:
-        """A clock that is no integer is a TypeError with a hint."""
+        """A clock that isn't an integer is a TypeError with a hint."""
         arguments: dict[str, Any] = {"timeout": EVENT_TIME, "watermark_ms": 0, name: 1.5}
 
         with pytest.raises(TypeError, match=rf"`{name}`(.|\n)*Hint: "):
             FakeGroupState(**arguments)
 
     def test_value_type(self) -> None:
-        """A value that is no tuple of fields is a TypeError with a hint."""
+        """A value that isn't a tuple of fields is a TypeError with a hint."""
         value: Any = 7
 
         with pytest.raises(TypeError, match=r"`value`(.|\n)*Hint: "):

@@ -185,7 +185,7 @@ class TestTimelines:
         )
 
     def test_borders_of_lateness(self, many: list[list[Arrival]]) -> None:
-        """Events come when the watermark is just short of the end of their window, or behind."""
+        """Events come when the watermark is just before the end of their window, or after it."""
         early = [
             time + GAP - (latest - DELAY)
             for arrivals in many

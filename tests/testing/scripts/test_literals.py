@@ -98,7 +98,7 @@ def test_at_reads_an_instant_in_utc(text: str, instant: datetime) -> None:
 )
 def test_at_refuses_what_is_no_instant(text: str) -> None:
     """With the spellings that it reads in the hint."""
-    with pytest.raises(ScriptError, match="is no instant") as refused:
+    with pytest.raises(ScriptError, match="isn't an instant") as refused:
         at(text)
     assert 'Hint: write at("10:03")' in str(refused.value)
 
@@ -233,9 +233,9 @@ def test_every_type_that_a_cell_can_hold_is_read() -> None:
         ("url | url\na | b", "line 1: the column `url` comes twice"),
         ("user_id | url\n\nann", "line 3: found 1 cells for 2 columns"),
         ("user_id | url\nann |", "line 2, column `url`: the cell is empty"),
-        ("seconds\nfast", "line 2: `seconds`: 'fast' is no float"),
-        ("ts\n10", "line 2, column `ts`: '10' is no instant"),
-        ('url\n"a', "line 2: `url`: '\"a' is no str"),
+        ("seconds\nfast", "line 2: `seconds`: 'fast' can't be read as float"),
+        ("ts\n10", "line 2, column `ts`: '10' isn't an instant"),
+        ('url\n"a', "line 2: `url`: '\"a' can't be read as str"),
     ],
 )
 def test_a_table_that_cannot_be_read_names_the_line(text: str, said: str) -> None:

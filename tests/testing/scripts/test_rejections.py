@@ -139,7 +139,7 @@ def test_a_result_of_a_batch_whose_sink_failed_is_rejected() -> None:
     check_rejected([*ONE_CLOSED[:-1], run_batch(sink_fails=True), expect_results(ROW)], "(nothing)")
 
 
-def test_a_session_that_is_due_does_not_come_behind_a_restart() -> None:
+def test_a_session_that_is_due_does_not_come_after_a_restart() -> None:
     """Spark runs no batch before there is new data."""
     check_rejected(
         [*ONE_CLOSED[:-1], restart(), run_batch(), expect_results(ROW)],
@@ -290,7 +290,7 @@ def test_values_that_only_look_alike_are_rejected() -> None:
     """The hint says that the class lacks equality, since no line differs to the eye."""
     check_rejected(
         [*ONE_OPEN, expect_open(("ann", at("10:00"), at("10:30"), LookAlike()))],
-        "Hint: they look alike: let their class define equality",
+        "Hint: they look alike: define equality in their class",
     )
 
 

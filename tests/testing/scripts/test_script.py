@@ -129,7 +129,7 @@ def test_what_was_expected_is_gone() -> None:
     )
 
 
-def test_output_from_before_a_restart_can_be_expected_behind_it() -> None:
+def test_output_from_before_a_restart_can_be_expected_after_it() -> None:
     """A restart loses no output: the sink had it."""
     run_script(
         visits,
@@ -250,7 +250,7 @@ def test_a_step_with_wrong_arguments_fails_where_it_is_written() -> None:
 
 def test_what_is_no_step_is_refused() -> None:
     """A function that was not called, say; nothing is played."""
-    with pytest.raises(ScriptError, match="step 2 is no step of a script") as refused:
+    with pytest.raises(ScriptError, match="step 2 of the script must be a step") as refused:
         run_script(visits, [run_batch(), restart])  # type: ignore[list-item]
     assert "\n\nHint: " in str(refused.value)
 
@@ -265,14 +265,14 @@ def test_what_is_no_step_is_refused() -> None:
         (advance_processing_time(minutes(1)), "the driver has no processing time"),
         (add(7, at("10:00"), PAGE), "`user_id` must be a str"),
         (add_row({"user": "ann"}), "reads no column `user`"),
-        (add_table("user_id | ts\nann | noon"), "line 2, column `ts`: 'noon' is no instant"),
+        (add_table("user_id | ts\nann | noon"), "line 2, column `ts`: 'noon' isn't an instant"),
         (expect_counts(lates=1), "there is no count `lates`"),
         (expect_counts(), "no count is named"),
-        (expect_rejected("early"), "there is no kind 'early' of rejection"),  # type: ignore[arg-type]
+        (expect_rejected("early"), "'early' isn't a kind of rejection"),  # type: ignore[arg-type]
     ],
 )
 def test_an_impossible_step_shows_the_script(step: Step, said: str) -> None:
-    """It is no failed expectation but a `ScriptError`, with a hint and the same picture."""
+    """It isn't a failed expectation but a `ScriptError`, with a hint and the same picture."""
     with pytest.raises(ScriptError) as refused:
         run_script(visits, [add("ann", at("10:00"), PAGE), run_batch(), step, run_batch()])
     text = str(refused.value)

@@ -181,7 +181,7 @@ def test_what_failed_is_to_be_expected() -> None:
 
 
 def test_with_a_clock_in_processing_time_spark_drops_nothing() -> None:
-    """An event behind the watermark is late, however old."""
+    """An event before the watermark is late, however old."""
     spec = summing(processing_timers=True, on_timer=report)
     run_script(
         spec,
