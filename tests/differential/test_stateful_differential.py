@@ -54,17 +54,20 @@ def specs() -> SearchStrategy[AnySpec]:
     options = {
         "layout": st.sampled_from(["buckets", "per_key"]),
         "on_error": st.just("reject"),
-        "late": st.sampled_from(["reject", "process"]),
         "late_retention": st.sampled_from([None, "5 seconds"]),
         "watermark_delay": st.sampled_from([timedelta(0), timedelta(seconds=2)]),
     }
+    orders: list[dict[str, Any]] = [{}, {"late": "process"}, {"order": "event_time"}]
+    made = [partial(commanded, **order) for order in orders]
     in_event_time = st.builds(
-        partial(commanded, processing_timers=False),
+        lambda make, **chosen: make(processing_timers=False, **chosen),
+        st.sampled_from(made),
         timeout=st.sampled_from(IN_EVENT_TIME),
         **options,
     )
     on_both = st.builds(
-        partial(commanded, processing_timers=True),
+        lambda make, **chosen: make(processing_timers=True, **chosen),
+        st.sampled_from(made),
         timeout=st.sampled_from([*IN_EVENT_TIME, *IN_PROCESSING_TIME]),
         **options,
     )
