@@ -1,8 +1,11 @@
 """Short literals for the instants and durations of a test, and values back as such literals."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
+
+import attrs
 
 from sessionkit._instants import span_us
 from sessionkit.errors import ScriptError, with_hint
@@ -67,7 +70,20 @@ def literal(value: Any) -> str:
     if type(value) is dict:
         inside = ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items())
         return f"{{{inside}}}"
-    return repr(value)
+    if type(value) is list:
+        return f"[{', '.join(map(literal, value))}]"
+    return _object_literal(value) if attrs.has(type(value)) else repr(value)
+
+
+def _object_literal(value: Any) -> str:
+    """Return an attrs object with literals for its fields, unless its class has its own `repr`."""
+    name = type(value).__qualname__.rpartition(">.")[2]
+
+    def text(show: Callable[[Any], str]) -> str:
+        shown = [field.name for field in attrs.fields(type(value)) if field.repr]
+        return f"{name}({', '.join(f'{field}={show(getattr(value, field))}' for field in shown)})"
+
+    return text(literal) if text(repr) == repr(value) else repr(value)
 
 
 def clock_text(instant: datetime) -> str:

@@ -34,7 +34,7 @@ class Stage:
     Attributes:
         driver: The driver; a restart puts another one in its place.
         note: What the last step did, in words.
-        rows: The result rows that no step expected yet.
+        rows: The result rows that no step expected yet, in the order of `take_rows` of the driver.
         rejections: What was rejected and no step expected yet, with the events that Spark's own
             filter dropped.
     """
@@ -44,7 +44,7 @@ class Stage:
     rows: list[Any] = attrs.field(factory=list, init=False)
     rejections: list[Rejection] = attrs.field(factory=list, init=False)
     _read: list[EventLine] = attrs.field(factory=list, init=False)
-    _refused: list[EventLine] = attrs.field(factory=list, init=False)
+    _rejected: list[EventLine] = attrs.field(factory=list, init=False)
     _over: list[Span | Mark] = attrs.field(factory=list, init=False)
     _clocks: dict[str, list[datetime]] = attrs.field(factory=dict, init=False)
 
@@ -64,9 +64,9 @@ class Stage:
         self.driver = type(self.driver).restore(spec, self.driver.snapshot())
 
     def take_rows(self) -> list[Any]:
-        """Return the rows that no step expected yet, in the order of `take_rows` of the driver."""
+        """Return the rows that no step expected yet."""
         taken, self.rows = self.rows, []
-        return sorted(taken, key=_order)
+        return taken
 
     def take_rejections(self, kind: str) -> list[Rejection]:
         """Return the rejections of a kind that no step expected yet."""
@@ -82,8 +82,8 @@ class Stage:
         """Draw the run so far."""
         fates: list[tuple[Fate, list[EventLine]]] = [
             ("waiting", self.waiting()),
-            ("rejected", [event for event in self._read if event in self._refused]),
-            ("read", [event for event in self._read if event not in self._refused]),
+            ("rejected", [event for event in self._read if event in self._rejected]),
+            ("read", [event for event in self._read if event not in self._rejected]),
         ]
         events = [Event(key, time, fate) for fate, some in fates for key, time in some if time]
         clocks = _moved(self._clocks, self.driver, self.driver.snapshot())
@@ -92,10 +92,10 @@ class Stage:
     def _keep(self, before: Snapshot) -> None:
         rejections = [self._timed(rejection) for rejection in self.driver.take_rejections()]
         rejections += [self._dropped(row) for row in before.next_rows if self._drops(before, row)]
-        self.rows += self.driver.take_rows()
+        self.rows = sorted([*self.rows, *self.driver.take_rows()], key=_order)
         self.rejections += rejections
         self._read += [self._event(row) for row in before.next_rows]
-        self._refused += [event_line(rejection) for rejection in rejections]
+        self._rejected += [event_line(rejection) for rejection in rejections]
 
     def _timed(self, rejection: Rejection) -> Rejection:
         """Return a rejection without the time 1970-01-01, which stands for no event time."""

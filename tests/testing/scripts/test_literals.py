@@ -109,6 +109,25 @@ def test_durations_are_timedeltas() -> None:
     assert timedelta(hours=2) == hours(2)
 
 
+@attrs.frozen
+class Due:
+    """An object with instants, and a field that it doesn't show."""
+
+    at: list[datetime]
+    hidden: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Loud:
+    """An object that its class shows in its own way."""
+
+    at: datetime
+
+    def __repr__(self) -> str:
+        """Shout."""
+        return "LOUD"
+
+
 @given(
     st.one_of(
         st.datetimes(timezones=st.just(UTC)),
@@ -134,6 +153,9 @@ def test_a_literal_evaluates_to_the_value(value: Any) -> None:
         (timedelta(0), "seconds(0)"),
         (timedelta(milliseconds=1), "seconds(0.001)"),
         (("ann", at("10:00")), "('ann', at(\"10:00\"))"),
+        ({"due": at("10:00")}, "{'due': at(\"10:00\")}"),
+        (Due([at("10:00")], "x"), 'Due(at=[at("10:00")])'),
+        (Loud(at("10:00")), "LOUD"),
     ],
 )
 def test_a_literal_is_as_brief_as_a_test_would_write_it(value: Any, text: str) -> None:

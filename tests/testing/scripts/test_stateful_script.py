@@ -275,6 +275,24 @@ def test_what_no_step_expected_is_rejected_at_the_end(steps: list[Step], said: s
     check_rejected(steps, said, "the script ends, and something is left", at_the_end=True)
 
 
+def test_the_hint_can_be_pasted_into_the_script() -> None:
+    """Rows stand in the order in which they are expected, instants in states as `at`."""
+    steps = [
+        add("cellar", at("09:59"), COLD),
+        run_batch(),
+        add("attic", at("09:59"), COLD),
+        run_batch(),
+        advance_processing_time(minutes(6)),
+        run_batch(),
+    ]
+    with pytest.raises(ExpectationError) as failure:
+        run_script(SENSORS, steps, processing_time=at("10:00"))
+
+    alert = "Alert(status='silent', heard=at(\"10:00\"), celsius=4.0)"
+    hint = f"expect_rows(('attic', {alert}), ('cellar', {alert}))"
+    assert str(failure.value).endswith(f"Hint: if that is right: {hint}")
+
+
 # -- the picture -------------------------------------------------------------------------------
 
 
