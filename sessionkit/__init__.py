@@ -9,30 +9,6 @@ from typing import TYPE_CHECKING
 
 from sessionkit._lazy import lazy_names
 
-if TYPE_CHECKING:
-    from sessionkit._engine.counts import Counts
-    from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
-    from sessionkit._version import __version__ as __version__
-    from sessionkit.errors import (
-        ExpectationError,
-        FieldTypeError,
-        NotPicklableError,
-        SchemaError,
-        ScriptError,
-        SessionkitError,
-        SpecError,
-        StateCorruptedError,
-        StateError,
-        StateMismatchError,
-        StateValueError,
-        TimerError,
-        UserFunctionError,
-    )
-    from sessionkit.session import Session, SessionSpec
-    from sessionkit.state import DecimalType
-    from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
-    from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
-
 __all__ = [
     "BatchTimes",
     "BucketResult",
@@ -66,7 +42,30 @@ __all__ = [
     "by_frame",
 ]
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from sessionkit._engine.counts import Counts
+    from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
+    from sessionkit._version import __version__ as __version__
+    from sessionkit.errors import (
+        ExpectationError,
+        FieldTypeError,
+        NotPicklableError,
+        SchemaError,
+        ScriptError,
+        SessionkitError,
+        SpecError,
+        StateCorruptedError,
+        StateError,
+        StateMismatchError,
+        StateValueError,
+        TimerError,
+        UserFunctionError,
+    )
+    from sessionkit.session import Session, SessionSpec
+    from sessionkit.state import DecimalType
+    from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
+    from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
+else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(
         __name__,

@@ -4,41 +4,6 @@ from typing import TYPE_CHECKING
 
 from sessionkit._lazy import lazy_names
 
-if TYPE_CHECKING:
-    from sessionkit._engine.keys.view import StoredKey
-    from sessionkit._engine.sessions.view import OpenSession
-    from sessionkit.testing.drivers.frames import Rejection
-    from sessionkit.testing.drivers.query import Snapshot
-    from sessionkit.testing.drivers.results import BatchResult, KeyRow, SessionRow
-    from sessionkit.testing.drivers.session import SessionDriver
-    from sessionkit.testing.drivers.stateful import StatefulDriver
-    from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
-    from sessionkit.testing.fakes.run_group import run_group
-    from sessionkit.testing.scripts.acts import (
-        add,
-        add_row,
-        add_table,
-        advance_processing_time,
-        advance_watermark_to,
-        restart,
-        run_batch,
-        run_until_idle,
-    )
-    from sessionkit.testing.scripts.expectations import (
-        expect_counts,
-        expect_nothing,
-        expect_open,
-        expect_rejected,
-        expect_results,
-        expect_rows,
-        expect_sessions,
-        expect_stored,
-    )
-    from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
-    from sessionkit.testing.scripts.script import run_script
-    from sessionkit.testing.scripts.step import Step
-    from sessionkit.testing.scripts.text_tables import events_table, frame_from
-
 __all__ = [
     "BatchResult",
     "FakeGroupState",
@@ -78,7 +43,41 @@ __all__ = [
     "seconds",
 ]
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from sessionkit._engine.keys.view import StoredKey
+    from sessionkit._engine.sessions.view import OpenSession
+    from sessionkit.testing.drivers.frames import Rejection
+    from sessionkit.testing.drivers.query import Snapshot
+    from sessionkit.testing.drivers.results import BatchResult, KeyRow, SessionRow
+    from sessionkit.testing.drivers.session import SessionDriver
+    from sessionkit.testing.drivers.stateful import StatefulDriver
+    from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+    from sessionkit.testing.fakes.run_group import run_group
+    from sessionkit.testing.scripts.acts import (
+        add,
+        add_row,
+        add_table,
+        advance_processing_time,
+        advance_watermark_to,
+        restart,
+        run_batch,
+        run_until_idle,
+    )
+    from sessionkit.testing.scripts.expectations import (
+        expect_counts,
+        expect_nothing,
+        expect_open,
+        expect_rejected,
+        expect_results,
+        expect_rows,
+        expect_sessions,
+        expect_stored,
+    )
+    from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
+    from sessionkit.testing.scripts.script import run_script
+    from sessionkit.testing.scripts.step import Step
+    from sessionkit.testing.scripts.text_tables import events_table, frame_from
+else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(
         __name__,

@@ -145,6 +145,17 @@ def test_output_from_before_a_restart_can_be_expected_after_it() -> None:
     )
 
 
+def test_run_until_idle_runs_the_batches_without_data_too() -> None:
+    """The second one sees the watermark that the events of the first one have moved."""
+    text = text_of(
+        add("ann", at("10:00"), PAGE),
+        add("bob", at("12:00"), PAGE),
+        run_until_idle(),
+        expect_sessions(),
+    )
+    assert "# batch 0: events=2, processed=2; batch 1 at 11:50: sessions=1, rows=1\n" in text
+
+
 def test_what_spark_drops_is_to_be_expected_too() -> None:
     """No event of a script is lost in silence."""
     run_script(
