@@ -2,23 +2,57 @@
 
 import inspect
 import traceback
-import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
+from types import NoneType
 from typing import Any, Final
 
 import attrs
 
+from sessionkit._annotations import annotation_of, classes_in, positional_parameters
 from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, with_hint
 
-__all__ = ["call_failed", "check_function", "is_frozen", "name_of"]
+__all__ = [
+    "FinishMethod",
+    "Place",
+    "call_failed",
+    "check_function",
+    "inferred_class",
+    "is_frozen",
+    "is_method",
+    "name_of",
+    "returns_none",
+    "takes_time",
+    "wrong_class",
+]
+
+
+@attrs.frozen
+class FinishMethod:
+    """
+    A method `finish(self, session)` as the function `finish(session, state)`.
+
+    Attributes:
+        method: The method.
+    """
+
+    method: Callable[[Any, Any], Any]
+
+    def __call__(self, session: Any, state: Any) -> Any:
+        """Call the method."""
+        return self.method(state, session)
 
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function as its author would look for it."""
+    if isinstance(function, FinishMethod):
+        function = function.method
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None) or repr(function)
     return f"{module}.{name}" if module and module != "__main__" else name
+
+
+# -- what a function did ------------------------------------------------------------------------
 
 
 def call_failed(
@@ -36,16 +70,117 @@ def call_failed(
     when = f", session from {at.isoformat()}" if at else ""
     what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
-    hint = "mend the function, or count such events as failed with on_error='reject'"
+    hint = "fix the function, or count such events as failed with on_error='reject'"
     return with_hint(f"{what}, for {whose}{when}\n\n{trace}", hint)
+
+
+def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
+    """
+    Return the text for a value that isn't of the class that it must be of.
+
+    Args:
+        what: What must be of the class, up to its name: "`create` (visits.create) must return a".
+        cls: The class.
+        found: The value.
+        hint: What to do, unless the class was defined again.
+    """
+    kind = type(found)
+    if (kind.__module__, kind.__qualname__) == (cls.__module__, cls.__qualname__):
+        again = f"found one of another {kind.__name__}: the class was defined again after the spec"
+        hint = "build the spec again too; in a notebook, run its cell again"
+        return with_hint(f"{what} {cls.__name__}, {again}", hint)
+    names = (cls.__name__, kind.__name__)
+    if cls.__name__ == kind.__name__:
+        names = (f"{cls.__module__}.{names[0]}", f"{kind.__module__}.{names[1]}")
+    return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
 
 
 _FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
 
 
 def is_frozen(cls: type[Any]) -> bool:
-    """Return whether the objects of an attrs class cannot be changed in place."""
+    """Return whether the objects of an attrs class can't be changed in place."""
     return cls.__setattr__ is _FROZEN_SETATTR
+
+
+# -- what a function says -----------------------------------------------------------------------
+
+
+@attrs.frozen
+class Place:
+    """
+    An annotation of a function of a spec.
+
+    Attributes:
+        role: What the function is for.
+        function: The function.
+        position: That of the parameter; None for what the function returns.
+        meaning: What the parameter is, if the annotation is that of one.
+    """
+
+    role: str
+    function: Callable[..., Any]
+    position: int | None
+    meaning: str = ""
+
+    @property
+    def annotation(self) -> Any:
+        """What the annotation says; None where there is none."""
+        return annotation_of(self.function, self.position)
+
+    def __str__(self) -> str:
+        """Name the function."""
+        return f"`{self.role}` ({name_of(self.function)})"
+
+
+def inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]:
+    """
+    Return the class that annotations agree on: of those they name, the one below all others.
+
+    Args:
+        name: The argument that would give the class.
+        places: Where to look.
+        hint: What to annotate where they don't say it.
+
+    Raises:
+        SpecError: They name none, or several.
+    """
+    named: dict[type[Any], Place] = {}
+    for place in places:
+        for cls in classes_in(place.annotation):
+            if not cls.__module__.startswith("sessionkit."):  # such as a KeyState of anything
+                named.setdefault(cls, place)
+    for cls in named:
+        if all(issubclass(cls, other) for other in named):
+            return cls
+    if named:
+        said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+        found = f"`{name}` is left out, and the annotations disagree: {said}"
+        raise SpecError(with_hint(found, f"make them agree, or pass {name}=..."))
+    unknown = [place for place in places if isinstance(place.annotation, str)]
+    if unknown:
+        place = unknown[0]
+        found = f"`{name}` is left out, and {place} says {place.annotation!r}"
+        hint = f"pass {name}=..., or define the class at the top of its module"
+        raise SpecError(with_hint(f"{found}, which cannot be resolved", hint))
+    hint = f"pass {name}=..., or annotate {hint}"
+    raise SpecError(with_hint(f"`{name}` is left out, and no annotation says it", hint))
+
+
+def returns_none(function: Callable[..., Any]) -> bool:
+    """Return whether a function is annotated to return None, and nothing else."""
+    return annotation_of(function, None) is NoneType
+
+
+def is_method(function: Callable[..., Any]) -> bool:
+    """Return whether a function was written as a method: whether it takes `self` first."""
+    return [one.name for one in positional_parameters(function)[:1]] == ["self"]
+
+
+def takes_time(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes a third argument: one without a default, or named `time`."""
+    third = positional_parameters(function)[2:3]
+    return any(one.default is inspect.Parameter.empty or one.name == "time" for one in third)
 
 
 def check_function(function: object, role: str, **parameters: type | None) -> None:
@@ -53,10 +188,10 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     Check that a function can be called with these arguments, by position.
 
     Where a parameter is annotated with another attrs class than the one it will be given, that is
-    refused too. A function whose signature Python cannot tell (some builtins) passes.
+    refused too. A function whose signature Python can't tell (some builtins) passes.
 
     Raises:
-        SpecError: It is no function, is asynchronous, or takes other arguments.
+        SpecError: It isn't a function, is asynchronous, or takes other arguments.
     """
     wanted = f"{role}({', '.join(parameters)})"
     if not callable(function):
@@ -70,36 +205,25 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     except (TypeError, ValueError):
         return
     try:
-        bound = signature.bind(*parameters)
+        signature.bind(*parameters)
     except TypeError as error:
         found = f"`{role}` must take {wanted}, found {name_of(function)}{signature}: {error}"
         raise SpecError(with_hint(found, f"write `def {wanted}: ...`")) from None
-    if inspect.Parameter.VAR_POSITIONAL not in {p.kind for p in signature.parameters.values()}:
-        given = dict(zip(bound.arguments, parameters.items(), strict=True))
-        _check_annotations(function, role, given)
+    for position, (meaning, cls) in enumerate(parameters.items()):
+        if cls is not None:
+            _check_annotation(Place(role, function, position, meaning), cls)
 
 
 def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _check_annotations(
-    function: Callable[..., Any], role: str, given: dict[str, tuple[str, type | None]]
-) -> None:
-    try:
-        hints = typing.get_type_hints(function)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        return
-    for parameter, (meaning, cls) in given.items():
-        hint = hints.get(parameter)
-        if (
-            isinstance(hint, type)
-            and attrs.has(hint)
-            and cls is not None
-            and not issubclass(cls, hint)
-        ):
-            found = (
-                f"`{role}` is given a {cls.__name__} as its {meaning}, but {name_of(function)} "
-                f"declares `{parameter}: {hint.__name__}`"
-            )
-            raise SpecError(with_hint(found, f"declare `{parameter}: {cls.__name__}`"))
+def _check_annotation(place: Place, cls: type[Any]) -> None:
+    said = place.annotation
+    if isinstance(said, type) and attrs.has(said) and not issubclass(cls, said):
+        name = positional_parameters(place.function)[place.position or 0].name
+        found = (
+            f"`{place.role}` is given a {cls.__name__} as its {place.meaning}, but "
+            f"{name_of(place.function)} declares `{name}: {said.__name__}`"
+        )
+        raise SpecError(with_hint(found, f"declare `{name}: {cls.__name__}`"))

@@ -5,7 +5,7 @@ Both are views for one call. What a call does to them counts only if it returns:
 state and timers stay as they were.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, overload
@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 import attrs
 import pandas as pd
 
+from sessionkit._functions import wrong_class
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import StateValueError, TimerError, with_hint
 from sessionkit.state import AttrsType
@@ -121,10 +122,9 @@ class KeyState(Generic[S]):
             found = f"`state.set(...)`: the timeout policy has ended {self._held.key!r}"
             raise StateValueError(with_hint(found, "return a result row; nothing is kept"))
         if value.__class__ is not self._kind.cls:
-            name = self._kind.cls.__name__
-            found = f"`state.set(...)` must be given a {name}, found {type(value).__name__}"
+            what, cls = "`state.set(...)` must be given a", self._kind.cls
             hint = "build one" if value is not None else "to drop the state call state.remove()"
-            raise StateValueError(with_hint(found, hint))
+            raise StateValueError(wrong_class(what, cls, value, hint))
         for field in self._kind.fields:
             held = getattr(value, field.name)
             if held.__class__ not in field.type.exact:
@@ -206,6 +206,16 @@ class KeyTimes:
     _held: Held
     _now: BatchTimes
     _rules: TimerRules
+    _read_event_times: Callable[[], tuple[datetime, ...]] = tuple
+
+    @property
+    def event_times(self) -> tuple[datetime, ...]:
+        """
+        The event times of the call's events, in UTC and in their order.
+
+        Empty in `on_timer`, and where the spec has no `event_time`.
+        """
+        return self._read_event_times()
 
     @property
     def watermark(self) -> datetime | None:

@@ -1,15 +1,16 @@
-"""What every spec says of its input: keys, event time, the event's class, what travels along."""
+"""What both kinds of spec share: the arguments, what follows from them, and their checks."""
 
 from collections import namedtuple
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from keyword import iskeyword
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._instants import Duration, duration
+from sessionkit._functions import Place, inferred_class
+from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
     BoolType,
@@ -26,27 +27,38 @@ from sessionkit.state import (
 )
 from sessionkit.timeouts import Clock, TimeoutPolicy, deadlines_of
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+else:
+    from typing import TypeVar
+
 __all__ = [
     "KEY_TYPES",
     "MILLISECOND",
     "REJECTED_COLUMNS",
+    "AnySpec",
+    "E",
+    "R",
+    "S",
+    "Spec",
     "SpecInput",
     "at_least_one",
-    "check_bucket_count",
-    "check_columns",
+    "check_durations",
     "check_kind",
-    "check_whole_milliseconds",
+    "check_shared",
     "choice",
     "column_name",
     "key_class",
-    "longest_span",
-    "optional_columns",
-    "read_keys",
-    "read_passthrough",
-    "read_skew",
-    "retention_in_ms",
-    "typed_columns",
+    "set_derived",
+    "show_shared_arguments",
 ]
+
+E = TypeVar("E", bound=attrs.AttrsInstance)
+S = TypeVar("S", bound=attrs.AttrsInstance)
+if TYPE_CHECKING:
+    R = TypeVar("R", bound=attrs.AttrsInstance, default=S)
+else:
+    R = TypeVar("R", bound=attrs.AttrsInstance)
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
@@ -58,93 +70,13 @@ REJECTED_COLUMNS: Final = ("reason", "event_time")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
 
-class SpecInput(Protocol):
-    """The part of a spec that reading, checking and projecting the input go by."""
-
-    @property
-    def keys(self) -> Mapping[str, Any]:
-        """The key columns and their types."""
-
-    @property
-    def event_time(self) -> str | None:
-        """The timestamp column of the event time; None where the spec knows none."""
-
-    @property
-    def event(self) -> type[Any]:
-        """The attrs class of an event."""
-
-    @property
-    def nulls(self) -> str:
-        """What a null means where there must be none."""
-
-    @property
-    def max_future_skew(self) -> timedelta | None:
-        """How far ahead of the processing time an event time may be."""
-
-    @property
-    def passthrough(self) -> Mapping[str, Any]:
-        """The columns passed through, and their types."""
-
-    @property
-    def bucket_count(self) -> int:
-        """Into how many groups the keys are hashed."""
-
-    @property
-    def key_fields(self) -> tuple[Field, ...]:
-        """The key columns, typed."""
-
-    @property
-    def passthrough_fields(self) -> tuple[Field, ...]:
-        """The carried columns, typed; all may be null."""
-
-    @property
-    def result_fields(self) -> tuple[Field, ...]:
-        """The columns of a result row, typed, under the names that users see."""
-
-    @property
-    def state(self) -> type[Any]:
-        """The attrs class of the state."""
-
-    @property
-    def layout(self) -> str:
-        """Whether a group is a bucket of keys, or one key."""
-
-    @property
-    def order(self) -> str:
-        """In which order events are taken."""
-
-    @property
-    def clock(self) -> Clock | None:
-        """By which clock Spark wakes a group."""
-
-    @property
-    def delay_ms(self) -> int | None:
-        """The watermark delay in milliseconds; None where there is no watermark."""
-
-    @property
-    def retention_ms(self) -> int:
-        """How far Spark's watermark trails the one in force, in milliseconds."""
-
-    @property
-    def state_version(self) -> int:
-        """The version of the stored state."""
-
-    @property
-    def row_kind(self) -> str:
-        """What a result row is called beside rejected ones."""
-
-    @property
-    def latest_event_us(self) -> int:
-        """The last event time whose deadlines still lie within the years of a `datetime`."""
-
-
 @lru_cache(maxsize=256)
 def key_class(names: tuple[str, ...]) -> Any:
     """Return the named tuple in which the functions of the user get the key."""
     return namedtuple("Key", names)  # noqa: PYI024 (the names come from the spec)
 
 
-# -- attributes of specs -----------------------------------------------------------------------
+# -- attributes ---------------------------------------------------------------------------------
 
 
 def choice(*options: str) -> Any:
@@ -174,26 +106,31 @@ def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> Non
         raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
 
 
-def read_skew(value: Duration | None) -> timedelta | None:
-    """Read how far ahead of the processing time an event time may be."""
-    return None if value is None else duration(value, "max_future_skew")
-
-
-def read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the declared key columns."""
-    return _copied(value, "keys")
-
-
-def read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the declared carried columns."""
-    return _copied(value, "passthrough")
-
-
-def _copied(value: object, name: str) -> dict[str, Any]:
+def _read_columns(value: object, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
         found = f"`{name}` must be a dict of column names and types, found {value!r}"
         raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
     return dict(value)
+
+
+def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
+    return _read_columns(value, "keys")
+
+
+def _read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
+    return _read_columns(value, "passthrough")
+
+
+def _read_skew(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "max_future_skew")
+
+
+def _read_delay(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "watermark_delay", zero_allowed=True)
+
+
+def _read_retention(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "late_retention", zero_allowed=True)
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
@@ -204,88 +141,215 @@ def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
     )
 
 
-def optional_columns(columns: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the carried columns, typed; all may be null."""
-    return tuple(
-        attrs.evolve(field, type=OptionalType(field.type))
-        for field in typed_columns(columns, "passthrough")
+@attrs.frozen(kw_only=True)
+class Spec(Generic[E, S, R]):
+    """
+    What both kinds of spec share. Users make one of the two kinds, and never inherit from this.
+
+    Attributes:
+        keys: The key columns and their types: str, int, bool, bytes, date, datetime or Decimal.
+        event_time: The timestamp column that says when an event happened.
+        event: The attrs class of an event. Its fields name the columns that are read, and their
+            types; nothing else crosses to Python. A null in a field that isn't Optional
+            quarantines the row. Left out, the annotations of the functions say it.
+        state: The attrs class of the stored state. Left out, the annotations say it.
+        result: The attrs class of a result row. Its fields become columns, after those of the key.
+            Left out, the annotations say it.
+        timeout: When a session or a key is over.
+        watermark_delay: How far the watermark trails the latest event time seen: how late an event
+            may come and still be counted for certain.
+        order: `"arrival"` takes events as they come, in time order within a micro-batch.
+            `"event_time"` holds them until the watermark passes them, and takes them in time order.
+        nulls: `"reject"` counts rows with a null where there must be none, and leaves them
+            out; `"refuse"` makes nullable columns an error on the driver.
+        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
+            concerned as failed and goes on without them.
+        max_future_skew: An event time further ahead of the processing time than this is
+            quarantined before it can move the watermark. None lets every time pass.
+        late_retention: How far past the watermark events still reach sessionkit, to be counted as
+            late rather than dropped by Spark. By default 7 days longer than an event can be old
+            without being late. Of no effect with a clock in processing time, under which Spark
+            drops nothing.
+        max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
+            beyond, in time order, are quarantined.
+        passthrough: Columns and their types that travel with an event only to be shown where it is
+            rejected, such as an offset or the raw payload.
+        bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
+        state_version: Raise it when stored state must not be read by this code any more.
+    """
+
+    keys: Mapping[str, Any] = attrs.field(converter=_read_keys)
+    event_time: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(column_name)
     )
+    _event: type[E] | None = attrs.field(default=None, alias="event", eq=False, repr=False)
+    _state: type[S] | None = attrs.field(default=None, alias="state", eq=False, repr=False)
+    _result: type[R] | None = attrs.field(default=None, alias="result", eq=False, repr=False)
+    event: type[E] = attrs.field(init=False)
+    state: type[S] = attrs.field(init=False)
+    result: type[R] = attrs.field(init=False)
+    timeout: TimeoutPolicy
+    watermark_delay: timedelta | None = attrs.field(default=None, converter=_read_delay)
+    order: Literal["arrival", "event_time"] = attrs.field(
+        default="arrival", validator=choice("arrival", "event_time")
+    )
+    nulls: Literal["reject", "refuse"] = attrs.field(
+        default="reject", validator=choice("reject", "refuse")
+    )
+    on_error: Literal["raise", "reject"] = attrs.field(
+        default="raise", validator=choice("raise", "reject")
+    )
+    max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
+    late_retention: timedelta | None = attrs.field(default=None, converter=_read_retention)
+    max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
+    bucket_count: int = attrs.field(default=64, validator=at_least_one)
+    state_version: int = attrs.field(default=1, validator=at_least_one)
+    own_fields: ClassVar[tuple[Field, ...]] = ()
+    row_kind: ClassVar[str] = "result"
+
+    def _set_class(self, name: str, places: Sequence[Place], hint: str) -> None:
+        """Set the class that was given, or else the one that annotations say."""
+        given = getattr(self, f"_{name}")
+        set_derived(self, **{name: inferred_class(name, places, hint) if given is None else given})
+
+    @property
+    def layout(self) -> Literal["buckets", "per_key"]:
+        """Whether Spark's groups are buckets of keys, or keys."""
+        return "buckets"
+
+    @property
+    def clock(self) -> Clock | None:
+        """The clock of Spark's timeouts."""
+        return "event_time"
+
+    @property
+    def least_retention(self) -> timedelta:
+        """How old an event can be, counted from the watermark, without being late."""
+        return timedelta(0)
+
+    @property
+    def key_fields(self) -> tuple[Field, ...]:
+        """The key columns, typed."""
+        return typed_columns(self.keys, "keys")
+
+    @property
+    def passthrough_fields(self) -> tuple[Field, ...]:
+        """The columns passed through, typed; all may be null."""
+        return tuple(
+            attrs.evolve(field, type=OptionalType(field.type))
+            for field in typed_columns(self.passthrough, "passthrough")
+        )
+
+    @property
+    def result_fields(self) -> tuple[Field, ...]:
+        """The columns of a result row: the key, sessionkit's own, and the fields of the result."""
+        return (*self.key_fields, *self.own_fields, *codec_of(self.result).type.fields)
+
+    @property
+    def latest_event_us(self) -> int:
+        """The last event time whose deadlines still lie within the years of a `datetime`."""
+        ends = (one.span for one in deadlines_of(self.timeout) if one.clock == "event_time")
+        return LAST_INSTANT_US - span_us(max(ends, default=timedelta(0)))
+
+    @property
+    def retention_ms(self) -> int:
+        """How far Spark's watermark is declared from the one in force, in milliseconds."""
+        if self.clock != "event_time":
+            return 0
+        usual = self.least_retention + LATE_EVENTS_SEEN
+        return -(-(usual if self.late_retention is None else self.late_retention) // MILLISECOND)
+
+    @property
+    def delay_ms(self) -> int | None:
+        """The watermark delay in milliseconds; None where there is no watermark."""
+        return None if self.watermark_delay is None else self.watermark_delay // MILLISECOND
 
 
-def longest_span(policy: TimeoutPolicy) -> timedelta:
-    """Return the longest time in event time after which a policy ends something."""
-    spans = [found.span for found in deadlines_of(policy) if found.clock == "event_time"]
-    return max(spans, default=timedelta(0))
+AnySpec: TypeAlias = Spec[Any, Any, Any]
+SpecInput: TypeAlias = AnySpec
 
 
-def retention_in_ms(given: timedelta | None, least: timedelta) -> int:
-    """
-    Return how far Spark's watermark is declared from the one in force, in milliseconds.
+def show_shared_arguments(cls: type[Any]) -> None:
+    """Put what both kinds of spec share into the docstring of one of them."""
+    if cls.__doc__ is not None and Spec.__doc__ is not None:
+        shared = Spec.__doc__.partition("Attributes:\n")[2].rstrip()
+        cls.__doc__ = cls.__doc__.replace("\n\n    Raises:", f"\n{shared}\n\n    Raises:", 1)
 
-    Args:
-        given: What the spec says.
-        least: How old an event can be, counted from the watermark, and not be late.
-    """
-    retention = least + LATE_EVENTS_SEEN if given is None else given
-    return -(-retention // MILLISECOND)
+
+def set_derived(spec: AnySpec, **values: Any) -> None:
+    """Set what follows from the arguments, in a spec that is being made."""
+    for name, value in values.items():
+        object.__setattr__(spec, name, value)
 
 
 # -- checks of a whole spec --------------------------------------------------------------------
 
 
-def check_columns(
-    keys: Mapping[str, Any],
-    passthrough: Mapping[str, Any],
-    result: type[Any],
-    own_columns: Iterable[str] = (),
-) -> None:
+def check_shared(spec: AnySpec) -> None:
     """
-    Check keys, carried columns and the names of the output against each other.
-
-    Args:
-        keys: The key columns and their types.
-        passthrough: The columns passed through, and their types.
-        result: The attrs class of a result row.
-        own_columns: The columns that sessionkit adds to every result row.
+    Check what both kinds of spec share.
 
     Raises:
-        SpecError: A column is missing, has a type it must not have, or two have one name.
-        FieldTypeError: A field of the result cannot be stored.
+        SpecError: Something cannot work; the message says what to change.
+        FieldTypeError: A class has fields that cannot be stored; all are named.
     """
-    if not keys:
+    _check_keys(spec)
+    _check_passthrough(spec)
+    _check_names(spec)
+    for cls in (spec.event, spec.state):
+        codec_of(cls)
+    if spec.bucket_count > LARGEST_BUCKET_COUNT:
+        found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
+        hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"
+        raise SpecError(with_hint(f"{found}, found {spec.bucket_count:,}", hint))
+
+
+def check_durations(spec: AnySpec) -> None:
+    """Check the watermark delay and the retention, once the timeout is known to be a policy."""
+    if spec.watermark_delay is not None and spec.watermark_delay % MILLISECOND:
+        found = f"`watermark_delay` must be whole milliseconds, found {spec.watermark_delay}"
+        raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
+    least = spec.least_retention
+    if spec.late_retention is not None and spec.late_retention < least:
+        found = f"`late_retention` must be at least the longest gap, {least}"
+        hint = "leave it out for the longest gap plus 7 days"
+        raise SpecError(with_hint(f"{found}, found {spec.late_retention}", hint))
+
+
+def _check_keys(spec: AnySpec) -> None:
+    if not spec.keys:
         hint = 'write keys={"user_id": str}; for one global key add a constant column'
         raise SpecError(with_hint("`keys` must name at least one column, found none", hint))
-    for field in typed_columns(keys, "keys"):
+    for field in spec.key_fields:
         if not isinstance(field.type, KEY_TYPES):
-            found = f"the key column `{field.name}` cannot be a {keys[field.name]}"
+            found = f"the key column `{field.name}` cannot be a {spec.keys[field.name]}"
             hint = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
             raise SpecError(with_hint(found, hint))
-    for field in typed_columns(passthrough, "passthrough"):
+
+
+def _check_passthrough(spec: AnySpec) -> None:
+    for field in typed_columns(spec.passthrough, "passthrough"):
         if not (isinstance(field.type, KEY_TYPES) or field.type.plain):
-            found = f"the passthrough column `{field.name}` cannot be a {passthrough[field.name]}"
+            kind = spec.passthrough[field.name]
+            found = f"the passthrough column `{field.name}` cannot be a {kind}"
             hint = "pass plain columns through; every one may be null, so none need be Optional"
             raise SpecError(with_hint(found, hint))
-    _check_names(keys, passthrough, result, own_columns)
 
 
-def _check_names(
-    keys: Mapping[str, Any],
-    passthrough: Mapping[str, Any],
-    result: type[Any],
-    own_columns: Iterable[str],
-) -> None:
-    for name in keys:
+def _check_names(spec: AnySpec) -> None:
+    for name in spec.keys:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*passthrough, "kind", *REJECTED_COLUMNS, *keys, *own_columns]
-    names += [field.name for field in codec_of(result).type.fields]
+    names = [*spec.passthrough, "kind", *REJECTED_COLUMNS]
+    names += [field.name for field in spec.result_fields]
     # Spark's names ignore case unless it is told otherwise.
     folded = [name.casefold() for name in names]
     doubled = [name for name in names if folded.count(name.casefold()) > 1]
     if doubled:
         found = f"the result would have two columns named `{doubled[-1]}`"
-        hint = f"rename the column, or the field of {result.__name__}"
+        hint = f"rename the column, or the field of {spec.result.__name__}"
         raise SpecError(with_hint(found, hint))
 
 
@@ -294,18 +358,3 @@ def check_kind(spec: object, cls: type[Any], other: str) -> None:
     if not isinstance(spec, cls):
         found = f"`spec` must be a {cls.__name__}, found {type(spec).__name__}"
         raise SpecError(with_hint(found, f"use {other} for the other kind of spec"))
-
-
-def check_whole_milliseconds(span: timedelta, name: str) -> None:
-    """Check a duration that Spark counts in milliseconds."""
-    if span % MILLISECOND:
-        found = f"`{name}` must be whole milliseconds, found {span}"
-        raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
-
-
-def check_bucket_count(bucket_count: int) -> None:
-    """Check that there are not absurdly many buckets."""
-    if bucket_count > LARGEST_BUCKET_COUNT:
-        found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
-        hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"
-        raise SpecError(with_hint(f"{found}, found {bucket_count:,}", hint))

@@ -2,236 +2,326 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    TypeAlias,
+    Unpack,
+    overload,
+)
 
 import attrs
 
-from sessionkit._functions import check_function
-from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
+from sessionkit import _state_class as has
+from sessionkit._functions import (
+    FinishMethod,
+    Place,
+    check_function,
+    is_frozen,
+    is_method,
+    name_of,
+    returns_none,
+    takes_time,
+)
+from sessionkit._instants import Duration, duration
 from sessionkit._spec import (
-    MILLISECOND,
-    at_least_one,
-    check_bucket_count,
-    check_columns,
-    check_whole_milliseconds,
+    E,
+    R,
+    S,
+    Spec,
+    check_durations,
+    check_shared,
     choice,
     column_name,
-    longest_span,
-    optional_columns,
-    read_keys,
-    read_passthrough,
-    read_skew,
-    retention_in_ms,
-    typed_columns,
+    set_derived,
+    show_shared_arguments,
 )
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.state import DatetimeType, Field, FieldType, StrType, codec_of
-from sessionkit.timeouts import Clock, EventTimeGap
+from sessionkit.state import DatetimeType, Field, StrType
+from sessionkit.timeouts import EventTimeGap
 from sessionkit.typing import FinishResult
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
 
 __all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
 
-E = TypeVar("E")
-S = TypeVar("S")
-R = TypeVar("R")
+# Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
+E1 = TypeVar("E1", bound=attrs.AttrsInstance)
+S1 = TypeVar("S1", bound=attrs.AttrsInstance)
+R1 = TypeVar("R1", bound=attrs.AttrsInstance)
 
-SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
-"""The columns that sessionkit adds to every result row, behind those of the key."""
+SESSION_FIELDS: Final = (
+    Field("session_id", StrType(), "session_id"),
+    Field("session_start", DatetimeType(), "session_start"),
+    Field("session_end", DatetimeType(), "session_end"),
+)
+SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
+"""The columns that sessionkit adds to every result row, after those of the key."""
+
+
+FUNCTIONS: Final = {
+    "create": ("key", "event"),
+    "update": ("state", "event"),
+    "merge": ("left", "right"),
+    "finish": ("session", "state"),
+}
+METHODS: Final = {
+    "create": ("key", "event"),
+    "update": ("self", "event"),
+    "merge": ("self", "other"),
+    "finish": ("self", "session"),
+}
+MEANINGS: Final[Mapping[str, Mapping[int | None, str]]] = {
+    "create": {1: "event", None: "state"},
+    "update": {0: "state", 1: "event", None: "state"},
+    "merge": {0: "state", 1: "state", None: "state"},
+    "finish": {0: "session", 1: "state", None: "row"},
+}
+"""What the parameters of each function are by their place, and what it returns."""
 
 
 @attrs.frozen
-class Session:
+class Session(Generic[K]):
     """
     A closed session, as `finish` is given it. All times are event time, in UTC.
 
     Attributes:
-        key: The key: a named tuple with the columns of `SessionSpec.keys`.
+        key: The key: a named tuple with the columns of `SessionSpec.keys`. Write a `NamedTuple`
+            with the same fields and annotate `session: Session[User]` to have it checked.
         id: A hash of key and start, the same in every run and for every cut into batches.
         start: The time of the first event.
         end: The time of the last event plus the gap, exclusive.
         events: How many events were folded.
     """
 
-    key: Any
+    key: K
     id: str
     start: datetime
     end: datetime
     events: int
 
 
+Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
+Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]
+
+
 def _read_delay(value: Duration) -> timedelta:
     return duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_retention(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "late_retention")
+def _read_timeout(value: EventTimeGap | Duration) -> EventTimeGap:
+    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
 
 
 @attrs.frozen(kw_only=True)
-class SessionSpec(Generic[E, S, R]):
+class SessionSpec(Spec[E, S, R]):
     """
     The definition of a session: what is read, how it is folded, when it is over.
 
     The same spec runs on a stream, on a batch and in a test. All times are event time.
+    `SessionSpec.of(Visit, ...)` reads the functions from the methods of the state class.
 
     Attributes:
-        keys: The key columns and their types: str, int, bool, bytes, date, datetime or Decimal.
-        event_time: The timestamp column that says when an event happened.
-        event: The attrs class of an event. Its fields name the columns that are read, and their
-            types; nothing else crosses to Python. A null in a field that is not Optional
-            quarantines the row.
-        state: The attrs class of the state of an open session.
-        result: The attrs class of a result row. Its fields become columns, behind those of the
-            key and `session_id`, `session_start`, `session_end`.
-        create: `create(key, event) -> state`, for the first event of a session.
+        create: `create(key, event) -> state`, for the first event of a session. Left out, the
+            session starts with `State()`, and `update` gets the first event too.
         update: `update(state, event) -> state`, for each further event. It may change the state
-            that it is given and return that.
+            that it is given, and return that or None. `create` and `update` may take a third
+            argument, `time`: the event's time, in UTC.
         merge: `merge(left, right) -> state`, for two open sessions that an event between them
-            bridges; `left` starts first. A spec without it must say `order="event_time"`, where
-            no event can come between.
+            bridges; `left` starts first, and may be changed as by `update`. A spec without it must
+            say `order="event_time"`, where no event can come between.
         finish: `finish(session, state)` for a session that is over: a result row, several, or
-            None. Called once a session.
-        timeout: When a session is over, an `EventTimeGap`.
-        watermark_delay: How far the watermark trails behind the latest event time seen: how late
-            an event may come and still be counted for certain.
-        order: `"arrival"` folds events as they come, in time order within a micro-batch, so
-            `create`, `update` and `merge` must give the same for any order. `"event_time"` holds
-            events until the watermark passes them and folds them in time order.
+            None. Called once a session. Left out, the state is the row.
+        timeout: When a session is over: an `EventTimeGap`, or only the gap, such as `"30 minutes"`.
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
             gap, as in Spark. `"session"`: that of the session it would join, as in Flink.
-        nulls: `"reject"` counts rows with a null where there must be none, and leaves them
-            out; `"refuse"` makes nullable columns an error on the driver.
-        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the event
-            as failed and folds the session without it.
-        max_future_skew: An event time further ahead of the processing time than this is
-            quarantined before it can move the watermark. None lets every time pass.
-        late_retention: How far behind the watermark events still reach sessionkit, to be counted as
-            late rather than dropped by Spark; at least the longest gap. By default the longest gap
-            plus 7 days.
-        max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
-            beyond, in time order, are quarantined.
-        passthrough: Columns and their types that travel with an event only to be shown where it is
-            rejected, such as an offset or the raw payload.
-        bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
-        state_version: Raise it when stored state must not be read by this code any more.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
         FieldTypeError: A class has fields that cannot be stored; all are named.
     """
 
-    keys: Mapping[str, Any] = attrs.field(converter=read_keys)
     event_time: str = attrs.field(validator=column_name)
-    event: type[E]
-    state: type[S]
-    result: type[R]
-    create: Callable[[Any, E], S]
-    update: Callable[[S, E], S]
-    merge: Callable[[S, S], S] | None = None
-    finish: Callable[[Session, S], FinishResult[R]]
-    timeout: EventTimeGap
+    create: Create[E, S] | None = None
+    update: Update[S, E]
+    merge: Callable[[S, S], S | None] | None = None
+    finish: Callable[[Session[Any], S], FinishResult[R]] | None = None
+    timeout: EventTimeGap = attrs.field(converter=_read_timeout)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
-    order: Literal["arrival", "event_time"] = attrs.field(
-        default="arrival", validator=choice("arrival", "event_time")
-    )
     late_by: Literal["event", "session"] = attrs.field(
         default="event", validator=choice("event", "session")
     )
-    nulls: Literal["reject", "refuse"] = attrs.field(
-        default="reject", validator=choice("reject", "refuse")
-    )
-    on_error: Literal["raise", "reject"] = attrs.field(
-        default="raise", validator=choice("raise", "reject")
-    )
-    max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=read_skew)
-    late_retention: timedelta | None = attrs.field(default=None, converter=_read_retention)
-    max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
-    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=read_passthrough)
-    bucket_count: int = attrs.field(default=64, validator=at_least_one)
-    state_version: int = attrs.field(default=1, validator=at_least_one)
+    create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
+    update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
     row_kind: ClassVar = "session"
-    layout: ClassVar = "buckets"
-    clock: ClassVar[Clock] = "event_time"
+    own_fields: ClassVar = SESSION_FIELDS
 
     def __attrs_post_init__(self) -> None:
-        """Check what the single fields cannot see."""
-        check_columns(self.keys, self.passthrough, self.result, SESSION_COLUMNS)
-        for cls in (self.event, self.state):
-            codec_of(cls)
-        _check_functions(self)
+        """Read what the functions say, and check what the single fields cannot see."""
+        create_at = self.create is not None and takes_time(self.create)
+        set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
+        for role in ("create", "update", "merge", "finish"):
+            _check_function(self, role, {})
+        self._set_class("event", _annotations(self, "event"), "in `update`: `event: View`")
+        self._set_class("state", _annotations(self, "state"), "in `update`: `state: Visit`")
+        if self.finish is None and self._result is None:
+            set_derived(self, result=self.state)
+        else:
+            self._set_class("result", _annotations(self, "row"), "what `finish` returns")
+        check_shared(self)
+        classes = {"event": self.event, "state": self.state, "session": Session}
+        for role in ("create", "update", "merge", "finish"):
+            _check_function(self, role, classes)
+        _check_left_out(self)
         _check_times(self)
-        check_bucket_count(self.bucket_count)
+
+    @overload
+    @classmethod
+    def of(
+        cls,
+        state: has.Finishing[S1, E1, R1],
+        /,
+        *,
+        event: type[E1] | None = None,
+        **settings: Unpack[has.Settings],
+    ) -> "SessionSpec[E1, S1, R1]": ...
+    @overload
+    @classmethod
+    def of(
+        cls,
+        state: has.Merging[S1, E1],
+        /,
+        *,
+        event: type[E1] | None = None,
+        **settings: Unpack[has.Settings],
+    ) -> "SessionSpec[E1, S1, S1]": ...
+    @overload
+    @classmethod
+    def of(
+        cls,
+        state: has.InOrderFinishing[S1, E1, R1],
+        /,
+        *,
+        event: type[E1] | None = None,
+        **settings: Unpack[has.SettingsInOrder],
+    ) -> "SessionSpec[E1, S1, R1]": ...
+    @overload
+    @classmethod
+    def of(
+        cls,
+        state: has.InOrder[S1, E1],
+        /,
+        *,
+        event: type[E1] | None = None,
+        **settings: Unpack[has.SettingsInOrder],
+    ) -> "SessionSpec[E1, S1, S1]": ...
+    @classmethod
+    def of(cls, state: Any, /, **settings: Any) -> "SessionSpec[Any, Any, Any]":
+        """
+        Make a spec whose functions are methods of the state class.
+
+        They are `update(self, event)`, `merge(self, other)`, `finish(self, session)` and, as a
+        class method, `create(cls, key, event)`. All but `update` may be left out as in
+        `SessionSpec`; `create` and `update` may take `time` too.
+
+        Args:
+            state: The state class: an attrs class. It needs no base class and no decorator of
+                sessionkit's.
+            event: The attrs class of an event, where the annotations don't say it.
+            settings: What `SessionSpec` takes, which wins over the methods; and `gap="30 minutes"`
+                for `timeout`.
+
+        Raises:
+            SpecError: Something cannot work; the message says what to change.
+            FieldTypeError: A class has fields that cannot be stored; all are named.
+        """
+        functions = {**has.functions_of(state), **settings}
+        if "update" not in functions:
+            found = f"`{state.__name__}` has no method `update`"
+            hint = "write `def update(self, event: View) -> None: ...` in it"
+            raise SpecError(with_hint(found, hint))
+        return SessionSpec(state=state, **has.timeout_of(functions))
 
     @property
-    def key_fields(self) -> tuple[Field, ...]:
-        """The key columns, typed."""
-        return typed_columns(self.keys, "keys")
-
-    @property
-    def passthrough_fields(self) -> tuple[Field, ...]:
-        """The carried columns, typed; all may be null."""
-        return optional_columns(self.passthrough)
-
-    @property
-    def result_fields(self) -> tuple[Field, ...]:
-        """The columns of a result row: key, session and the fields of the result."""
-        types: tuple[FieldType, ...] = (StrType(), DatetimeType(), DatetimeType())
-        own = [Field(name, kind, name) for name, kind in zip(SESSION_COLUMNS, types, strict=True)]
-        return (*self.key_fields, *own, *codec_of(self.result).type.fields)
-
-    @property
-    def latest_event_us(self) -> int:
-        """The last event time whose session still ends within the years of a `datetime`."""
-        return LAST_INSTANT_US - span_us(longest_span(self.timeout))
-
-    @property
-    def retention_ms(self) -> int:
-        """How far Spark's watermark is declared behind the one in force, in milliseconds."""
-        return retention_in_ms(self.late_retention, self.timeout.longest)
-
-    @property
-    def delay_ms(self) -> int:
-        """The watermark delay in milliseconds."""
-        return self.watermark_delay // MILLISECOND
-
-    @property
-    def create_takes_time(self) -> bool:
-        """Whether `create` is given the event's time too."""
-        return False
-
-    @property
-    def update_takes_time(self) -> bool:
-        """Whether `update` is given the event's time too."""
-        return False
+    def least_retention(self) -> timedelta:
+        """How old an event can be, counted from the watermark, without being late."""
+        return self.timeout.longest
 
 
-def _check_functions(spec: SessionSpec[Any, Any, Any]) -> None:
-    check_function(spec.create, "create", key=None, event=spec.event)
-    check_function(spec.update, "update", state=spec.state, event=spec.event)
-    check_function(spec.finish, "finish", session=Session, state=spec.state)
-    if spec.merge is not None:
-        check_function(spec.merge, "merge", left=spec.state, right=spec.state)
-    elif spec.order != "event_time":
+show_shared_arguments(SessionSpec)
+AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
+
+
+def _annotations(spec: AnySessionSpec, meaning: str) -> list[Place]:
+    """Return the annotations that name a class of the spec: event, state or row."""
+    roles = ("create", "update", "merge", "finish")
+    return [
+        Place(role, function, position)
+        for role in roles
+        for function, meanings in [_meanings(spec, role)]
+        for position, named in meanings.items()
+        if named == meaning
+    ]
+
+
+def _meanings(spec: AnySessionSpec, role: str) -> tuple[Any, dict[int | None, str]]:
+    """Return a function, and what its parameters are, and what it returns."""
+    function = getattr(spec, role)
+    if isinstance(function, FinishMethod):
+        return function.method, {0: "state", 1: "session", None: "row"}
+    return function, {} if function is None else dict(MEANINGS[role])
+
+
+def _check_function(spec: AnySessionSpec, role: str, classes: Mapping[str, type[Any]]) -> None:
+    """Check one function, with the classes that are known by now."""
+    function, meanings = _meanings(spec, role)
+    if function is None and role != "update":
+        return
+    names = METHODS[role] if callable(function) and is_method(function) else FUNCTIONS[role]
+    wanted = {name: classes.get(meanings.get(place, "")) for place, name in enumerate(names)}
+    if getattr(spec, f"{role}_takes_time", False):
+        wanted["time"] = None
+    check_function(function, role, **wanted)
+
+
+def _check_left_out(spec: AnySessionSpec) -> None:
+    if spec.merge is None and spec.order != "event_time":
         found = "`merge` is missing: an event may bridge two open sessions"
         hint = 'pass merge=..., or order="event_time", where no event can come between'
         raise SpecError(with_hint(found, hint))
+    state = spec.state.__name__
+    needed = has.needed_fields(spec.state) if spec.create is None else []
+    if needed:
+        found = f"`create` is left out, and {state} cannot be made without {', '.join(needed)}"
+        raise SpecError(
+            with_hint(found, f"pass create=..., or give the fields of {state} defaults")
+        )
+    if spec.finish is None and spec.result is not spec.state:
+        found = f"`finish` is left out, so the state is the row, and {spec.result.__name__} is not"
+        raise SpecError(with_hint(f"{found} {state}", "pass finish=..., or leave result out"))
+    for role in ("update", "merge"):
+        function = getattr(spec, role)
+        if function is not None and returns_none(function) and is_frozen(spec.state):
+            found = f"`{role}` ({name_of(function)}) returns None: it changes the state in place"
+            hint = f"return the new state, or make {state} with attrs.define"
+            raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))
 
 
-def _check_times(spec: SessionSpec[Any, Any, Any]) -> None:
+def _check_times(spec: AnySessionSpec) -> None:
     if not isinstance(spec.timeout, EventTimeGap):
         found = f"`timeout` of a session must be an EventTimeGap, found {spec.timeout!r}"
         raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
     if callable(spec.timeout.gap):
         check_function(spec.timeout.gap, "gap", event=spec.event)
-    check_whole_milliseconds(spec.watermark_delay, "watermark_delay")
-    if spec.late_retention is not None and span_us(spec.late_retention) < span_us(
-        spec.timeout.longest
-    ):
-        found = (
-            f"`late_retention` must be at least the longest gap, {spec.timeout.longest}, "
-            f"found {spec.late_retention}"
-        )
-        raise SpecError(with_hint(found, "leave it out for the longest gap plus 7 days"))
-
-
-AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
+    check_durations(spec)

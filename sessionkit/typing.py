@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+import attrs
+
 __all__ = ["FinishResult", "GroupStateLike"]
 
-R = TypeVar("R")
+R = TypeVar("R", bound=attrs.AttrsInstance)
 
 FinishResult: TypeAlias = R | Iterable[R] | None
 """What `finish` may return: one result row, several, or none."""

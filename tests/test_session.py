@@ -379,8 +379,8 @@ def test_a_session_is_a_value() -> None:
             "leave it out for the longest gap plus 7 days",
         ),
         (
-            {"timeout": "30 minutes"},
-            "`timeout` of a session must be an EventTimeGap, found '30 minutes'",
+            {"timeout": None},
+            "`timeout` of a session must be an EventTimeGap, found None",
             'write timeout=EventTimeGap("30 minutes")',
         ),
         (
@@ -443,7 +443,7 @@ def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["event", "state", "result"])
-@pytest.mark.parametrize("wrong", [None, "View", Visit(), dict])
+@pytest.mark.parametrize("wrong", ["View", Visit(), dict])
 def test_what_is_no_attrs_class_is_refused(role: str, wrong: object) -> None:
     """An object, a name or an undecorated class has no fields to read."""
     with pytest.raises(FieldTypeError):
@@ -510,7 +510,7 @@ def test_a_gap_function_takes_the_event() -> None:
 def test_settings_are_named() -> None:
     """A spec is not made by position."""
     with pytest.raises(TypeError, match="positional"):
-        SessionSpec({"user_id": str}, "ts")  # type: ignore[call-arg]
+        SessionSpec({"user_id": str}, "ts")  # type: ignore[call-arg,arg-type]
 
 
 @pytest.mark.parametrize("keyword", ["class", "from", "None"])

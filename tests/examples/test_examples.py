@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.duty_periods import DUTY_PERIODS, Duty, DutyPeriod, Flight
+from examples.duty_periods import (
+    DUTY_PERIODS,
+    Duty,
+    DutyPeriod,
+    Flight,
+    create,
+    finish,
+    merge,
+    update,
+)
 from examples.flight_files import by_arrival, cut, read_flights, smallest_lead, write_files
 from examples.flights import COMPARED, conclude, differences, run
 from sessionkit import EventTimeGap, Session
@@ -39,9 +48,9 @@ ORDERS = list(permutations(DAY))
 
 
 def _folded(flights: Sequence[Flight]) -> Duty:
-    state = DUTY_PERIODS.create(("N1",), flights[0])
+    state = create(("N1",), flights[0])
     for flight in flights[1:]:
-        state = DUTY_PERIODS.update(state, flight)
+        state = update(state, flight)
     return state
 
 
@@ -52,7 +61,7 @@ class TestSpec:
         """The result has the first origin, the last destination, and the sums."""
         session = Session(("N1",), "id", MORNING, MORNING + timedelta(hours=17), 3)
 
-        assert DutyPeriod(3, 2022, "EWR", "MIA") == DUTY_PERIODS.finish(session, _folded(DAY))
+        assert DutyPeriod(3, 2022, "EWR", "MIA") == finish(session, _folded(DAY))
 
     @pytest.mark.parametrize("flights", ORDERS)
     def test_any_order(self, flights: Sequence[Flight]) -> None:
@@ -63,11 +72,10 @@ class TestSpec:
     @pytest.mark.parametrize("border", [1, 2])
     def test_merge(self, flights: Sequence[Flight], border: int) -> None:
         """Two parts merged, either first, give the same state as all flights in a row."""
-        assert DUTY_PERIODS.merge is not None
         one, other = _folded(flights[:border]), _folded(flights[border:])
 
-        assert _folded(DAY) == DUTY_PERIODS.merge(one, other)
-        assert _folded(DAY) == DUTY_PERIODS.merge(other, one)
+        assert _folded(DAY) == merge(one, other)
+        assert _folded(DAY) == merge(other, one)
 
 
 @pytest.fixture(scope="module", name="year")

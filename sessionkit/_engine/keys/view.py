@@ -1,7 +1,7 @@
 """The keys of a `StatefulSpec`, read back from a stored group as typed objects."""
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import attrs
 
@@ -10,11 +10,10 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._instants import instant_of
 from sessionkit._key_view import Timer
+from sessionkit._spec import S
 from sessionkit.stateful import StatefulSpec
 
 __all__ = ["StoredKey", "stored_keys_of"]
-
-S = TypeVar("S")
 
 
 @attrs.frozen

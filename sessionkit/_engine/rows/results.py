@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sessionkit._functions import name_of
-from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit._functions import name_of, wrong_class
+from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.state import codec_of
 
 __all__ = ["check_fit", "check_rows", "collected"]
@@ -30,10 +30,9 @@ def check_rows(
     """
     for row in rows:
         if row.__class__ is not cls:
-            what = f"`{role}` ({name_of(function)}) must return {cls.__name__}"
-            found = f"found {type(row).__name__}, for {key!r}"
+            what = f"`{role}` ({name_of(function)}), for {key!r}, must return"
             hint = "return a result row, a list of them, or None"
-            raise UserFunctionError(with_hint(f"{what}, {found}", hint))
+            raise UserFunctionError(wrong_class(what, cls, row, hint))
 
 
 def check_fit(

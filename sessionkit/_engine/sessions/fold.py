@@ -115,7 +115,7 @@ class SessionFold:
             if state.__class__ is not self.spec.state:
                 _refuse_type("create", self.spec, state)
         except Exception as error:
-            failure = _fold_error("create", self.spec.create, key, error)
+            failure = _fold_error("create", self.spec.create or create, key, error)
             raise failure from error
         return state
 

@@ -1,7 +1,7 @@
 """The sessions that are not over, read back from a stored bucket as typed objects."""
 
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import attrs
 
@@ -9,11 +9,10 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.sessions.close import sessions_of
 from sessionkit._engine.sessions.joining import join
+from sessionkit._spec import S
 from sessionkit.session import SessionSpec
 
 __all__ = ["OpenSession", "open_sessions_of"]
-
-S = TypeVar("S")
 
 
 @attrs.frozen

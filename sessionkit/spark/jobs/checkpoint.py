@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, Row, SparkSession
@@ -13,6 +13,7 @@ from sessionkit._engine.keys.view import StoredKey, stored_keys_of
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._engine.storage import AnySpec, identity_of, stored_memory
+from sessionkit._spec import S
 from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import identity_differences, peek_identity
@@ -20,7 +21,6 @@ from sessionkit.stateful import StatefulSpec
 
 __all__ = ["check_checkpoint", "open_sessions", "stored_keys"]
 
-S = TypeVar("S")
 
 HEAD_BYTES: Final = 65_536
 STATE: Final = "value.groupState"

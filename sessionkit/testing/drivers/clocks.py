@@ -1,35 +1,16 @@
 """The two clocks of a driver, event time and processing time; neither goes back."""
 
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
 from sessionkit._instants import instant_of, micros_of, span_us
+from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.timeouts import Clock, watermark_in_force
+from sessionkit.timeouts import watermark_in_force
 
-__all__ = ["ClockedSpec", "Clocks", "aware"]
-
-
-class ClockedSpec(Protocol):
-    """What the clocks need to know of a spec."""
-
-    @property
-    def clock(self) -> Clock | None:
-        """By which clock Spark wakes the groups."""
-
-    @property
-    def delay_ms(self) -> int | None:
-        """The watermark delay; None where there is no watermark."""
-
-    @property
-    def retention_ms(self) -> int:
-        """How far Spark's own watermark trails the one in force."""
-
-    @property
-    def max_future_skew(self) -> timedelta | None:
-        """How far ahead of the processing time an event time may be."""
+__all__ = ["Clocks", "aware"]
 
 
 MILLISECOND_US: Final = 1_000
@@ -57,13 +38,13 @@ class Clocks:
             return 0
         return micros_of(self.processing) // MILLISECOND_US
 
-    def watermark(self, spec: ClockedSpec) -> datetime | None:
+    def watermark(self, spec: AnySpec) -> datetime | None:
         """Return the watermark in force, in UTC; None while there is none."""
         if not self.hard_ms:
             return None
         return instant_of(watermark_in_force(self.hard_ms, spec.retention_ms))
 
-    def with_watermark(self, spec: ClockedSpec, instant: datetime) -> "Clocks":
+    def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
         """
         Move the watermark of the next batch.
 
@@ -86,7 +67,7 @@ class Clocks:
             raise ScriptError(with_hint(found, "pass a later instant"))
         return attrs.evolve(self, hard_ms=hard_ms)
 
-    def after_events(self, spec: ClockedSpec, latest_us: int) -> "Clocks":
+    def after_events(self, spec: AnySpec, latest_us: int) -> "Clocks":
         """Return the clocks after a batch whose latest valid event time was this; 0 for none."""
         if spec.delay_ms is None:
             return self
@@ -108,13 +89,13 @@ class Clocks:
             raise ScriptError(with_hint(found, "pass a positive timedelta"))
         return attrs.evolve(self, processing=self.processing + span)
 
-    def is_future(self, spec: ClockedSpec, event_us: int) -> bool:
+    def is_future(self, spec: AnySpec, event_us: int) -> bool:
         """Return whether an event time is too far ahead of the processing time."""
         if self.processing is None or spec.max_future_skew is None:
             return False
         return event_us > micros_of(self.processing) + span_us(spec.max_future_skew)
 
-    def is_dropped(self, spec: ClockedSpec, event_us: int) -> bool:
+    def is_dropped(self, spec: AnySpec, event_us: int) -> bool:
         """Return whether Spark drops an event: not after its watermark of the batch before."""
         is_filtered = spec.clock == "event_time"
         return is_filtered and 0 < event_us <= self.before_ms * MILLISECOND_US

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import pandas as pd
@@ -11,9 +11,9 @@ import pandas as pd
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.testing.drivers.clocks import ClockedSpec, Clocks, aware
+from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.frames import Row, check_row, input_frame, key_on_wire
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
@@ -33,16 +33,7 @@ TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
 }
 
 
-class QuerySpec(SpecInput, ClockedSpec, Protocol):
-    """What a query needs to know of a spec."""
-
-    @property
-    def layout(self) -> str:
-        """Whether a group is a bucket of keys, or one key."""
-
-    @property
-    def result(self) -> type[Any]:
-        """The attrs class of a result row."""
+QuerySpec: TypeAlias = AnySpec
 
 
 @attrs.frozen

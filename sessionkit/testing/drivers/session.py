@@ -1,20 +1,17 @@
 """A session spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic
 
 import attrs
 
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._engine.storage import stored_memory
+from sessionkit._spec import E, R, S
 from sessionkit.session import SessionSpec
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.results import SessionRow
 
 __all__ = ["SessionDriver"]
-
-E = TypeVar("E")
-S = TypeVar("S")
-R = TypeVar("R")
 
 
 @attrs.define(init=False)

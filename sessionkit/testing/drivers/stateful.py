@@ -1,20 +1,17 @@
 """A stateful spec on a stream, in a unit test: no JVM, no Spark, both clocks moved by hand."""
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic
 
 import attrs
 
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
 from sessionkit._engine.storage import stored_memory
+from sessionkit._spec import E, R, S
 from sessionkit.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.results import KeyRow
 
 __all__ = ["StatefulDriver"]
-
-E = TypeVar("E")
-S = TypeVar("S")
-R = TypeVar("R")
 
 
 @attrs.define(init=False)

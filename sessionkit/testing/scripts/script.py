@@ -6,8 +6,9 @@ Output that no step expected by the end is a failure too.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, overload
 
+from sessionkit._spec import E, R, S
 from sessionkit.errors import ExpectationError, ScriptError, SessionkitError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.stateful import StatefulSpec
@@ -20,9 +21,6 @@ from sessionkit.testing.scripts.step import Step
 
 __all__ = ["run_script"]
 
-E = TypeVar("E")
-S = TypeVar("S")
-R = TypeVar("R")
 
 END: Final = "(end of the script)"
 

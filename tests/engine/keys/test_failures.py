@@ -59,7 +59,7 @@ def test_a_failed_call_leaves_no_trace(layout: str) -> None:
 
 
 def test_a_failure_is_told_with_function_key_and_traceback() -> None:
-    """The reason is enough to mend the function."""
+    """The reason is enough to fix the function."""
     driver = driver_of(summing(strict, report, on_error="reject"))
     adding(driver, "ann", at("09:01"), 13)
 
@@ -70,7 +70,7 @@ def test_a_failure_is_told_with_function_key_and_traceback() -> None:
     )
     assert "raise ValueError(UNLUCKY)" in rejected.reason
     assert rejected.reason.endswith(
-        "\n\nHint: mend the function, or count such events as failed with on_error='reject'"
+        "\n\nHint: fix the function, or count such events as failed with on_error='reject'"
     )
 
 

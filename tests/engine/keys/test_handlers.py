@@ -94,8 +94,8 @@ def test_what_is_no_row_is_refused(role: str, wrong: Any) -> None:
     text = failure(driver)
 
     assert text.startswith(f"`{role}` (")
-    assert "must return Added, found " in text
-    assert "for Key(key='ann')\n\nHint: return a result row, a list of them, or None" in text
+    assert "for Key(key='ann'), must return Added, found " in text
+    assert "\n\nHint: return a result row, a list of them, or None" in text
 
 
 @pytest.mark.parametrize("role", ["process", "on_timer"])

@@ -154,7 +154,7 @@ def test_finish_must_return_rows(result: Any) -> None:
     """Anything else is an error with the key."""
     spec = attrs.evolve(BASE, finish=lambda session, state: result)
 
-    with pytest.raises(UserFunctionError, match="must return Listed, found .*, for Key"):
+    with pytest.raises(UserFunctionError, match="for Key.*, must return Listed, found "):
         closing(spec, ("a", 0, 1))
 
 

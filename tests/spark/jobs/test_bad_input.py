@@ -170,7 +170,7 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
     assert "`update` (" in text
     assert "fail_on_unlucky) raised ValueError: unlucky, for Key(key='a')" in text
     assert "raise ValueError(message)" in text
-    assert "Hint: mend the function" in text
+    assert "Hint: fix the function" in text
 
 
 def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_path: Path) -> None:

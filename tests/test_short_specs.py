@@ -1,0 +1,605 @@
+"""Specs that say each thing once: classes from annotations, functions left out, methods."""
+
+import pickle
+from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Self
+
+import attrs
+import pandas as pd
+import pytest
+from pyspark import cloudpickle
+
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    Session,
+    SessionSpec,
+    StatefulSpec,
+    by_frame,
+)
+from sessionkit._functions import takes_time, wrong_class
+from sessionkit.errors import SpecError
+from sessionkit.testing import SessionDriver, at
+
+
+class User(NamedTuple):
+    """A key."""
+
+    user_id: str
+
+
+@attrs.define
+class View:
+    """An event."""
+
+    url: str
+
+
+@attrs.define
+class LongView(View):
+    """An event with more to it."""
+
+    seconds: float
+
+
+@attrs.define
+class Click:
+    """Another event."""
+
+    button: int
+
+
+@attrs.define
+class Visit:
+    """A state with methods; it is its own row."""
+
+    pages: int = 0
+
+    def update(self, event: View) -> None:
+        """Count a page."""
+        self.pages += 1
+
+    def merge(self, other: "Visit") -> None:
+        """Add the pages of another visit."""
+        self.pages += other.pages
+
+
+@attrs.frozen
+class Row:
+    """A result."""
+
+    pages: int
+    user: str = ""
+
+
+@attrs.frozen
+class Reading:
+    """A frozen state with every method, one of which takes the time."""
+
+    pages: int
+    last: datetime
+
+    @classmethod
+    def create(cls, key: User, event: View, time: datetime) -> Self:
+        """Start with a page."""
+        return cls(1, time)
+
+    def update(self, event: View, time: datetime) -> Self:
+        """Count a page."""
+        return attrs.evolve(self, pages=self.pages + 1, last=max(self.last, time))
+
+    def merge(self, other: Self) -> Self:
+        """Add two readings."""
+        return attrs.evolve(self, pages=self.pages + other.pages, last=max(self.last, other.last))
+
+    def finish(self, session: Session[User]) -> Row:
+        """Show it."""
+        return Row(self.pages, session.key.user_id)
+
+
+SETTINGS: dict[str, Any] = {
+    "keys": {"user_id": str},
+    "event_time": "ts",
+    "watermark_delay": "10 minutes",
+}
+
+
+def create(key: Any, event: View) -> Visit:
+    """Start a visit."""
+    return Visit(1)
+
+
+def update(state: Visit, event: View) -> Visit:
+    """Count a page."""
+    return Visit(state.pages + 1)
+
+
+def merge(left: Visit, right: Visit) -> Visit:
+    """Add two visits."""
+    return Visit(left.pages + right.pages)
+
+
+def finish(session: Session, state: Visit) -> Row:
+    """Show a visit."""
+    return Row(state.pages)
+
+
+def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
+    """Make a spec from functions only, some of its settings changed."""
+    functions = {"create": create, "update": update, "merge": merge, "finish": finish}
+    return SessionSpec(**{**SETTINGS, **functions, "timeout": "30 minutes", **changes})
+
+
+def refusal(make: Callable[..., Any], *given: Any, **changes: Any) -> str:
+    """Return the text with which a spec is refused."""
+    with pytest.raises(SpecError) as refused:
+        make(*given, **changes)
+    return str(refused.value)
+
+
+# -- classes from annotations ------------------------------------------------------------------
+
+
+def test_classes_come_from_the_annotations_of_the_functions() -> None:
+    """Event, state and result are those that the functions name."""
+    spec = spec_of()
+
+    assert (View, Visit, Row) == (spec.event, spec.state, spec.result)
+    assert spec == spec_of(event=View, state=Visit, result=Row)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        Row | None,
+        list[Row],
+        Iterable[Row] | None,
+        Iterator[Row],
+        Row | tuple[Row, ...],
+        "Row | list[Row]",
+        Generator[Row, Click, Visit],
+    ],
+)
+def test_a_result_is_found_inside_of_what_finish_returns(returned: Any) -> None:
+    """`| None`, lists, iterables and generators of rows say the class of a row."""
+
+    def function(session: Session, state: Visit) -> Any: ...
+
+    function.__annotations__["return"] = returned
+    assert Row is spec_of(finish=function).result
+
+
+def update_of_text(state: "Visit", event: "View") -> "Visit":
+    """Say the classes as text."""
+    return state
+
+
+def untyped(first: Any, second: Any) -> Any:
+    """Say nothing."""
+    return first
+
+
+def test_annotations_may_be_texts() -> None:
+    """As under `from __future__ import annotations`."""
+    spec = spec_of(create=untyped, update=update_of_text, merge=untyped)
+
+    assert (View, Visit) == (spec.event, spec.state)
+
+
+def test_one_function_that_says_it_is_enough() -> None:
+    """The others may be silent."""
+    spec = spec_of(create=None, update=update, merge=untyped, finish=None)
+
+    assert (View, Visit, Visit) == (spec.event, spec.state, spec.result)
+
+
+def update_long(state: Visit, event: LongView) -> Visit:
+    """Take a kind of event."""
+    return state
+
+
+def test_the_class_that_fits_all_functions_is_taken() -> None:
+    """A function may be written for a class above the one that it is given."""
+    assert LongView is spec_of(update=update_long).event
+
+
+def update_click(state: Visit, event: Click) -> Visit:
+    """Take another event."""
+    return state
+
+
+def test_annotations_that_disagree_are_refused() -> None:
+    """Both functions are named, with what they say."""
+    expected = (
+        f"`event` is left out, and the annotations disagree: `create` ({__name__}.create) says "
+        f"View, `update` ({__name__}.update_click) says Click\n\n"
+        "Hint: make them agree, or pass event=..."
+    )
+    assert expected == refusal(spec_of, update=update_click)
+
+
+def test_an_explicit_class_wins_over_what_a_function_returns() -> None:
+    """A function that names no class, or one above, is no obstacle."""
+    assert LongView is spec_of(event=LongView).event
+
+
+def test_an_explicit_class_that_a_function_cannot_take_is_refused() -> None:
+    """The parameter and its annotation are named."""
+    text = refusal(spec_of, event=Click)
+
+    assert f"`create` is given a Click as its event, but {__name__}.create declares" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "hint"),
+    [
+        ("event", {"create": untyped, "update": untyped}, "in `update`: `event: View`"),
+        (
+            "state",
+            {
+                "event": View,
+                "create": untyped,
+                "update": untyped,
+                "merge": untyped,
+                "finish": untyped,
+            },
+            "in `update`: `state: Visit`",
+        ),
+        ("result", {"finish": untyped}, "what `finish` returns"),
+    ],
+)
+def test_a_class_that_nothing_says_is_asked_for(
+    name: str, changes: dict[str, Any], hint: str
+) -> None:
+    """The hint is the argument, or the annotation that is missing."""
+    expected = f"`{name}` is left out, and no annotation says it"
+
+    assert f"{expected}\n\nHint: pass {name}=..., or annotate {hint}" == refusal(spec_of, **changes)
+
+
+def test_a_name_that_cannot_be_resolved_is_shown() -> None:
+    """A class that is local to a function is out of reach of an annotation that is a text."""
+
+    def local(state: Visit, event: "Nowhere") -> Visit:  # type: ignore[name-defined] # noqa: F821
+        return state
+
+    text = refusal(spec_of, create=untyped, update=local)
+
+    assert "<locals>.local) says 'Nowhere', which cannot be resolved" in text
+    assert text.endswith("Hint: pass event=..., or define the class at the top of its module")
+
+
+def test_a_class_of_a_function_around_is_found() -> None:
+    """An annotation that is no text is the class itself, wherever it was defined."""
+
+    @attrs.define
+    class Local:
+        number: int
+
+    def count(state: Visit, event: Local) -> Visit:
+        return state
+
+    assert Local is spec_of(create=None, update=count).event
+
+
+def test_a_changed_spec_reads_the_annotations_anew() -> None:
+    """`attrs.evolve` takes over what was given, not what was inferred."""
+    changed = attrs.evolve(spec_of(create=None), update=update_click)
+
+    assert Click is changed.event
+
+
+def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row | None:
+    """Do nothing."""
+
+
+def frame(key: Any, events: pd.DataFrame, state: KeyState[Visit], times: KeyTimes) -> Row:
+    """Count the rows."""
+    return Row(len(events))
+
+
+def on_timer(key: Any, name: str, state: KeyState[Visit], times: KeyTimes) -> Iterator[Row]:
+    """Yield one row."""
+    yield Row(1)
+
+
+def bare(key: Any, events: list[View], state: KeyState, times: KeyTimes) -> None:  # type: ignore[type-arg]
+    """Leave the class of the state out."""
+
+
+def stateful(process: Any, **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec of state per key."""
+    return StatefulSpec(**{**SETTINGS, "process": process, "timeout": NoTimeout(), **changes})
+
+
+def test_the_classes_of_state_per_key_come_from_annotations_too() -> None:
+    """From `list[View]`, `KeyState[Visit]` and what the function returns."""
+    spec = stateful(process)
+
+    assert (View, Visit, Row) == (spec.event, spec.state, spec.result)
+
+
+def test_on_timer_says_what_process_does_not() -> None:
+    """State and result may be named in one of the two only."""
+    spec = stateful(bare, on_timer=on_timer)
+
+    assert (Visit, Row) == (spec.state, spec.result)
+
+
+def test_a_frame_says_nothing_of_the_event() -> None:
+    """A function over frames needs the class of the event."""
+    text = refusal(stateful, by_frame(frame))
+
+    assert "Hint: pass event=..., or annotate `events: list[Payment]`" in text
+    assert (Visit, Row) == (
+        stateful(by_frame(frame), event=View).state,
+        stateful(by_frame(frame), event=View).result,
+    )
+
+
+def test_a_view_without_its_class_says_nothing() -> None:
+    """`KeyState` alone isn't the state."""
+    assert "`state` is left out, and no annotation says it" in refusal(stateful, bare)
+
+
+# -- functions left out ------------------------------------------------------------------------
+
+
+def test_create_and_finish_may_be_left_out() -> None:
+    """A session starts from the state as its class makes it, and the state is the row."""
+    driver = SessionDriver(spec_of(create=None, finish=None))
+    for minute in ("10:00", "10:20"):
+        driver.add("ann", at(minute), View("/"))
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_batch()
+
+    assert [Visit(2)] == driver.take_results()
+
+
+def test_a_state_that_needs_values_needs_create() -> None:
+    """The fields that have no default are named."""
+
+    def count(state: Row, event: View) -> Row:
+        return state
+
+    expected = (
+        "`create` is left out, and Row cannot be made without pages\n\n"
+        "Hint: pass create=..., or give the fields of Row defaults"
+    )
+    changes = {"create": None, "update": count, "finish": None, "merge": None}
+    assert expected == refusal(spec_of, order="event_time", **changes)
+
+
+def test_a_row_of_another_class_needs_finish() -> None:
+    """Without finish, the result is the state."""
+    expected = (
+        "`finish` is left out, so the state is the row, and Row is not Visit\n\n"
+        "Hint: pass finish=..., or leave result out"
+    )
+    assert expected == refusal(spec_of, finish=None, result=Row)
+
+
+@pytest.mark.parametrize("role", ["update", "merge"])
+def test_a_frozen_state_cannot_be_changed_in_place(role: str) -> None:
+    """A function that says it returns None changes its state, and a frozen one has no change."""
+
+    def add(state: Row, other: Any) -> Row:
+        return state
+
+    def nothing(state: Row, other: Any) -> None: ...
+
+    functions = {"create": lambda key, event: Row(1), "update": add, "merge": add, role: nothing}
+    text = refusal(spec_of, event=View, finish=None, **functions)
+
+    assert f"`{role}` (" in text
+    assert "returns None: it changes the state in place, and Row is frozen\n\n" in text
+    assert text.endswith("Hint: return the new state, or make Row with attrs.define")
+
+
+# -- the event's time --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "function"),
+    [
+        (False, lambda state, event: state),
+        (False, lambda *given: given),
+        (False, lambda state, event, weight=1: state),
+        (False, max),
+        (True, lambda state, event, time: state),
+        (True, lambda state, event, when: state),
+        (True, lambda state, event, time=None: state),
+        (True, Reading.update),
+        (True, Reading.create),
+    ],
+)
+def test_a_third_parameter_asks_for_the_time(expected: bool, function: Any) -> None:
+    """One that is needed, or that is called `time`."""
+    assert expected is takes_time(function)
+
+
+def test_functions_may_take_the_time_of_the_event() -> None:
+    """It is aware, in UTC, and needs no field in the event's class."""
+
+    def start(key: Any, event: View, time: datetime) -> Reading:
+        return Reading(1, time)
+
+    def latest(state: Reading, event: View, time: datetime) -> Reading:
+        return attrs.evolve(state, last=time)
+
+    spec = spec_of(create=start, update=latest, merge=None, order="event_time", finish=None)
+    assert (True, True) == (spec.create_takes_time, spec.update_takes_time)
+    driver = SessionDriver(spec)
+    for minute in ("10:00", "10:20"):
+        driver.add("ann", at(minute), View("/"))
+        driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_batch()
+
+    assert [Reading(1, at("10:20"))] == driver.take_results()
+
+
+def test_only_the_function_that_asks_gets_the_time() -> None:
+    """The other keeps its two arguments."""
+    spec = spec_of(update=lambda state, event, time: state)
+
+    assert (False, True) == (spec.create_takes_time, spec.update_takes_time)
+
+
+# -- methods of the state class ----------------------------------------------------------------
+
+
+def rows_of(spec: SessionSpec[Any, Any, Any]) -> list[Any]:
+    """Return the rows of a session that an event in between made of two."""
+    driver = SessionDriver(spec)
+    for minute in ("10:00", "10:35", "10:20"):
+        driver.add("ann", at(minute), View("/"))
+        driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_batch()
+    return driver.take_results()
+
+
+def test_a_spec_of_a_state_class() -> None:
+    """Its methods are the functions, and the state is the row."""
+    assert [Visit(3)] == rows_of(SessionSpec.of(Visit, gap="30 minutes", **SETTINGS))
+
+
+def test_every_method_is_read() -> None:
+    """`create` and `finish` too; the key is as `finish` declares it."""
+    spec = SessionSpec.of(Reading, timeout=EventTimeGap("30m"), **SETTINGS)
+
+    assert [Row(3, "ann")] == rows_of(spec)
+
+
+def test_what_is_given_wins_over_a_method() -> None:
+    """All that `SessionSpec` takes may be given."""
+    spec = SessionSpec.of(
+        Visit, gap="30m", update=update, finish=finish, bucket_count=2, order="arrival", **SETTINGS
+    )
+
+    given: tuple[Any, ...] = (spec.update, spec.finish, spec.result, spec.bucket_count)
+    assert (update, finish, Row, 2) == given
+    assert timedelta(minutes=30) == spec.timeout.gap
+
+
+@pytest.mark.parametrize("tool", [pickle, cloudpickle])
+@pytest.mark.parametrize("state", [Visit, Reading])
+def test_a_spec_of_a_state_class_pickles(tool: Any, state: Any) -> None:
+    """It travels to the executors, with either pickle, and does the same there."""
+    spec = SessionSpec.of(state, gap="30m", **SETTINGS)
+
+    assert rows_of(spec) == rows_of(tool.loads(tool.dumps(spec)))
+
+
+@attrs.define
+class Silent:
+    """A state without methods."""
+
+    pages: int = 0
+
+
+@attrs.define
+class Unbound(Visit):
+    """A state whose `create` is a method of an object."""
+
+    def create(self, key: Any, event: View) -> Self:
+        """Be of no use."""
+        return self
+
+
+@attrs.define
+class Greedy(Visit):
+    """A state whose `update` takes too much."""
+
+    def update(self, event: View, time: datetime, more: int) -> None:  # type: ignore[override]
+        """Take too much."""
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "found", "hint"),
+    [
+        (
+            Silent,
+            {},
+            "`Silent` has no method `update`",
+            "write `def update(self, event: View) -> None: ...` in it",
+        ),
+        (
+            Unbound,
+            {},
+            "`Unbound.create` makes a state, so there is none yet to call it on",
+            "write `@classmethod` above `def create(cls, key, event): ...`",
+        ),
+        (
+            Visit(),
+            {},
+            "`SessionSpec.of` takes the state class, found Visit(pages=0) (Visit)",
+            "write SessionSpec.of(Visit, ...)",
+        ),
+        (Visit, {"timeout": "30m"}, "`gap` and `timeout` are the same", 'write gap="30 minutes"'),
+    ],
+)
+def test_a_state_class_that_cannot_work_is_refused(
+    state: Any, changes: dict[str, Any], found: str, hint: str
+) -> None:
+    """What is missing is a method, and the hint is the line to write."""
+    text = refusal(SessionSpec.of, state, gap="30m", **SETTINGS, **changes)
+
+    assert f"{found}\n\nHint: {hint}" == text
+
+
+def test_a_session_needs_a_gap() -> None:
+    """Without one it would never be over."""
+    text = refusal(SessionSpec.of, Visit, **SETTINGS)
+
+    assert '`gap` is missing\n\nHint: write gap="30 minutes"' == text
+
+
+def test_a_method_of_other_arguments_is_refused() -> None:
+    """The method to write is shown as a method."""
+    text = refusal(SessionSpec.of, Greedy, gap="30m", **SETTINGS)
+
+    assert text.endswith("Hint: write `def update(self, event, time): ...`")
+
+
+# -- a class that was defined again ------------------------------------------------------------
+
+
+def test_a_class_that_was_defined_again_is_told_from_another() -> None:
+    """In a notebook a cell that is run again makes a class of the same name."""
+
+    def defined() -> Any:
+        @attrs.define
+        class Again:
+            pages: int = 0
+
+        return Again
+
+    expected = (
+        "`create` must return a Again, found one of another Again: the class was defined again "
+        "after the spec\n\nHint: build the spec again too; in a notebook, run its cell again"
+    )
+    assert expected == wrong_class("`create` must return a", defined(), defined()())
+
+
+def test_classes_of_one_name_are_shown_with_their_modules() -> None:
+    """Where only the last part of their names is the same."""
+    other = type("Visit", (), {"__module__": "elsewhere"})
+
+    text = wrong_class("`create` must return a", Visit, other(), "build one")
+
+    assert (
+        f"`create` must return a {__name__}.Visit, found elsewhere.Visit\n\nHint: build one" == text
+    )
+
+
+def test_a_value_of_another_class_is_named() -> None:
+    """Both classes are named, with what to do."""
+    text = wrong_class("`create` must return a", Visit, 3)
+
+    assert text == "`create` must return a Visit, found int\n\nHint: build one"

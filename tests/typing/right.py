@@ -1,0 +1,279 @@
+"""Specs that type checkers accept, and what they make of them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple, Self, assert_type
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit import (
+    BatchTimes,
+    BucketResult,
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    Session,
+    SessionSpec,
+    StatefulSpec,
+    by_bucket,
+    by_frame,
+)
+from sessionkit.testing import SessionDriver, at
+
+KEYS = {"user_id": str}
+
+
+class User(NamedTuple):
+    """A key."""
+
+    user_id: str
+
+
+@attrs.define
+class View:
+    """An event."""
+
+    url: str
+
+
+@attrs.frozen
+class Row:
+    """A result."""
+
+    pages: int
+
+
+# -- functions ---------------------------------------------------------------------------------
+
+
+@attrs.define
+class Visit:
+    """A state without methods."""
+
+    pages: int = 0
+
+
+def create(key: User, event: View) -> Visit:
+    """Start a visit; the key has the fields of the named tuple."""
+    assert_type(key.user_id, str)
+    return Visit(1)
+
+
+def create_at(key: User, event: View, time: datetime) -> Visit:
+    """Start a visit at a time."""
+    return Visit(1)
+
+
+def update(state: Visit, event: View) -> Visit:
+    """Return another state."""
+    return Visit(state.pages + 1)
+
+
+def update_in_place(state: Visit, event: View) -> None:
+    """Change the state."""
+    state.pages += 1
+
+
+def update_at(state: Visit, event: View, time: datetime) -> Visit | None:
+    """Take the time of the event."""
+
+
+def merge(left: Visit, right: Visit) -> Visit:
+    """Add two visits."""
+    return Visit(left.pages + right.pages)
+
+
+def merge_in_place(left: Visit, right: Visit) -> None:
+    """Add one visit to another."""
+    left.pages += right.pages
+
+
+def finish(session: Session[User], state: Visit) -> Row:
+    """Return a row; the key of the session has the fields of the named tuple."""
+    assert_type(session.key.user_id, str)
+    return Row(state.pages)
+
+
+def finish_many(session: Session, state: Visit) -> list[Row] | None:
+    """Return several rows."""
+
+
+def finish_all(session: Session, state: Visit) -> Iterator[Row]:
+    """Yield rows."""
+    yield Row(state.pages)
+
+
+explicit = SessionSpec(
+    keys=KEYS,
+    event_time="ts",
+    event=View,
+    state=Visit,
+    result=Row,
+    create=create,
+    update=update,
+    merge=merge,
+    finish=finish,
+    timeout=EventTimeGap("30 minutes"),
+    watermark_delay="10 minutes",
+)
+assert_type(explicit, SessionSpec[View, Visit, Row])
+
+short = SessionSpec(
+    keys=KEYS,
+    event_time="ts",
+    create=create_at,
+    update=update_in_place,
+    merge=merge_in_place,
+    finish=finish_many,
+    timeout="30 minutes",
+    watermark_delay="10 minutes",
+)
+assert_type(short, SessionSpec[View, Visit, Row])
+
+shorter = SessionSpec(
+    keys=KEYS,
+    event_time="ts",
+    update=update_at,
+    finish=finish_all,
+    order="event_time",
+    timeout="30 minutes",
+    watermark_delay="10 minutes",
+)
+assert_type(shorter, SessionSpec[View, Visit, Row])
+
+shortest = SessionSpec(
+    keys=KEYS,
+    event_time="ts",
+    update=update,
+    merge=merge,
+    timeout="30 minutes",
+    watermark_delay="10 minutes",
+)
+assert_type(shortest, SessionSpec[View, Visit, Visit])
+
+driver = SessionDriver(short)
+driver.add("ann", at("10:00"), View("/"))
+assert_type(driver.take_results(), list[Row])
+
+
+# -- methods -----------------------------------------------------------------------------------
+
+
+@attrs.define
+class InPlace:
+    """A state that changes in place, and is its own row."""
+
+    pages: int = 0
+
+    def update(self, event: View) -> None:
+        """Count a page."""
+
+    def merge(self, other: "InPlace") -> None:
+        """Add the pages of another."""
+
+
+@attrs.frozen
+class Replaced:
+    """A state with every method, that is never changed."""
+
+    pages: int
+
+    @classmethod
+    def create(cls, key: User, event: View) -> Self:
+        """Start with one page."""
+        return cls(1)
+
+    def update(self, event: View, time: datetime) -> Self:
+        """Count a page."""
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Add the pages of another."""
+        return self
+
+    def finish(self, session: Session[User]) -> list[Row]:
+        """Return rows."""
+        return [Row(self.pages)]
+
+
+@attrs.define
+class InOrder:
+    """A state without merge."""
+
+    pages: int = 0
+
+    def update(self, event: View) -> "InOrder":
+        """Count a page."""
+        return self
+
+
+in_place = SessionSpec.of(
+    InPlace, keys=KEYS, event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
+)
+assert_type(in_place, SessionSpec[View, InPlace, InPlace])
+
+replaced = SessionSpec.of(
+    Replaced,
+    event=View,
+    keys=KEYS,
+    event_time="ts",
+    timeout=EventTimeGap("30 minutes"),
+    watermark_delay="10 minutes",
+    late_by="session",
+    bucket_count=128,
+)
+assert_type(replaced, SessionSpec[View, Replaced, Row])
+
+in_order = SessionSpec.of(
+    InOrder,
+    keys=KEYS,
+    event_time="ts",
+    gap="30 minutes",
+    watermark_delay="10 minutes",
+    order="event_time",
+)
+assert_type(in_order, SessionSpec[View, InOrder, InOrder])
+
+
+# -- state per key -----------------------------------------------------------------------------
+
+
+def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row | None:
+    """Take the events as a list."""
+    assert_type(state.get(), Visit)
+    assert_type(times.event_times, tuple[datetime, ...])
+    return Row(len(events)) if events else None
+
+
+def process_frame(
+    key: Any, events: pd.DataFrame, state: KeyState[Visit], times: KeyTimes
+) -> Row | pd.DataFrame:
+    """Take the events as a frame."""
+    return Row(len(events))
+
+
+def process_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
+    """Take the events of many keys."""
+    return BucketResult(states)
+
+
+per_key = StatefulSpec(keys=KEYS, process=process, timeout=NoTimeout())
+assert_type(per_key, StatefulSpec[View, Visit, Row])
+
+per_frame = StatefulSpec(
+    keys=KEYS, event=View, result=Row, process=by_frame(process_frame), timeout=NoTimeout()
+)
+assert_type(per_frame, StatefulSpec[View, Visit, Row])
+
+per_bucket = StatefulSpec(
+    keys=KEYS,
+    event=View,
+    state=Visit,
+    result=Row,
+    process=by_bucket(process_bucket),
+    timeout=NoTimeout(),
+)
+assert_type(per_bucket, StatefulSpec[View, Visit, Row])

@@ -1,0 +1,215 @@
+"""
+Specs that type checkers refuse: each statement that is marked so, by the one that is named or both.
+
+mypy solves a type variable that stands in parameters only by what all can take, which is `Never`
+for two classes; pyright takes a union for `type[R]`. Both are refused when the spec is made.
+"""
+
+from typing import Any
+
+import attrs
+
+from sessionkit import KeyState, KeyTimes, NoTimeout, Session, SessionSpec, StatefulSpec
+from sessionkit.testing import SessionDriver, at
+from tests.typing.right import InPlace, Row, View, Visit, create, finish, in_place, merge, update
+
+KEYS = {"user_id": str}
+
+
+@attrs.define
+class Click:
+    """An event of another class."""
+
+    button: int
+
+
+def update_click(state: Visit, event: Click) -> Visit:
+    """Take another event."""
+    return state
+
+
+def update_row(state: Row, event: View) -> Row:
+    """Take another state."""
+    return state
+
+
+def update_to_number(state: Visit, event: View) -> int:
+    """Return no state."""
+    return 1
+
+
+def finish_row(session: Session, state: Row) -> Row:
+    """Take another state."""
+    return state
+
+
+def process_click(key: Any, events: list[Click], state: KeyState[Visit], times: KeyTimes) -> Row:
+    """Take another event."""
+    return Row(1)
+
+
+def process_view(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row:
+    """Return a row."""
+    return Row(1)
+
+
+other_event = SessionSpec(  # wrong
+    keys=KEYS,
+    event_time="ts",
+    timeout="1m",
+    watermark_delay="1m",
+    event=View,
+    update=update_click,
+    merge=merge,
+)
+other_state = SessionSpec(  # wrong
+    keys=KEYS,
+    event_time="ts",
+    timeout="1m",
+    watermark_delay="1m",
+    state=Visit,
+    update=update_row,
+    merge=merge,
+)
+create_disagrees = SessionSpec(  # wrong
+    keys=KEYS,
+    event_time="ts",
+    timeout="1m",
+    watermark_delay="1m",
+    create=create,
+    update=update_row,
+    merge=merge,
+)
+no_state = SessionSpec(  # wrong
+    keys=KEYS,
+    event_time="ts",
+    timeout="1m",
+    watermark_delay="1m",
+    update=update_to_number,
+    merge=merge,
+)
+finish_disagrees = SessionSpec(  # wrong
+    keys=KEYS,
+    event_time="ts",
+    timeout="1m",
+    watermark_delay="1m",
+    update=update,
+    merge=merge,
+    finish=finish_row,
+)
+other_result = SessionSpec(  # wrong: mypy
+    keys=KEYS,
+    event_time="ts",
+    timeout="1m",
+    watermark_delay="1m",
+    update=update,
+    merge=merge,
+    finish=finish,
+    result=Visit,
+)
+events_disagree = StatefulSpec(  # wrong
+    keys=KEYS,
+    timeout=NoTimeout(),
+    event=View,
+    process=process_click,
+)
+states_disagree = StatefulSpec(  # wrong
+    keys=KEYS,
+    timeout=NoTimeout(),
+    state=Row,
+    process=process_view,
+)
+results_disagree = StatefulSpec(  # wrong: mypy
+    keys=KEYS,
+    timeout=NoTimeout(),
+    result=Visit,
+    process=process_view,
+)
+
+
+@attrs.define
+class WithoutMerge:
+    """A state that needs events in order."""
+
+    pages: int = 0
+
+    def update(self, event: View) -> None:
+        """Count a page."""
+
+
+@attrs.define
+class MergesClicks:
+    """A state that merges with another class."""
+
+    pages: int = 0
+
+    def update(self, event: View) -> "MergesClicks":
+        """Count a page."""
+        return self
+
+    def merge(self, other: Click) -> None:
+        """Add what is none."""
+
+
+@attrs.define
+class TooMuch:
+    """A state whose update takes too much."""
+
+    pages: int = 0
+
+    def update(self, event: View, weight: int, place: int) -> None:
+        """Count a page."""
+
+    def merge(self, other: "TooMuch") -> None:
+        """Add the pages of another."""
+
+
+without_merge = SessionSpec.of(  # wrong
+    WithoutMerge,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+)
+merges_clicks = SessionSpec.of(  # wrong: pyright
+    MergesClicks,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+)
+takes_too_much = SessionSpec.of(  # wrong
+    TooMuch,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+)
+without_methods = SessionSpec.of(  # wrong
+    Visit,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+)
+
+events_of_methods_disagree = SessionSpec.of(  # wrong
+    InPlace,
+    event=Click,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+)
+without_watermark_delay = SessionSpec.of(InPlace, keys=KEYS, event_time="ts", gap="1m")  # wrong
+misspelt = SessionSpec.of(  # wrong
+    InPlace,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+    buckets=1,
+)
+
+driver = SessionDriver(in_place)
+driver.add("ann", at("10:00"), Click(1))  # wrong
