@@ -1,6 +1,7 @@
 """Every Python block of the README and of docs/ runs, or says in its first line why not."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+TABLE = re.compile(r"^```text\n(\+-.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 NOT_RUN = "# not run here: "
 
@@ -18,14 +20,8 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.fixture(autouse=True)
-def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `import visits` find the file that the README tells its readers to save."""
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-
-
 def run_blocks(page: Path) -> dict[str, Any]:
-    """Run the blocks of a page one after the other, in one namespace, as a notebook would."""
+    """Run the blocks of a page in one namespace, as a notebook would, and the tests in them."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     text = page.read_text(encoding="utf-8")
     for found in BLOCK.finditer(text):
@@ -33,11 +29,14 @@ def run_blocks(page: Path) -> dict[str, Any]:
             # The empty lines above make an error point at its line of the page.
             code = "\n" * text.count("\n", 0, found.start(1)) + found[1]
             exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
+    for name, found in list(namespace.items()):
+        if name.startswith("test_"):
+            found()
     return namespace
 
 
 def needs_spark(page: Path) -> bool:
-    """Tell whether a block that runs imports pyspark."""
+    """Return whether a block that runs imports pyspark."""
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     return any("pyspark" in block for block in blocks if not block.startswith(NOT_RUN))
 
@@ -45,17 +44,16 @@ def needs_spark(page: Path) -> bool:
 @pytest.mark.parametrize("page", [p for p in PAGES if not needs_spark(p)], ids=name_of)
 def test_blocks_without_spark_run(page: Path) -> None:
     """The blocks run, and the tests that they define pass."""
-    namespace = run_blocks(page)
-
-    for name, found in namespace.items():
-        if name.startswith("test_"):
-            found()
+    assert BLOCK.search(page.read_text(encoding="utf-8")) is None or run_blocks(page)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if needs_spark(p)], ids=name_of)
-def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
-    """The blocks run on the session that the tests share."""
+def test_blocks_with_spark_run(page: Path, spark: Any, capsys: Any) -> None:
+    """The blocks run on the session that the tests share, and print the tables that follow them."""
     assert run_blocks(page)["spark"] is spark
+    printed = capsys.readouterr().out
+    for table in TABLE.findall(page.read_text(encoding="utf-8")):
+        assert table in printed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -65,19 +63,33 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_readme_shows_the_example() -> None:
-    """The classes and functions of its second block are those of `examples/visits.py`."""
-    block = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))[1]
-    shown = re.findall(r"^(?:class|def) \w+", block, re.MULTILINE)
-    there = (ROOT / "examples" / "visits.py").read_text(encoding="utf-8")
+def test_the_readme_begins_with_a_short_job_and_its_rows() -> None:
+    """A first job has at most 14 lines without imports and empty ones; its rows are shown."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    job = BLOCK.findall(readme)[0]
+    lines = [line for line in job.splitlines() if line and "import" not in line]
 
-    assert shown == re.findall(r"^(?:class|def) \w+", there, re.MULTILINE)
+    assert len(lines) <= 14
+    assert "SessionSpec.of(" in job
+    assert TABLE.search(readme)
 
 
-def test_the_first_example_is_a_test_of_ten_lines() -> None:
-    """The README begins with a whole test of a session spec."""
-    first = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))[0]
-    body = first[first.index("def test_") :].strip()
+def test_the_readme_shows_a_test_of_ten_lines() -> None:
+    """The test of the first job is whole, and short."""
+    blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    test = next(block for block in blocks if "SessionDriver" in block)
+    body = test[test.index("def test_") :].strip()
 
     assert len(body.splitlines()) <= 10
-    assert "SessionDriver" in body
+
+
+def test_no_link_of_the_readme_is_broken_on_pypi() -> None:
+    """The package's page has no files beside it, so links to files are built as their paths."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    hook = pyproject["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    for rule in hook["substitutions"]:
+        readme = re.sub(rule["pattern"], rule["replacement"], readme)
+
+    assert [] == LINK.findall(readme)
+    assert "Your first session job (`docs/tutorial/first-session-job.md`)" in readme
