@@ -5,7 +5,8 @@ from typing import Any
 
 import attrs
 
-from sessionkit._spec import SpecInput
+from sessionkit._functions import wrong_class
+from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.frames import Row
@@ -14,7 +15,7 @@ __all__ = ["event_row"]
 
 
 def event_row(
-    spec: SpecInput,
+    spec: AnySpec,
     key: Any,
     event_time: Any,
     event: Any,
@@ -50,13 +51,13 @@ def event_row(
     return row
 
 
-def _check_class(spec: SpecInput, event: Any) -> None:
+def _check_class(spec: AnySpec, event: Any) -> None:
     if not isinstance(event, spec.event):
-        found = f"the event must be a {spec.event.__name__}, found {type(event).__name__}"
-        raise ScriptError(with_hint(found, "use add_row for a row with nulls"))
+        hint = "use add_row for a row with nulls"
+        raise ScriptError(wrong_class("the event must be a", spec.event, event, hint))
 
 
-def _key_columns(spec: SpecInput, key: Any) -> Row:
+def _key_columns(spec: AnySpec, key: Any) -> Row:
     values = key if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.keys):
         found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"

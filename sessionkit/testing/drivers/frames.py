@@ -22,7 +22,7 @@ from sessionkit._engine.wire.columns import (
 )
 from sessionkit._engine.wire.outbound import KINDS, has_floats, output_fields
 from sessionkit._instants import micros_of
-from sessionkit._spec import SpecInput, key_class
+from sessionkit._spec import AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.state import DecimalType, Field, FloatType, codec_of, inner_type
 
@@ -63,7 +63,7 @@ class Rejection:
     passthrough: dict[str, Any]
 
 
-def check_row(spec: SpecInput, row: Mapping[str, Any]) -> None:
+def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
     """
     Check that the values of a row fit their columns.
 
@@ -75,7 +75,7 @@ def check_row(spec: SpecInput, row: Mapping[str, Any]) -> None:
 
 
 def input_frame(
-    spec: SpecInput, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
+    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
 ) -> pd.DataFrame:
     """
     Return rows as Spark's projection hands them to the worker.
@@ -104,7 +104,7 @@ def input_frame(
     return pd.DataFrame(frame)
 
 
-def key_on_wire(spec: SpecInput, row: Mapping[str, Any]) -> tuple[Any, ...]:
+def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key of a row as Spark groups by it, a null filled."""
     columns = [column for column in wire_columns(spec) if column.role == "key"]
     values = [_wire_value(column, row.get(column.field.name)) for column in columns]
@@ -134,7 +134,7 @@ def _wire_value(column: WireColumn, value: Any) -> Any:
 
 
 def read_output(
-    spec: SpecInput, frames: Iterable[pd.DataFrame]
+    spec: AnySpec, frames: Iterable[pd.DataFrame]
 ) -> tuple[list[Row], list[Rejection], Counts]:
     """
     Return the worker's output: result rows, rejections, and the sum of its counts.
@@ -172,7 +172,7 @@ def _public(fields: Sequence[Field], row: Mapping[Any, Any]) -> dict[str, Any]:
     return values
 
 
-def key_of(spec: SpecInput, row: Mapping[str, Any]) -> Any:
+def key_of(spec: AnySpec, row: Mapping[str, Any]) -> Any:
     """Return the key in a row, as the functions of the user see it."""
     return key_class(tuple(spec.keys))(*(row[name] for name in spec.keys))
 
@@ -184,6 +184,6 @@ def built_result(cls: type[R], row: Mapping[str, Any]) -> R:
     return built
 
 
-def _rejection(spec: SpecInput, kind: str, row: Mapping[str, Any]) -> Rejection:
+def _rejection(spec: AnySpec, kind: str, row: Mapping[str, Any]) -> Rejection:
     passthrough = {name: row[name] for name in spec.passthrough}
     return Rejection(kind, row["reason"], key_of(spec, row), row["event_time"], passthrough)

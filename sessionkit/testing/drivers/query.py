@@ -19,7 +19,7 @@ from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
 
-__all__ = ["Query", "QuerySpec", "Ran", "Snapshot", "Worker"]
+__all__ = ["Query", "Ran", "Snapshot", "Worker"]
 
 Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
@@ -31,9 +31,6 @@ TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
     "processing_time": "ProcessingTimeTimeout",
     None: "NoTimeout",
 }
-
-
-QuerySpec: TypeAlias = AnySpec
 
 
 @attrs.frozen
@@ -91,7 +88,7 @@ class Query:
         clocks: The clocks of the next batch.
     """
 
-    spec: QuerySpec
+    spec: AnySpec
     worker: Worker
     clocks: Clocks
     _groups: dict[Group, StoredGroup] = attrs.field(factory=dict, init=False)
@@ -101,7 +98,7 @@ class Query:
     _can_run_without_data: bool = attrs.field(default=False, init=False)
 
     @classmethod
-    def restore(cls, spec: QuerySpec, worker: Worker, snapshot: Snapshot) -> "Query":
+    def restore(cls, spec: AnySpec, worker: Worker, snapshot: Snapshot) -> "Query":
         """Start again from what a stopped query left."""
         query = cls(spec, worker, snapshot.clocks)
         query._groups = dict(snapshot.groups)
@@ -264,7 +261,7 @@ class Query:
         return self.clocks.is_future(self.spec, self._time_us(row))
 
 
-def _group_of(spec: QuerySpec, row: Row) -> Group:
+def _group_of(spec: AnySpec, row: Row) -> Group:
     """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
     if spec.layout == "per_key":
         return key_on_wire(spec, row)

@@ -8,9 +8,9 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
+from sessionkit._spec import AnySpec
 from sessionkit.session import SESSION_COLUMNS
 from sessionkit.testing.drivers.frames import Rejection, built_result, key_of, read_output
-from sessionkit.testing.drivers.query import QuerySpec
 
 __all__ = ["BatchResult", "KeyRow", "ResultRow", "SessionRow", "read_rows"]
 
@@ -94,7 +94,7 @@ ROWS: Final[dict[str, tuple[type[Any], tuple[str, ...]]]] = {
 
 
 def read_rows(
-    spec: QuerySpec, frames: Iterable[pd.DataFrame]
+    spec: AnySpec, frames: Iterable[pd.DataFrame]
 ) -> tuple[list[Any], list[Rejection], Counts]:
     """Return the worker's output as typed objects, and the sum of its counts."""
     cls, own = ROWS[spec.row_kind]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit.state import codec_of
-from sessionkit.testing.generators.objects import AnySpec, keys_of, objects_of
+from sessionkit.testing.generators.objects import AnySessionSpec, keys_of, objects_of
 
 __all__ = ["Arrival", "arrival", "cuts", "instants", "timelines"]
 
@@ -39,7 +39,7 @@ class Arrival(NamedTuple):
 @st.composite
 def timelines(
     draw: DrawFn,
-    spec: AnySpec,
+    spec: AnySessionSpec,
     events: SearchStrategy[Any] | None = None,
     *,
     keys: SearchStrategy[tuple[Any, ...]] | None = None,
@@ -88,7 +88,7 @@ def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list
     return [list(items[low:high]) for low, high in pairwise([0, *sorted(borders), len(items)])]
 
 
-def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
+def instants(spec: AnySessionSpec, *, gaps: int) -> SearchStrategy[datetime]:
     """Make event times within a few gaps that gather at the boundaries of the rules of a spec."""
     half_gap = spec.timeout.longest / 2
     return st.builds(
@@ -101,13 +101,13 @@ def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
     )
 
 
-def _lags(spec: AnySpec) -> SearchStrategy[timedelta]:
+def _lags(spec: AnySessionSpec) -> SearchStrategy[timedelta]:
     """Make the delays of events: mostly none, at times more than the watermark delay covers."""
     gap, delay = spec.timeout.longest, spec.watermark_delay
     return st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
 
 
-def arrival(spec: AnySpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
+def arrival(spec: AnySessionSpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
     """Return the arrival of an event whose fields agree with the columns of the same names."""
     columns = dict(zip(spec.keys, key, strict=True)) | {spec.event_time: time}
     shared = {

@@ -19,7 +19,7 @@ from sessionkit._engine.sessions.table import sessions_schema
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.state import DatetimeType, codec_of, encode_column
 from sessionkit.testing.generators.arrivals import Arrival, arrival, instants
-from sessionkit.testing.generators.objects import AnySpec, keys_of, objects_of
+from sessionkit.testing.generators.objects import AnySessionSpec, keys_of, objects_of
 
 __all__ = ["check_merge_law"]
 
@@ -56,7 +56,7 @@ class _Ways:
 
 
 def check_merge_law(
-    spec: AnySpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 200
+    spec: AnySessionSpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 200
 ) -> None:
     """
     Check that `create`, `update` and `merge` give one session however its events come.
@@ -93,7 +93,7 @@ def check_merge_law(
     raise ExpectationError(_text(spec, _smallest(spec, found)))
 
 
-def _differ(spec: AnySpec, ways: _Ways) -> bool:
+def _differ(spec: AnySessionSpec, ways: _Ways) -> bool:
     one, another = _both(spec, ways)
     return not _alike(_states(spec, one), _states(spec, another))
 
@@ -109,7 +109,7 @@ def _search(max_examples: int) -> settings:
     )
 
 
-def _smallest(spec: AnySpec, ways: _Ways) -> _Ways:
+def _smallest(spec: AnySessionSpec, ways: _Ways) -> _Ways:
     """Leave out every event that can be spared: hypothesis can't, where they have many fields."""
     for place in range(len(ways.arrivals)):
         fewer = ways.without(place)
@@ -119,7 +119,7 @@ def _smallest(spec: AnySpec, ways: _Ways) -> _Ways:
 
 
 @st.composite
-def _ways(draw: DrawFn, spec: AnySpec, events: SearchStrategy[Any] | None) -> _Ways:
+def _ways(draw: DrawFn, spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> _Ways:
     # One key is enough: no function ever sees the states of two.
     key = draw(keys_of(spec))
     made = objects_of(spec.event, modest=True) if events is None else events
@@ -130,13 +130,13 @@ def _ways(draw: DrawFn, spec: AnySpec, events: SearchStrategy[Any] | None) -> _W
     return _Ways(arrivals, [batch for _, _, batch in drawn])
 
 
-def _both(spec: AnySpec, ways: _Ways) -> tuple[pa.Table, pa.Table]:
+def _both(spec: AnySessionSpec, ways: _Ways) -> tuple[pa.Table, pa.Table]:
     """Return the open sessions in one batch, and in several."""
     table = _events(spec, ways.arrivals)
     return _folded(spec, [table]), _folded(spec, map(table.take, ways.in_parts))
 
 
-def _events(spec: AnySpec, arrivals: Sequence[Arrival]) -> pa.Table:
+def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
     columns = [
         encode_column(field.type, [arrival.key[place] for arrival in arrivals], field.name)
         for place, field in enumerate(spec.key_fields)
@@ -148,14 +148,14 @@ def _events(spec: AnySpec, arrivals: Sequence[Arrival]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=events_schema(spec))
 
 
-def _folded(spec: AnySpec, batches: Iterable[pa.Table]) -> pa.Table:
+def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> pa.Table:
     sessions = sessions_schema(spec).empty_table()
     for batch in batches:
         sessions = join(spec, sessions, batch, None).sessions
     return sessions.sort_by("start")
 
 
-def _states(spec: AnySpec, sessions: pa.Table) -> list[tuple[int, Any]]:
+def _states(spec: AnySessionSpec, sessions: pa.Table) -> list[tuple[int, Any]]:
     """Return of each session how many events it has, and its state."""
     return list(
         zip(sessions["events"].to_pylist(), decode_states(spec.state, sessions), strict=True)
@@ -183,7 +183,7 @@ def _alike(left: Any, right: Any) -> bool:
     )
 
 
-def _text(spec: AnySpec, ways: _Ways) -> str:
+def _text(spec: AnySessionSpec, ways: _Ways) -> str:
     at_once, in_parts = _both(spec, ways)
     pairs = zip(_states(spec, at_once), _states(spec, in_parts), strict=True)
     one, another = next(pair for pair in pairs if not _alike(*pair))

@@ -32,9 +32,9 @@ from sessionkit.state import (
     codec_of,
 )
 
-__all__ = ["AnySpec", "attrs_classes", "keys_of", "objects_of"]
+__all__ = ["AnySessionSpec", "attrs_classes", "keys_of", "objects_of"]
 
-AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
+AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")
 Scalars: TypeAlias = dict[type[Any], SearchStrategy[Any]]
 
@@ -95,7 +95,7 @@ def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
     return _values(codec_of(cls).type, MODEST_SCALARS if modest else ALL_SCALARS)
 
 
-def keys_of(spec: AnySpec) -> SearchStrategy[tuple[Any, ...]]:
+def keys_of(spec: AnySessionSpec) -> SearchStrategy[tuple[Any, ...]]:
     """Make keys, as tuples of modest values of the key columns."""
     return st.tuples(*(_values(field.type, MODEST_SCALARS) for field in spec.key_fields))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import duration
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.state import (
     BoolType,
@@ -53,7 +53,7 @@ READERS: Final[Mapping[type[Any], Callable[[str], Any]]] = {
 }
 
 
-def events_table(spec: SpecInput, text: str) -> list[Row]:
+def events_table(spec: AnySpec, text: str) -> list[Row]:
     """
     Return the rows of a table in text, one by one for `add_row` of a driver.
 

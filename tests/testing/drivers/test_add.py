@@ -141,6 +141,13 @@ def test_a_time_in_place_of_an_event_is_refused() -> None:
         stored(clicks, "ann", at("10:00"))
 
 
+def test_an_event_of_a_class_that_was_defined_again_is_explained() -> None:
+    """As a cell that is run again in a notebook does; the two classes have one name."""
+    again = attrs.make_class("Click", {}, class_body={"__module__": __name__})
+    with pytest.raises(ScriptError, match="the class was defined again after the spec"):
+        stored(clicks, "ann", at("10:00"), again())
+
+
 def test_the_step_of_a_script_takes_the_same_arguments() -> None:
     """With and without a time, with columns that are passed through."""
     run_script(
