@@ -6,8 +6,9 @@ to them counts only once it has returned. A function that raises leaves no trace
 changes its object without `set` changes nothing that another call sees.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -128,14 +129,14 @@ class Calls:
         self._takes_frame = self.spec.handler == "frame"
         self._ages_by_event_time = age_clock(self.spec) == "event_time"
 
-    def process(self, run: KeyRun, events: Any, latest_us: int) -> str | None:
+    def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> str | None:
         """
         Hand the events of a key to `process`.
 
         Args:
             run: The key.
             events: Its events, in the form that `process` takes.
-            latest_us: The event time of the last one.
+            times_us: Their event times, in order.
 
         Returns:
             The reason, where the function failed and the spec says `on_error="reject"`.
@@ -143,7 +144,7 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        return self._attempt(run, "process", self._function, events, latest_us=latest_us)
+        return self._attempt(run, "process", self._function, events, times_us=times_us)
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         """
@@ -208,11 +209,11 @@ class Calls:
         given: Any,
         *,
         is_last: bool = False,
-        latest_us: int | None = None,
+        times_us: Sequence[int] = (),
     ) -> str | None:
         held = run.copy(is_last=is_last)
         state: KeyState[Any] = KeyState(held, self._kind)
-        times = KeyTimes(held, self.now, self._rules)
+        times = KeyTimes(held, self.now, self._rules, self._reader(times_us))
         try:
             rows = self._rows(role, function, (held.key, given, state, times))
             if self.spec.on_error == "reject":
@@ -221,7 +222,7 @@ class Calls:
             if self.spec.on_error == "raise":
                 raise
             return str(error)
-        self._stamp(run, held, latest_us)
+        self._stamp(run, held, times_us)
         if held.value is not MISSING and not held.is_set:
             # What the call did to the object that it was given counts for nothing.
             held.value = run.held.value
@@ -230,11 +231,17 @@ class Calls:
         run.roles += [role] * len(rows)
         return None
 
-    def _stamp(self, run: KeyRun, held: Held, latest_us: int | None) -> None:
+    def _reader(self, times_us: Sequence[int]) -> Callable[[], tuple[datetime, ...]]:
+        """Return what gives the event times of a call, should its function ask."""
+        if self.spec.event_time is None:
+            return tuple
+        return lambda: tuple(map(instant_of, times_us))
+
+    def _stamp(self, run: KeyRun, held: Held, times_us: Sequence[int]) -> None:
         """Note when the key had events, and when its state was made and set."""
         since = run.since
-        if latest_us is not None:
-            since.last_event_time = max(since.last_event_time, latest_us)
+        if times_us:
+            since.last_event_time = max(since.last_event_time, times_us[-1])
             since.last_processing_time = self.clocks.processing_us
         if held.is_set:
             by_event_time = self._ages_by_event_time

@@ -160,7 +160,7 @@ def _process(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, 
     for run, start, stop in active.spans():
         if start == stop:
             continue
-        reason = calls.process(run, part(start, stop), times_us[stop - 1])
+        reason = calls.process(run, part(start, stop), times_us[start:stop])
         if reason is not None:
             failures |= dict.fromkeys(active.order[start:stop].tolist(), reason)
     return failures

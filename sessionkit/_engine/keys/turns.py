@@ -28,7 +28,7 @@ def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dic
         for time_us, same in groupby(times_us[start:last]):
             stop = start + len([*same])
             _pass_time(calls, run, time_us, time_us - 1)
-            reason = calls.process(run, part(start, stop), time_us)
+            reason = calls.process(run, part(start, stop), times_us[start:stop])
             if reason is not None:
                 failures |= dict.fromkeys(active.order[start:stop].tolist(), reason)
             start = stop  # noqa: PLW2901 (the instants of a key follow each other)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from sessionkit._functions import call_failed, is_frozen, name_of
+from sessionkit._functions import call_failed, is_frozen, name_of, wrong_class
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import AnySessionSpec
 
@@ -149,7 +149,6 @@ def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Except
 
 
 def _refuse_type(role: str, spec: AnySessionSpec, found: Any) -> NoReturn:
-    cls = spec.state
-    what = f"`{role}` ({name_of(getattr(spec, role))}) must return a {cls.__name__}"
-    hint = "end the function with `return state`" if found is None else f"build a {cls.__name__}"
-    raise UserFunctionError(with_hint(f"{what}, found {type(found).__name__}", hint))
+    what = f"`{role}` ({name_of(getattr(spec, role))}) must return a"
+    hint = "end the function with `return state`" if found is None else "build one"
+    raise UserFunctionError(wrong_class(what, spec.state, found, hint))
