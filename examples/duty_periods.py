@@ -1,5 +1,5 @@
 """
-Duty periods of aircraft: a complete spec, as small as they get.
+Duty periods of aircraft: a complete spec, with nothing left out.
 
 A duty period lasts as long as there are at most eight hours between two departures of an aircraft
 from New York. Three classes define the event, the state of an open session, and the result; four
