@@ -12,7 +12,6 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from examples.local_spark import start_spark
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import Session, SessionSpec
 from sessionkit.spark import sessionize
 
 __all__ = ["VISITS", "View", "Visit", "VisitRow", "enriched", "main", "run", "write"]
@@ -50,8 +49,8 @@ class View:
 class Visit:
     """The state of an open visit: the reading time of each section."""
 
-    pages: int
-    reading: dict[str, float]
+    pages: int = 0
+    reading: dict[str, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -63,17 +62,11 @@ class VisitRow:
     seconds: float
 
 
-def create(key: Any, view: View) -> Visit:
-    """Start a visit with its first view."""
-    return update(Visit(0, {}), view)
-
-
-def update(visit: Visit, view: View) -> Visit:
+def update(visit: Visit, view: View) -> None:
     """Add a view."""
     section = view.section or UNKNOWN
     visit.pages += 1
     visit.reading[section] = visit.reading.get(section, 0.0) + view.seconds
-    return visit
 
 
 def merge(left: Visit, right: Visit) -> Visit:
@@ -94,14 +87,10 @@ def finish(session: Session, visit: Visit) -> VisitRow:
 VISITS = SessionSpec(
     keys={"user_id": str},
     event_time="ts",
-    event=View,
-    state=Visit,
-    result=VisitRow,
-    create=create,
     update=update,
     merge=merge,
     finish=finish,
-    timeout=EventTimeGap("30 minutes"),
+    timeout="30 minutes",
     watermark_delay="10 minutes",
 )
 

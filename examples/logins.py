@@ -97,9 +97,6 @@ def on_timer(key: Any, name: str, state: KeyState[Login], times: KeyTimes) -> Pe
 LOGINS = StatefulSpec(
     keys={"user": str, "session": int},
     event_time="at",
-    event=Record,
-    state=Login,
-    result=Period,
     process=process,
     on_timer=on_timer,
     timeout=EventTimeGap("30 minutes"),

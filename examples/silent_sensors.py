@@ -85,9 +85,6 @@ def sensors(*, silence: timedelta) -> StatefulSpec[Reading, Sensor, Alert]:
     return StatefulSpec(
         keys={"sensor": str},
         event_time="read_at",  # sorts the readings; there's no watermark
-        event=Reading,
-        state=Sensor,
-        result=Alert,
         process=process,
         on_timer=on_timer,
         timeout=ProcessingTimeGap(GIVEN_UP),

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable, Collection
 from datetime import datetime
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
 
@@ -17,6 +17,7 @@ __all__ = [
     "Place",
     "call_failed",
     "check_function",
+    "check_key",
     "inferred_class",
     "is_frozen",
     "is_method",
@@ -212,6 +213,22 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     for position, (meaning, cls) in enumerate(parameters.items()):
         if cls is not None:
             _check_annotation(Place(role, function, position, meaning), cls)
+
+
+def check_key(place: Place, keys: Collection[str]) -> None:
+    """
+    Check a named tuple that the annotation of a key, or of a session with one, names.
+
+    Raises:
+        SpecError: It has other fields than the key.
+    """
+    for cls in (place.annotation, *get_args(place.annotation)):
+        fields = getattr(cls, "_fields", None)
+        if isinstance(cls, type) and fields is not None and fields != tuple(keys):
+            found = f"{place} declares the key as {cls.__name__}, with the fields"
+            hint = f"give {cls.__name__} the fields of `keys`, in their order"
+            text = f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}"
+            raise SpecError(with_hint(text, hint))
 
 
 def _is_async(function: object) -> bool:

@@ -155,7 +155,6 @@ class Spec(Generic[E, S, R]):
         state: The attrs class of the stored state. Left out, the annotations say it.
         result: The attrs class of a result row. Its fields become columns, after those of the key.
             Left out, the annotations say it.
-        timeout: When a session or a key is over.
         watermark_delay: How far the watermark trails the latest event time seen: how late an event
             may come and still be counted for certain.
         order: `"arrival"` takes events as they come, in time order within a micro-batch.

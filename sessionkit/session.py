@@ -21,6 +21,7 @@ from sessionkit._functions import (
     FinishMethod,
     Place,
     check_function,
+    check_key,
     is_frozen,
     is_method,
     name_of,
@@ -83,7 +84,7 @@ METHODS: Final = {
     "finish": ("self", "session"),
 }
 MEANINGS: Final[Mapping[str, Mapping[int | None, str]]] = {
-    "create": {1: "event", None: "state"},
+    "create": {0: "key", 1: "event", None: "state"},
     "update": {0: "state", 1: "event", None: "state"},
     "merge": {0: "state", 1: "state", None: "state"},
     "finish": {0: "session", 1: "state", None: "row"},
@@ -183,6 +184,8 @@ class SessionSpec(Spec[E, S, R]):
         classes = {"event": self.event, "state": self.state, "session": Session}
         for role in ("create", "update", "merge", "finish"):
             _check_function(self, role, classes)
+        for place in (*_annotations(self, "key"), *_annotations(self, "session")):
+            check_key(place, self.keys)
         _check_left_out(self)
         _check_times(self)
 

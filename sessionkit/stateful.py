@@ -7,7 +7,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._functions import Place, check_function
+from sessionkit._functions import Place, check_function, check_key
 from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit._spec import (
     E,
@@ -157,6 +157,9 @@ class StatefulSpec(Spec[E, S, R]):
         rows = _annotations(self, process=None, on_timer=None)
         self._set_class("result", rows, "what `process` returns")
         check_shared(self)
+        keyed = {} if self.handler == "bucket" else {"process": 0}
+        for place in _annotations(self, **keyed, on_timer=0):
+            check_key(place, self.keys)
         _check_clocks(self)
         _check_order(self)
         if self.handler == "bucket":

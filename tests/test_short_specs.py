@@ -1,8 +1,10 @@
 """Specs that say each thing once: classes from annotations, functions left out, methods."""
 
 import pickle
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import attrs
@@ -21,6 +23,7 @@ from sessionkit import (
     by_frame,
 )
 from sessionkit._functions import takes_time, wrong_class
+from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError
 from sessionkit.testing import SessionDriver, at
 
@@ -450,6 +453,49 @@ def test_only_the_function_that_asks_gets_the_time() -> None:
     assert (False, True) == (spec.create_takes_time, spec.update_takes_time)
 
 
+# -- the key -----------------------------------------------------------------------------------
+
+
+class Other(NamedTuple):
+    """A key of other columns."""
+
+    user: str
+
+
+def by_user(key: User, events: list[View], state: KeyState[Visit], times: KeyTimes) -> None:
+    """Declare the key."""
+
+
+def by_other(key: Other, events: list[View], state: KeyState[Visit], times: KeyTimes) -> None:
+    """Declare another key."""
+
+
+def finish_other(session: Session[Other], state: Visit) -> Row:
+    """Declare another key."""
+    return Row(1)
+
+
+def test_a_key_may_be_declared_as_a_named_tuple() -> None:
+    """With the columns of the key as its fields, in their order."""
+    assert by_user is stateful(by_user, result=Row).process
+
+
+@pytest.mark.parametrize(
+    ("role", "function", "make"),
+    [
+        ("finish", finish_other, lambda: spec_of(finish=finish_other)),
+        ("process", by_other, lambda: stateful(by_other, result=Row)),
+    ],
+)
+def test_a_key_of_other_fields_is_refused(role: str, function: Any, make: Any) -> None:
+    """Whether a function declares the key, or a session with it."""
+    expected = (
+        f"`{role}` ({__name__}.{function.__name__}) declares the key as Other, with the fields "
+        "user; `keys` has user_id\n\nHint: give Other the fields of `keys`, in their order"
+    )
+    assert expected == refusal(make)
+
+
 # -- methods of the state class ----------------------------------------------------------------
 
 
@@ -603,3 +649,71 @@ def test_a_value_of_another_class_is_named() -> None:
     text = wrong_class("`create` must return a", Visit, 3)
 
     assert text == "`create` must return a Visit, found int\n\nHint: build one"
+
+
+# -- what both kinds of spec share -------------------------------------------------------------
+
+TABLE = Path(__file__).parents[1] / "docs" / "reference" / "spec.md"
+ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)
+WORDS = {
+    "event": "from annotations",
+    "state": "from annotations",
+    "result": "from annotations",
+    "late_retention": "7 days after it becomes late",
+    "passthrough": "none",
+    "create": "`State()`, then `update`",
+    "finish": "the state is the row",
+}
+
+
+def arguments(cls: type[Any]) -> dict[str, Any]:
+    """Return the arguments of a spec, by name, with their fields."""
+    return {field.alias: field for field in attrs.fields(cls) if field.init and field.alias}
+
+
+def default_of(field: Any) -> str:
+    """Return a default as the reference shows it."""
+    if field.alias in WORDS:
+        return WORDS[field.alias]
+    if field.default is attrs.NOTHING:
+        return "required"
+    if isinstance(field.default, timedelta):
+        return f'`"{duration_text(field.default)}"`'
+    shown = f"{field.default:_}" if type(field.default) is int else repr(field.default)
+    return f"`{shown}`".replace("'", '"')
+
+
+def tables() -> list[dict[str, str]]:
+    """Return the defaults that each table of the reference shows."""
+    sections = TABLE.read_text("utf-8").split("\n## ")
+    return [dict(found) for section in sections if (found := ROW.findall(section))]
+
+
+def test_the_reference_has_one_table_of_what_both_share() -> None:
+    """Each shared argument is there, with the defaults that both classes have."""
+    shared, _ = tables()
+    session, key = arguments(SessionSpec), arguments(StatefulSpec)
+
+    expected = {}
+    for name in [name for name in session if name in key]:
+        of_session, of_key = default_of(session[name]), default_of(key[name])
+        both = f"{of_session}; {of_key} in a `StatefulSpec`"
+        expected[name] = of_session if of_session == of_key else both
+    assert expected == shared
+
+
+def test_the_reference_has_what_only_sessions_have() -> None:
+    """And no more than that."""
+    _, own = tables()
+    session, key = arguments(SessionSpec), arguments(StatefulSpec)
+
+    assert {name: default_of(field) for name, field in session.items() if name not in key} == own
+
+
+@pytest.mark.parametrize("cls", [SessionSpec, StatefulSpec])
+def test_a_docstring_says_every_argument_once(cls: type[Any]) -> None:
+    """What both kinds share is written once, and shown for each."""
+    shown = re.findall(r"^        (\w+): ", str(cls.__doc__), re.MULTILINE)
+
+    shown = [name for name in shown if name in arguments(cls)]
+    assert sorted(arguments(cls)) == sorted(shown)
