@@ -1,28 +1,20 @@
-"""Visits to a website, which end after half an hour without page views."""
+"""Visits to a website: half an hour of silence ends one. The functions are methods of the state."""
 
-from typing import Any
+from typing import Self
 
 import attrs
 
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import Session, SessionSpec
 
 __all__ = ["View", "Visit", "VisitRow", "visits"]
 
 
 @attrs.define
 class View:
-    """A page view: the columns to read, and their types."""
+    """A page view: the columns that are read, and their types."""
 
     url: str
     seconds: float
-
-
-@attrs.define
-class Visit:
-    """The state of one open visit."""
-
-    pages: int
-    reading: float
 
 
 @attrs.frozen
@@ -33,38 +25,28 @@ class VisitRow:
     reading: float
 
 
-def create(key: Any, event: View) -> Visit:
-    """Start with the first page view."""
-    return Visit(pages=1, reading=event.seconds)
+@attrs.define
+class Visit:
+    """The state of one open visit."""
+
+    pages: int = 0
+    reading: float = 0.0
+
+    def update(self, event: View) -> None:
+        """Add a page view."""
+        self.pages += 1
+        self.reading += event.seconds
+
+    def merge(self, other: Self) -> None:
+        """Add a visit that a page view connects to this one."""
+        self.pages += other.pages
+        self.reading += other.reading
+
+    def finish(self, session: Session) -> VisitRow:
+        """Return the row of a visit that is over."""
+        return VisitRow(self.pages, self.reading)
 
 
-def update(state: Visit, event: View) -> Visit:
-    """Add a page view."""
-    state.pages += 1
-    state.reading += event.seconds
-    return state
-
-
-def merge(left: Visit, right: Visit) -> Visit:
-    """Merge two visits that a late page view connects."""
-    return Visit(left.pages + right.pages, left.reading + right.reading)
-
-
-def finish(session: Session, state: Visit) -> VisitRow:
-    """Return the row of a visit that has ended."""
-    return VisitRow(state.pages, state.reading)
-
-
-visits = SessionSpec(
-    keys={"user_id": str},
-    event_time="ts",
-    event=View,
-    state=Visit,
-    result=VisitRow,
-    create=create,
-    update=update,
-    merge=merge,
-    finish=finish,
-    timeout=EventTimeGap("30 minutes"),
-    watermark_delay="10 minutes",
+visits = SessionSpec.of(
+    Visit, keys={"user_id": str}, event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
 )

@@ -75,6 +75,12 @@ def call_failed(
     return with_hint(f"{what}, for {whose}{when}\n\n{trace}", hint)
 
 
+def _is_again(cls: type[Any], other: type[Any]) -> bool:
+    """Return whether two classes are one that was defined again, as a notebook's cell does."""
+    names = (cls.__module__, cls.__qualname__)
+    return cls is not other and names == (other.__module__, other.__qualname__)
+
+
 def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
     """
     Return the text for a value that isn't of the class that it must be of.
@@ -86,7 +92,7 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
         hint: What to do, unless the class was defined again.
     """
     kind = type(found)
-    if (kind.__module__, kind.__qualname__) == (cls.__module__, cls.__qualname__):
+    if _is_again(kind, cls):
         again = f"found one of another {kind.__name__}: the class was defined again after the spec"
         hint = "build the spec again too; in a notebook, run its cell again"
         return with_hint(f"{what} {cls.__name__}, {again}", hint)
@@ -154,6 +160,11 @@ def inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]
     for cls in named:
         if all(issubclass(cls, other) for other in named):
             return cls
+    if any(_is_again(cls, other) for cls in named for other in named):
+        found = f"`{name}` is left out, and one of the functions names a class from before"
+        said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+        hint = "define the functions again too; in a notebook, run their cells again"
+        raise SpecError(with_hint(f"{found} it was defined again: {said}", hint))
     if named:
         said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
         found = f"`{name}` is left out, and the annotations disagree: {said}"
@@ -243,4 +254,9 @@ def _check_annotation(place: Place, cls: type[Any]) -> None:
             f"`{place.role}` is given a {cls.__name__} as its {place.meaning}, but "
             f"{name_of(place.function)} declares `{name}: {said.__name__}`"
         )
+        if _is_again(said, cls):
+            hint = "define the function again too; in a notebook, run its cell again"
+            raise SpecError(
+                with_hint(f"{found}, as the class was before it was defined again", hint)
+            )
         raise SpecError(with_hint(found, f"declare `{name}: {cls.__name__}`"))

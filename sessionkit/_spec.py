@@ -41,7 +41,6 @@ __all__ = [
     "R",
     "S",
     "Spec",
-    "SpecInput",
     "at_least_one",
     "check_durations",
     "check_kind",
@@ -266,7 +265,6 @@ class Spec(Generic[E, S, R]):
 
 
 AnySpec: TypeAlias = Spec[Any, Any, Any]
-SpecInput: TypeAlias = AnySpec
 
 
 def show_shared_arguments(cls: type[Any]) -> None:

@@ -633,6 +633,42 @@ def test_a_class_that_was_defined_again_is_told_from_another() -> None:
     assert expected == wrong_class("`create` must return a", defined(), defined()())
 
 
+def defined_again() -> tuple[Any, Any]:
+    """Return two functions over an event, the class of which was defined again in between."""
+    functions = []
+    for _ in range(2):
+
+        @attrs.define
+        class Page:
+            url: str
+
+        def count(state: Visit, event: Page) -> Visit:
+            return state
+
+        functions.append(count)
+    return functions[0], functions[1]
+
+
+def test_a_function_from_before_the_class_of_its_event_was_defined_again() -> None:
+    """Two classes that look the same to their reader are told apart by what happened."""
+    before, after = defined_again()
+
+    page = after.__annotations__["event"]
+    given = refusal(spec_of, event=page, create=None, update=before)
+    assert "declares `event: Page`, as the class was before it was defined again" in given
+    assert given.endswith("Hint: define the function again too; in a notebook, run its cell again")
+
+
+def test_functions_from_before_and_after_a_class_was_defined_again() -> None:
+    """The annotations disagree, and their text would be the same."""
+    before, after = defined_again()
+
+    text = refusal(spec_of, create=after, update=before, event=None)
+
+    assert "one of the functions names a class from before it was defined again: " in text
+    assert text.endswith("in a notebook, run their cells again")
+
+
 def test_classes_of_one_name_are_shown_with_their_modules() -> None:
     """Where only the last part of their names is the same."""
     other = type("Visit", (), {"__module__": "elsewhere"})

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
 
@@ -33,13 +33,13 @@ class BatchClocks:
         return BatchClocks(END_OF_TIME_US, self.processing_us)
 
 
-def clocks_of(spec: SpecInput, state: GroupStateLike) -> BatchClocks:
+def clocks_of(spec: AnySpec, state: GroupStateLike) -> BatchClocks:
     """Return the clocks of the micro-batch in which Spark calls a group."""
     watermark_us = watermark_in_force(_hard_ms(spec, state), spec.retention_ms)
     return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MILLISECOND_US)
 
 
-def arm(spec: SpecInput, due: Mapping[Clock, int], state: GroupStateLike) -> None:
+def arm(spec: AnySpec, due: Mapping[Clock, int], state: GroupStateLike) -> None:
     """
     Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
 
@@ -63,5 +63,5 @@ def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:
     return processing_timer_ms(due["processing_time"], now_ms)
 
 
-def _hard_ms(spec: SpecInput, state: GroupStateLike) -> int:
+def _hard_ms(spec: AnySpec, state: GroupStateLike) -> int:
     return 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()

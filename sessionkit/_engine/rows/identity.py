@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.state import codec_of, type_text
 
 __all__ = ["shared_identity"]
 
 
-def shared_identity(spec: SpecInput) -> dict[str, Any]:
+def shared_identity(spec: AnySpec) -> dict[str, Any]:
     """Return the entries of the identity that sessions and keys share."""
     entries: dict[str, Any] = {
         "layout": spec.layout,

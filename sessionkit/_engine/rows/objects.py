@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import event_columns, key_columns, prefixed_columns
-from sessionkit._spec import SpecInput, key_class
+from sessionkit._spec import AnySpec, key_class
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.state import codec_of, decode_column
 
@@ -15,7 +15,7 @@ __all__ = ["build_events", "decode_keys", "decode_states", "encode_states"]
 S = TypeVar("S")
 
 
-def decode_keys(spec: SpecInput, table: pa.Table) -> list[Any]:
+def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
     """Return the key of every row, as the functions of the user see it."""
     columns = [
         decode_column(field.type, column)
@@ -61,7 +61,7 @@ def encode_states(
         raise StateValueError(message) from misfit
 
 
-def build_events(spec: SpecInput, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+def build_events(spec: AnySpec, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
     """
     Return the events of a table as objects of the user's class.
 

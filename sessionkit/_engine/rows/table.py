@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.state import codec_of
 
 __all__ = [
@@ -63,7 +63,7 @@ class Rejected:
         return [cls(kind, [reason] * found.num_rows, found)]
 
 
-def events_schema(spec: SpecInput) -> pa.Schema:
+def events_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the table of events."""
     event = [field.with_name(f"event.{field.name}") for field in codec_of(spec.event).schema]
     passthrough = [
@@ -72,17 +72,17 @@ def events_schema(spec: SpecInput) -> pa.Schema:
     return pa.schema([*key_schema(spec), pa.field("time", INSTANT), *event, *passthrough])
 
 
-def key_schema(spec: SpecInput) -> list[pa.Field]:
+def key_schema(spec: AnySpec) -> list[pa.Field]:
     """Return the fields of the key columns."""
     return [pa.field(f"key.{field.name}", field.type.arrow) for field in spec.key_fields]
 
 
-def state_schema(spec: SpecInput) -> list[pa.Field]:
+def state_schema(spec: AnySpec) -> list[pa.Field]:
     """Return the fields of the columns of the state."""
     return [field.with_name(f"state.{field.name}") for field in codec_of(spec.state).schema]
 
 
-def result_schema(spec: SpecInput) -> pa.Schema:
+def result_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the result rows, under the names that users see."""
     return pa.schema([pa.field(field.name, field.type.arrow) for field in spec.result_fields])
 

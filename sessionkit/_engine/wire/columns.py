@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.state import (
     BoolType,
     BytesType,
@@ -110,7 +110,7 @@ def is_nested(kind: FieldType) -> bool:
     return not isinstance(kind, EnumType) and type(kind) not in SCALAR_WIRE
 
 
-def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
+def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
     """Return the columns that cross, besides the time and the flags."""
     roles: list[tuple[Role, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
@@ -125,7 +125,7 @@ def wire_columns(spec: SpecInput) -> tuple[WireColumn, ...]:
     return tuple(WireColumn(*parts, FIRST_COLUMN_BIT + n) for n, parts in enumerate(named))
 
 
-def flag_names(spec: SpecInput) -> list[str]:
+def flag_names(spec: AnySpec) -> list[str]:
     """Return the names of the flag columns; each holds `BITS` bits, the lowest first."""
     bits = FIRST_COLUMN_BIT + len(wire_columns(spec))
     return [f"_flags_{n}" for n in range(-(-bits // BITS))]

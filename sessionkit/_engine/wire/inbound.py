@@ -27,7 +27,7 @@ from sessionkit._engine.wire.columns import (
     wire_columns,
 )
 from sessionkit._instants import LAST_INSTANT_US
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.errors import StateValueError
 from sessionkit.state import (
     DatetimeType,
@@ -48,7 +48,7 @@ FIRST_DAY: Final = -719_162
 FIRST_INSTANT_US: Final = FIRST_DAY * 24 * 3600 * 1_000_000
 
 
-def read_frames(spec: SpecInput, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
+def read_frames(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
     """
     Return the events of the chunks of a group, those that are not fit to be one aside.
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.wire.columns import wire_values
-from sessionkit._spec import REJECTED_COLUMNS, SpecInput
+from sessionkit._spec import REJECTED_COLUMNS, AnySpec
 from sessionkit.state import DatetimeType, Field, FieldType, FloatType, StrType, inner_type
 
 __all__ = [
@@ -31,7 +31,7 @@ whose `finish` failed, or a timer whose function failed, under `on_error="reject
 SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
 
 
-def output_fields(spec: SpecInput, *, with_rejected: bool) -> list[Field]:
+def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     """
     Return the columns of the output, under the names that users see.
 
@@ -52,7 +52,7 @@ def has_floats(fields: Sequence[Field]) -> bool:
 
 
 def output_frame(
-    spec: SpecInput, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
+    spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
 ) -> pd.DataFrame:
     """
     Return what a group hands to Spark: one frame, the row of counts last.

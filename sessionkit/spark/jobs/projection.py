@@ -24,7 +24,7 @@ from sessionkit._engine.wire.columns import (
 )
 from sessionkit._engine.wire.outbound import KINDS, has_floats, output_fields
 from sessionkit._instants import span_us
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import from_wire, public_type, quoted, to_wire, wire_type
 from sessionkit.spark.jobs.labels import bucket_label
 from sessionkit.spark.jobs.progress import OBSERVATION
@@ -46,7 +46,7 @@ BUCKETS_OF_A_BATCH: Final = 4
 """A batch passes each bucket as one whole frame, so it uses this many times more buckets."""
 
 
-def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
+def crossing(events: DataFrame, spec: AnySpec, *more: Column) -> DataFrame:
     """Project the input to the columns that cross to Python, plus these."""
     columns = wire_columns(spec)
     return events.select(
@@ -57,13 +57,13 @@ def crossing(events: DataFrame, spec: SpecInput, *more: Column) -> DataFrame:
     )
 
 
-def batch_buckets(events: DataFrame, spec: SpecInput) -> GroupedData:
+def batch_buckets(events: DataFrame, spec: AnySpec) -> GroupedData:
     """Return the columns of a batch that cross to Python, grouped into buckets."""
     buckets = bucket_column(spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
     return crossing(events, spec, buckets).groupBy("bucket")
 
 
-def bucket_column(spec: SpecInput, bucket_count: int) -> Column:
+def bucket_column(spec: AnySpec, bucket_count: int) -> Column:
     """
     Return the label of the bucket of each row.
 
@@ -75,7 +75,7 @@ def bucket_column(spec: SpecInput, bucket_count: int) -> Column:
     return F.element_at(labels, place + F.lit(1)).alias("bucket")
 
 
-def grouping_key(spec: SpecInput) -> list[Column]:
+def grouping_key(spec: AnySpec) -> list[Column]:
     """Return the key columns to group by, under the user's names."""
     return [
         _groupable(column.name, column.field.type).alias(column.field.name)
@@ -84,7 +84,7 @@ def grouping_key(spec: SpecInput) -> list[Column]:
     ]
 
 
-def time_for_watermark(spec: SpecInput) -> Column:
+def time_for_watermark(spec: AnySpec) -> Column:
     """
     Return the event time; null where it must not move the watermark.
 
@@ -95,7 +95,7 @@ def time_for_watermark(spec: SpecInput) -> Column:
     return F.when(is_sane & ~_is_future(spec), _time(spec)).alias(EVENT_TIME_COLUMN)
 
 
-def output_schema(spec: SpecInput, *, with_rejected: bool) -> str:
+def output_schema(spec: AnySpec, *, with_rejected: bool) -> str:
     """Return the schema of the rows that Python returns."""
     fields = output_fields(spec, with_rejected=with_rejected)
     nans = ["nans bigint"] if has_floats(fields) else []
@@ -104,7 +104,7 @@ def output_schema(spec: SpecInput, *, with_rejected: bool) -> str:
 
 
 def public_rows(
-    rows: DataFrame, spec: SpecInput, observation: Observation | None, *, with_rejected: bool
+    rows: DataFrame, spec: AnySpec, observation: Observation | None, *, with_rejected: bool
 ) -> DataFrame:
     """
     Return the rows as users see them, with the counts observed.
@@ -145,11 +145,11 @@ def _column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def _time(spec: SpecInput) -> Column:
+def _time(spec: AnySpec) -> Column:
     return F.lit(None).cast("timestamp") if spec.event_time is None else _column(spec.event_time)
 
 
-def _time_us(spec: SpecInput) -> Column:
+def _time_us(spec: AnySpec) -> Column:
     return F.coalesce(F.unix_micros(_time(spec)), F.lit(0))
 
 
@@ -169,14 +169,14 @@ def _groupable(name: str, kind: FieldType) -> Column:
     return F.col(name)
 
 
-def _is_future(spec: SpecInput) -> Column:
+def _is_future(spec: AnySpec) -> Column:
     if spec.max_future_skew is None:
         return F.lit(False)  # noqa: FBT003 (a literal of SQL)
     skew_us = span_us(spec.max_future_skew)
     return F.unix_micros(_time(spec)) > F.unix_micros(F.current_timestamp()) + F.lit(skew_us)
 
 
-def _flags(events: DataFrame, spec: SpecInput, columns: tuple[WireColumn, ...]) -> Iterator[Column]:
+def _flags(events: DataFrame, spec: AnySpec, columns: tuple[WireColumn, ...]) -> Iterator[Column]:
     nullable = {field.name for field in events.schema.fields if field.nullable}
     claims = []
     if spec.event_time is not None:

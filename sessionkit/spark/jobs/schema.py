@@ -6,7 +6,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit._spec import SpecInput
+from sessionkit._spec import AnySpec
 from sessionkit.errors import SchemaError, with_hint
 from sessionkit.state import (
     AttrsType,
@@ -47,7 +47,7 @@ ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
 }
 
 
-def check_input(frame: DataFrame, spec: SpecInput) -> None:
+def check_input(frame: DataFrame, spec: AnySpec) -> None:
     """
     Check that the columns of a frame fit the spec, and name all that don't at once.
 
@@ -76,7 +76,7 @@ def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
             )
 
 
-def _problems(schema: T.StructType, spec: SpecInput) -> Iterator[tuple[str, str]]:
+def _problems(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
     if spec.event_time is not None:
         yield from _time(schema, spec, spec.event_time)
     groups: list[tuple[str, tuple[Field, ...]]] = [
@@ -96,7 +96,7 @@ def _problems(schema: T.StructType, spec: SpecInput) -> Iterator[tuple[str, str]
                 yield _nullable(field.name, path)
 
 
-def _time(schema: T.StructType, spec: SpecInput, name: str) -> Iterator[tuple[str, str]]:
+def _time(schema: T.StructType, spec: AnySpec, name: str) -> Iterator[tuple[str, str]]:
     column = _find(schema, name)
     if column is None:
         yield _missing(schema, name, "event_time")
@@ -114,7 +114,7 @@ def _time(schema: T.StructType, spec: SpecInput, name: str) -> Iterator[tuple[st
         yield _nullable(name, "event_time")
 
 
-def _refuses_null(spec: SpecInput, column: T.StructField, kind: FieldType) -> bool:
+def _refuses_null(spec: AnySpec, column: T.StructField, kind: FieldType) -> bool:
     return spec.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
 
 

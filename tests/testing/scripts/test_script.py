@@ -188,9 +188,9 @@ def test_rejections_are_expected_in_any_order() -> None:
 
 def test_failed_events_and_unfinished_sessions_are_rejections() -> None:
     """A session whose `finish` failed has a key and no event time."""
-    spec = attrs.evolve(visits, update=broken, finish=failed_output, on_error="reject")
+    first = attrs.evolve(visits, create=lambda key, event: Visit(1, event.seconds))
     run_script(
-        spec,
+        attrs.evolve(first, update=broken, finish=failed_output, on_error="reject"),
         [
             add("ann", at("10:00"), PAGE),
             add("ann", at("10:01"), PAGE),
