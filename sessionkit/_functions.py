@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from types import NoneType
 from typing import Any, Final, get_args
@@ -160,23 +160,27 @@ def inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]
     for cls in named:
         if all(issubclass(cls, other) for other in named):
             return cls
+    raise SpecError(_not_inferred(name, places, named, hint))
+
+
+def _not_inferred(
+    name: str, places: Collection[Place], named: Mapping[type[Any], Place], hint: str
+) -> str:
+    said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
     if any(_is_again(cls, other) for cls in named for other in named):
-        found = f"`{name}` is left out, and one of the functions names a class from before"
-        said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+        found = "one of the functions names a class from before it was defined again"
         hint = "define the functions again too; in a notebook, run their cells again"
-        raise SpecError(with_hint(f"{found} it was defined again: {said}", hint))
+        return with_hint(f"`{name}` is left out, and {found}: {said}", hint)
     if named:
-        said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
         found = f"`{name}` is left out, and the annotations disagree: {said}"
-        raise SpecError(with_hint(found, f"make them agree, or pass {name}=..."))
-    unknown = [place for place in places if isinstance(place.annotation, str)]
-    if unknown:
-        place = unknown[0]
-        found = f"`{name}` is left out, and {place} says {place.annotation!r}"
-        hint = f"pass {name}=..., or define the class at the top of its module"
-        raise SpecError(with_hint(f"{found}, which cannot be resolved", hint))
+        return with_hint(found, f"make them agree, or pass {name}=...")
+    for place in places:
+        if isinstance(place.annotation, str):
+            found = f"`{name}` is left out, and {place} says {place.annotation!r}"
+            hint = f"pass {name}=..., or define the class at the top of its module"
+            return with_hint(f"{found}, which cannot be resolved", hint)
     hint = f"pass {name}=..., or annotate {hint}"
-    raise SpecError(with_hint(f"`{name}` is left out, and no annotation says it", hint))
+    return with_hint(f"`{name}` is left out, and no annotation says it", hint)
 
 
 def returns_none(function: Callable[..., Any]) -> bool:

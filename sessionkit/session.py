@@ -16,7 +16,6 @@ from typing import (
 
 import attrs
 
-from sessionkit import _state_class as has
 from sessionkit._functions import (
     FinishMethod,
     Place,
@@ -40,6 +39,17 @@ from sessionkit._spec import (
     column_name,
     set_derived,
     show_shared_arguments,
+)
+from sessionkit._state_class import (
+    Finishing,
+    InOrder,
+    InOrderFinishing,
+    Merging,
+    Settings,
+    SettingsInOrder,
+    functions_of,
+    needed_fields,
+    timeout_of,
 )
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, StrType
@@ -187,47 +197,48 @@ class SessionSpec(Spec[E, S, R]):
         for place in (*_annotations(self, "key"), *_annotations(self, "session")):
             check_key(place, self.keys)
         _check_left_out(self)
+        _check_in_place(self)
         _check_times(self)
 
     @overload
     @classmethod
     def of(
         cls,
-        state: has.Finishing[S1, E1, R1],
+        state: Finishing[S1, E1, R1],
         /,
         *,
         event: type[E1] | None = None,
-        **settings: Unpack[has.Settings],
+        **settings: Unpack[Settings],
     ) -> "SessionSpec[E1, S1, R1]": ...
     @overload
     @classmethod
     def of(
         cls,
-        state: has.Merging[S1, E1],
+        state: Merging[S1, E1],
         /,
         *,
         event: type[E1] | None = None,
-        **settings: Unpack[has.Settings],
+        **settings: Unpack[Settings],
     ) -> "SessionSpec[E1, S1, S1]": ...
     @overload
     @classmethod
     def of(
         cls,
-        state: has.InOrderFinishing[S1, E1, R1],
+        state: InOrderFinishing[S1, E1, R1],
         /,
         *,
         event: type[E1] | None = None,
-        **settings: Unpack[has.SettingsInOrder],
+        **settings: Unpack[SettingsInOrder],
     ) -> "SessionSpec[E1, S1, R1]": ...
     @overload
     @classmethod
     def of(
         cls,
-        state: has.InOrder[S1, E1],
+        state: InOrder[S1, E1],
         /,
         *,
         event: type[E1] | None = None,
-        **settings: Unpack[has.SettingsInOrder],
+        **settings: Unpack[SettingsInOrder],
     ) -> "SessionSpec[E1, S1, S1]": ...
     @classmethod
     def of(cls, state: Any, /, **settings: Any) -> "SessionSpec[Any, Any, Any]":
@@ -249,12 +260,12 @@ class SessionSpec(Spec[E, S, R]):
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        functions = {**has.functions_of(state), **settings}
+        functions = {**functions_of(state), **settings}
         if "update" not in functions:
             found = f"`{state.__name__}` has no method `update`"
             hint = "write `def update(self, event: View) -> None: ...` in it"
             raise SpecError(with_hint(found, hint))
-        return SessionSpec(state=state, **has.timeout_of(functions))
+        return SessionSpec(state=state, **timeout_of(functions))
 
     @property
     def least_retention(self) -> timedelta:
@@ -304,15 +315,18 @@ def _check_left_out(spec: AnySessionSpec) -> None:
         hint = 'pass merge=..., or order="event_time", where no event can come between'
         raise SpecError(with_hint(found, hint))
     state = spec.state.__name__
-    needed = has.needed_fields(spec.state) if spec.create is None else []
+    needed = needed_fields(spec.state) if spec.create is None else []
     if needed:
         found = f"`create` is left out, and {state} cannot be made without {', '.join(needed)}"
-        raise SpecError(
-            with_hint(found, f"pass create=..., or give the fields of {state} defaults")
-        )
+        hint = f"pass create=..., or give the fields of {state} defaults"
+        raise SpecError(with_hint(found, hint))
     if spec.finish is None and spec.result is not spec.state:
         found = f"`finish` is left out, so the state is the row, and {spec.result.__name__} is not"
         raise SpecError(with_hint(f"{found} {state}", "pass finish=..., or leave result out"))
+
+
+def _check_in_place(spec: AnySessionSpec) -> None:
+    state = spec.state.__name__
     for role in ("update", "merge"):
         function = getattr(spec, role)
         if function is not None and returns_none(function) and is_frozen(spec.state):
