@@ -1,11 +1,12 @@
 """What the worker and the storage ask of a fold: the seam between the shell and its two folds."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._spec import AnySpec
 from sessionkit.timeouts import Clock
 
 __all__ = ["Logic"]
@@ -20,7 +21,7 @@ class Logic(Protocol):
     """
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> AnySpec:
         """The rules and functions."""
 
     @property

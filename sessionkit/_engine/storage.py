@@ -20,6 +20,7 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import FORMAT_VERSION, check_format, pack, unpack
@@ -37,8 +38,6 @@ __all__ = [
     "row_of",
     "stored_memory",
 ]
-
-AnySpec = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 
 class Storage(Protocol):
@@ -168,9 +167,9 @@ def nothing_of(logic: Logic) -> Memory:
 
 def row_of(logic: Logic) -> Row:
     """Return how the layout of a spec stores a group."""
-    return (
-        KeyRow(logic.spec, logic.identity) if logic.spec.layout == "per_key" else BucketRow(logic)
-    )
+    if isinstance(logic, KeyLogic) and logic.spec.layout == "per_key":
+        return KeyRow(logic.spec, logic.identity)
+    return BucketRow(logic)
 
 
 def identity_of(spec: AnySpec) -> bytes:

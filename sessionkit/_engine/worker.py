@@ -17,9 +17,10 @@ from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected, events_schema
-from sessionkit._engine.storage import AnySpec, GroupRow, Row, logic_of, nothing_of, row_of
+from sessionkit._engine.storage import GroupRow, Row, logic_of, nothing_of, row_of
 from sessionkit._engine.wire.inbound import read_frames
 from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._spec import AnySpec
 from sessionkit.typing import GroupStateLike
 
 __all__ = ["Worker", "worker_of"]

@@ -64,10 +64,12 @@ def output_frame(
         counts: What became of the events.
     """
     fields = output_fields(spec, with_rejected=rejected is not None)
-    parts = [(KINDS.index(spec.row_kind), _fitted(fields, results))]
-    parts += [(KINDS.index(part.kind), _fitted(fields, _shown(part))) for part in rejected or ()]
-    rows = pa.concat_tables([table for _, table in parts])
-    kinds = chain.from_iterable([kind] * table.num_rows for kind, table in parts)
+    parts = [
+        (spec.row_kind, results),
+        *((part.kind, _shown(spec, part)) for part in rejected or ()),
+    ]
+    rows = pa.concat_tables([_fitted(fields, table) for _, table in parts])
+    kinds = chain.from_iterable([KINDS.index(kind)] * table.num_rows for kind, table in parts)
     columns: dict[str, list[Any]] = {
         "kind": [*kinds, KINDS.index("counts")],
         "counts": [None] * rows.num_rows + [[getattr(counts, name) for name in COUNTED]],
@@ -80,13 +82,15 @@ def output_frame(
     return pd.DataFrame({name: _objects(values) for name, values in columns.items()}, dtype=object)
 
 
-def _shown(part: Rejected) -> pa.Table:
+def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
     """Return rejected rows under the names that users see, without what is the engine's own."""
     shown = {
         SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("passthrough.")): part.rows[name]
         for name in part.rows.column_names
         if name in SHOWN_AS or name.startswith(("key.", "passthrough."))
     }
+    if spec.event_time is None:
+        shown.pop("event_time", None)
     return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
 
 

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._engine.storage import AnySpec, identity_of, stored_memory
-from sessionkit._spec import S
+from sessionkit._engine.storage import identity_of, stored_memory
+from sessionkit._spec import AnySpec, S
 from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import identity_differences, peek_identity

@@ -8,9 +8,9 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame, GroupedData, Observation
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit._engine.storage import AnySpec
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
+from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted, wire_type
 from sessionkit.spark.jobs.pickling import check_picklable
 from sessionkit.spark.jobs.projection import (

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._engine.storage import AnySpec
 from sessionkit._instants import Duration, duration
+from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.jobs.checkpoint import FIRST_WITH_READER, check_checkpoint

@@ -9,9 +9,8 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.storage import AnySpec
 from sessionkit._engine.worker import worker_of
-from sessionkit._spec import check_kind
+from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, aware

@@ -90,17 +90,12 @@ class Stage:
         return timeline(events, [*self._over, *_now(self.driver)], clocks)
 
     def _keep(self, before: Snapshot) -> None:
-        rejections = [self._timed(rejection) for rejection in self.driver.take_rejections()]
+        rejections = self.driver.take_rejections()
         rejections += [self._dropped(row) for row in before.next_rows if self._drops(before, row)]
         self.rows = sorted([*self.rows, *self.driver.take_rows()], key=_order)
         self.rejections += rejections
         self._read += [self._event(row) for row in before.next_rows]
         self._rejected += [event_line(rejection) for rejection in rejections]
-
-    def _timed(self, rejection: Rejection) -> Rejection:
-        """Return a rejection without the time 1970-01-01, which stands for no event time."""
-        has_time = self.driver.spec.event_time is not None
-        return rejection if has_time else attrs.evolve(rejection, event_time=None)
 
     def _drops(self, before: Snapshot, row: Mapping[str, Any]) -> bool:
         _, time = self._event(row)
