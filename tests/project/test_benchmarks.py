@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.events import DELAY, FILES_A_BATCH, GAP, Load, batch_of_events, write_batches
+from benchmarks.one_key import CASES, exponent, seconds_of_batch
 from benchmarks.report import CaseResult, as_json, difference, table
 
 SMALL = Load(events=200, keys=20, batches=3)
@@ -130,3 +131,22 @@ def test_the_table_shows_medians_and_ratios() -> None:
     text = table([result({"slow": [[9.0, 4.0]], "fast": [[8.0, 2.0]]})])
     assert "small             200    20        slow      4.00   4.00   4.00  1" in text
     assert text.endswith("\n\nsmall: slow / fast = 2.00")
+
+
+def test_the_exponent_is_the_power_of_the_size() -> None:
+    """Time that grows with the square of the size has the exponent 2, linear time has 1."""
+    sizes = (1_000, 2_000, 4_000)
+
+    assert 2 == pytest.approx(exponent(sizes, [size**2 / 7 for size in sizes]))
+    assert 1 == pytest.approx(exponent(sizes, [size * 3.0 for size in sizes]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_event_of_one_key_is_measured(case: str) -> None:
+    """A case handles all its events: one is processed or has failed, and the session has closed."""
+    driver = CASES[case]()
+    seconds = seconds_of_batch(driver, 10)
+
+    assert seconds > 0
+    assert 10 == driver.counts.processed + driver.counts.failed
+    assert ("fails" in case) == (driver.counts.failed == 5)
