@@ -1,15 +1,12 @@
 """
 State per key against a dict and a loop: random programs, clocks, cuts and restarts.
 
-The orders that the functions follow come with the events, and by the name of a timer, so that the
-engine and the naive model call the very same functions.
-
 Precondition: `on_timer` sets no timer in the past that could set the first one in the past again,
 since such a chain has no end.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -17,93 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, NoTimeout, ProcessingTimeGap, StatefulSpec, TimeToLive
+from sessionkit import ProcessingTimeGap, StatefulSpec, TimeToLive
 from sessionkit.testing import StatefulDriver
 from tests.support.naive_keys import Arrival, NaiveBatch, NaiveKeys
+from tests.support.orders import (
+    EVENT_POLICIES,
+    GAP,
+    MICRO,
+    MILLI,
+    NAMES,
+    NOON,
+    SECOND,
+    OnTimer,
+    Told,
+    spec_of,
+)
 
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-SECOND, MILLI, MICRO = timedelta(seconds=1), timedelta(milliseconds=1), timedelta(microseconds=1)
-NAMES = "xyz"
 POLICY_NAMES = ("event_time_gap", "processing_time_gap", "time_to_live")
-
-
-@attrs.frozen
-class Told:
-    """An event: its number, and what is to be done."""
-
-    number: int
-    orders: list[str]
-
-
-@attrs.define
-class Heard:
-    """A state: the numbers so far."""
-
-    numbers: list[int] = attrs.field(factory=list)
-
-
-@attrs.frozen
-class Seen:
-    """A result: who was called, and all that it saw."""
-
-    what: str
-    numbers: list[int]
-    timers: list[str]
-    watermark: datetime | None
-    processing_time: datetime
-
-
-def seen(what: str, state: Any, times: Any) -> Seen:
-    """Show everything that a call can see."""
-    timers = [f"{name} {timer.clock} {timer.at}" for name, timer in sorted(times.timers.items())]
-    held = state.get(Heard([-1]))
-    return Seen(what, list(held.numbers), timers, times.watermark, times.processing_time)
-
-
-def follow(order: str, number: int, state: Any, times: Any) -> None:
-    """Do one thing that a function can do."""
-    verb, *rest = order.split()
-    if verb == "add":
-        state.set(Heard([*state.get(Heard()).numbers, number]))
-    elif verb == "touch" and state.exists:
-        state.get().numbers.append(99)
-    elif verb == "remove":
-        state.remove()
-    elif verb == "delete":
-        times.delete_timer(rest[0])
-    elif verb == "fail":
-        message = "told to"
-        raise ValueError(message)
-    elif verb in ("event", "processing"):
-        name, base, micros = rest
-        clocks = {"noon": NOON, "clock": times.processing_time}
-        if verb == "event":
-            clocks["clock"] = times.watermark or NOON
-        setter = times.set_event_timer if verb == "event" else times.set_processing_timer
-        setter(name, clocks[base] + timedelta(microseconds=int(micros)))
-
-
-def process(key: Any, events: Sequence[Told], state: Any, times: Any) -> Any:
-    """Show what there is, then follow the orders of every event."""
-    yield seen("process", state, times)
-    for event in events:
-        for order in event.orders:
-            follow(order, event.number, state, times)
-    yield seen("processed", state, times)
-
-
-@attrs.frozen
-class OnTimer:
-    """Follows orders by the name of the timer; for the end of a key it only looks."""
-
-    orders: dict[str, list[str]]
-
-    def __call__(self, _: Any, name: str, state: Any, times: Any) -> Any:
-        """Show what there is, then follow the orders."""
-        yield seen(name, state, times)
-        for order in self.orders.get(name, []):
-            follow(order, -len(name), state, times)
-        yield seen(f"{name} done", state, times)
 
 
 @attrs.frozen
@@ -171,8 +98,6 @@ def on_timers(draw: st.DrawFn) -> OnTimer:
     return OnTimer({name: draw(orders(at_once=later[name])) for name in NAMES})
 
 
-GAP, TTL = EventTimeGap("3 seconds"), TimeToLive("5 seconds", clock="event_time")
-EVENT_POLICIES = [NoTimeout(), GAP, TTL, TTL | GAP, GAP | TTL]
 POLICIES = [
     *EVENT_POLICIES,
     TimeToLive("4 seconds"),
@@ -181,23 +106,6 @@ POLICIES = [
     GAP | ProcessingTimeGap("2 seconds"),
     TimeToLive("4 seconds") | GAP | ProcessingTimeGap("2 seconds"),
 ]
-
-
-def spec_of(timeout: Any, on_timer: OnTimer, **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    """Make a spec whose functions follow orders."""
-    settings: dict[str, Any] = {"processing_timers": True, "on_error": "reject", **changes}
-    return StatefulSpec(
-        keys={"key": str},
-        event_time="at",
-        watermark_delay=timedelta(seconds=1),
-        event=Told,
-        state=Heard,
-        result=Seen,
-        process=process,
-        on_timer=on_timer,
-        timeout=timeout,
-        **settings,
-    )
 
 
 def run(

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from sessionkit import StatefulSpec
 from sessionkit.testing import StatefulDriver
 from sessionkit.timeouts import deadlines_of
-from tests.properties.test_keys import (
+from tests.support.naive_keys import Arrival, NaiveKeys
+from tests.support.orders import (
     EVENT_POLICIES,
     MICRO,
     MILLI,
@@ -30,7 +31,6 @@ from tests.properties.test_keys import (
     Told,
     spec_of,
 )
-from tests.support.naive_keys import Arrival, NaiveKeys
 
 END = NOON + timedelta(days=1)
 

@@ -1,8 +1,7 @@
 """Running a spec on a real Spark stream: files in, Parquet out, a checkpoint between."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +100,3 @@ class FileStream:
     def open(self) -> list[OpenSession[Any]]:
         """Return the open sessions."""
         return open_sessions(self.checkpoint, self.spec, spark=self.spark)
-
-
-def event_table(rows: Sequence[tuple[str | None, datetime | None, Any]], name: str) -> pa.Table:
-    """Return a table of key, at and one more column."""
-    keys, times, values = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.table(
-        {
-            "key": pa.array(keys, pa.string()),
-            "at": pa.array(times, pa.timestamp("us", tz="UTC")),
-            name: pa.array(values),
-        }
-    )
