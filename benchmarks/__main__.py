@@ -1,4 +1,4 @@
-"""The program: compares the rows of the contestants, then their times, and keeps what it found."""
+"""The program: compares the rows of the contestants, then their times, and writes the samples."""
 
 import argparse
 import json
@@ -56,7 +56,7 @@ def _measure(
     rows = _compare(spark, case, files, folder)
     runs: dict[str, list[list[float]]] = {contestant: [] for contestant in case.contestants}
     for turn in range(min(options.rounds, case.rounds or options.rounds)):
-        # The order turns round, so that neither always runs on the machine that the other warmed.
+        # The order changes each turn, so that neither always profits from a warm machine.
         for contestant in list(runs)[:: -1 if turn % 2 else 1]:
             checkpoint = folder / f"checkpoint-{contestant}-{turn}"
             run = case.contestants[contestant]
@@ -67,7 +67,7 @@ def _measure(
 
 
 def _compare(spark: SparkSession, case: Case, files: Path, folder: Path) -> int:
-    """Return how many rows the contestants emit; end the program where they differ."""
+    """Return how many rows the contestants emit; exit if they differ."""
     (first, one), (second, other) = [
         (name, rows_of(spark, contestant, case.columns, files, folder / f"compared-{name}"))
         for name, contestant in case.contestants.items()

@@ -50,7 +50,7 @@ def by_hand(events: DataFrame) -> DataFrame:
 def run_user(
     key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Fold the events of one user; hand out the sessions that are over."""
+    """Fold the events of one user; return the sessions that are over."""
     watermark_ms = state.getCurrentWatermarkMs()
     sessions: list[Session] = []
     if state.exists:
@@ -61,7 +61,7 @@ def run_user(
     if still_open:
         state.update((b"".join(STORED.pack(*session) for session in still_open),))
         earliest_us = min(end for _, end, _, _ in still_open)
-        # Spark fires a timer that lies behind the watermark, a session is over at its end itself.
+        # Spark fires a timer once the watermark is past it; a session is already over at its end.
         state.setTimeoutTimestamp(max(-(-earliest_us // 1000) - 1, watermark_ms, 1))
     else:
         state.remove()

@@ -1,4 +1,4 @@
-"""The ways to the same rows: each turns a stream of events into a stream of results."""
+"""The contestants: each turns the same stream of events into the same rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -18,7 +18,7 @@ __all__ = ["CASES", "Case", "Contestant"]
 Contestant: TypeAlias = Callable[[DataFrame], DataFrame]
 
 SESSION_COLUMNS: Final = ("user_id", "session_start", "session_end", "events", "seconds")
-"""What every contestant of a case with sessions hands out, whatever else."""
+"""The columns that every contestant of a case with sessions returns."""
 
 
 @attrs.define

@@ -1,4 +1,4 @@
-"""A running count of each user's events: the least that keeps state, so the cost a key shows."""
+"""A running count of each user's events: the smallest state, so the cost of a key shows."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -25,14 +25,14 @@ class View:
 
 @attrs.frozen
 class Count:
-    """State and result alike: how many events, and their sum."""
+    """State and result: how many events, and their sum."""
 
     events: int
     seconds: float
 
 
 def process(key: Any, views: list[View], state: KeyState[Count], times: KeyTimes) -> Count:
-    """Count on, and hand out the count."""
+    """Count the events, and return the count."""
     before = state.get(Count(0, 0.0))
     seconds = before.seconds + sum(view.seconds for view in views)
     count = Count(before.events + len(views), seconds)
@@ -73,7 +73,7 @@ def counted_by_hand(events: DataFrame) -> DataFrame:
 def count_user(
     key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Count the events of one user, and hand out the count."""
+    """Count the events of one user, and return the count."""
     events, seconds = state.get if state.exists else (0, 0.0)
     for frame in frames:
         events += len(frame)

@@ -1,4 +1,4 @@
-"""The events that are measured: made from a seed, and written to files before any clock runs."""
+"""The events: made from a seed, and written to files before any time is measured."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ __all__ = ["DELAY", "FILES_A_BATCH", "GAP", "Load", "batch_of_events", "write_ba
 SEED: Final = 20_260_101
 FIRST_US: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 SPAN_US: Final = 10 * 60 * 1_000_000
-"""How much event time a batch covers: twice the gap, so that sessions close in later batches."""
+"""The event time that a batch covers: twice the gap, so that sessions close in later batches."""
 GAP: Final = timedelta(minutes=5)
 DELAY: Final = timedelta(minutes=2)
 """By how much the watermark trails; events are out of order by less, so that none is late."""

@@ -1,4 +1,4 @@
-"""What the samples say: medians and ratios, as a table to read and as JSON to keep."""
+"""Medians and ratios of the samples, as a table to read and as JSON to keep."""
 
 import os
 import platform

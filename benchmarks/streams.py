@@ -1,4 +1,4 @@
-"""One contestant over one set of files: to be timed, or to have its rows compared."""
+"""Runs one contestant over one set of files, to time it or to compare its rows."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ INPUT: Final = "user_id string, ts timestamp, page string, seconds double"
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """Give the session in which all contestants run; what Spark leaves goes into the folder."""
+    """Yield the session in which all contestants run; Spark writes only to the folder."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Python workers import the functions of the contestants by name.
     root = str(Path(__file__).resolve().parent.parent)

@@ -1,9 +1,9 @@
 """
 Make this folder ready to run: a virtual environment, the dependencies, and Java.
 
-Called by the Makefile before every target; what is ready is left alone, so the second call takes
-well under a second. Standard library only, because it runs before anything is installed. Functions
-that decide take the machine as arguments; those that act are few and stand below them.
+The Makefile calls it before every target. It leaves alone what is ready, so the second call takes
+well under a second. It uses only the standard library, because it runs before anything is
+installed. Functions that decide take the machine as arguments; the few that act follow them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 OWN_JDKS = ROOT / ".jdk"
 OLDEST_JAVA = 17
-# Every Spark from 3.5 on runs on Java 17, so it is what is installed where none is found.
+# Every Spark since 3.5 runs on Java 17, so this is what is installed if there is none.
 WANTED_JAVA = "17"
 
 INSTALL = ["install", "--quiet", "--editable", ".[demo,hypothesis,spark]", "--group", "dev"]
@@ -41,7 +41,7 @@ JAVA_FOLDERS = (
     "~/.jdks/*",
 )
 
-# The first package that installs is enough; names differ between releases of a distribution.
+# The first package that installs is enough: names differ between releases of a distribution.
 JAVA_PACKAGES = {
     "apt-get": ("openjdk-17-jdk-headless", "openjdk-21-jdk-headless", "default-jdk-headless"),
     "dnf": ("java-17-openjdk-devel", "java-21-openjdk-devel", "java-latest-openjdk-devel"),
@@ -67,7 +67,7 @@ except Exception as error:
 """
 
 NO_JAVA = f"""\
-Spark needs Java {OLDEST_JAVA} or newer: none was found through JAVA_HOME, on PATH or in the usual \
+Spark needs Java {OLDEST_JAVA} or newer. None was found through JAVA_HOME, on PATH or in the usual \
 folders, and none could be installed.
 
 Hint: install a JDK, for example from https://adoptium.net, and set JAVA_HOME to its folder."""
@@ -83,7 +83,7 @@ class Java(NamedTuple):
 
 
 class Installer(NamedTuple):
-    """A package manager that may be used, and what to put before its commands."""
+    """A package manager that may be used, and the prefix of its commands."""
 
     manager: str
     prefix: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def parse_java(text: str) -> Java | None:
 
 
 def java_candidates(environ: Mapping[str, str], which: Which) -> Iterator[Path]:
-    """Name the `java` programs that the user has chosen: JAVA_HOME first, then PATH."""
+    """Yield the `java` programs that the user has chosen: JAVA_HOME first, then PATH."""
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"]) / "bin" / "java"
     if on_path := which("java"):
@@ -108,14 +108,14 @@ def java_candidates(environ: Mapping[str, str], which: Which) -> Iterator[Path]:
 
 
 def java_in_folders(patterns: Iterable[str]) -> Iterator[Path]:
-    """Name the `java` programs below folders that match one of the patterns."""
+    """Yield the `java` programs below the folders that match one of the patterns."""
     for pattern in patterns:
         anchor, *parts = Path(pattern).expanduser().parts
         yield from sorted(Path(anchor).glob(str(Path(*parts, "bin", "java"))))
 
 
 def choose_java(chosen: Iterable[Java | None], others: Iterable[Java | None]) -> Java | None:
-    """Take the first of the user's choices that is new enough, else the oldest other that is."""
+    """Return the first of the user's choices that is new enough, else the oldest other that is."""
     for java in chosen:
         if java and java.version >= OLDEST_JAVA:
             return java
@@ -124,7 +124,7 @@ def choose_java(chosen: Iterable[Java | None], others: Iterable[Java | None]) ->
 
 
 def choose_installer(which: Which, *, is_root: bool, can_sudo: bool) -> Installer | None:
-    """Pick the package manager that can be used without asking anyone for a password."""
+    """Return the package manager that can be used without asking anyone for a password."""
     manager = next((name for name in JAVA_PACKAGES if which(name)), None)
     if manager is None:
         return None
@@ -136,27 +136,27 @@ def choose_installer(which: Which, *, is_root: bool, can_sudo: bool) -> Installe
 
 
 def install_commands(installer: Installer, packages: Iterable[str]) -> list[list[str]]:
-    """List the commands to try in turn; the first that succeeds is enough."""
+    """Return the commands to try in turn; the first that succeeds is enough."""
     start = [*installer.prefix, *INSTALL_COMMANDS[installer.manager]]
     return [[*start, package] for package in packages]
 
 
 def fingerprint(pyproject: bytes, *facts: str) -> str:
-    """Sum up what the installed dependencies depend on: a new sum means a new installation."""
+    """Return a hash of what the installation depends on; a new hash means a new installation."""
     return hashlib.sha256(b"\0".join([pyproject, *(fact.encode() for fact in facts)])).hexdigest()
 
 
 def venv_package(version: tuple[int, int]) -> str:
-    """Name the package in which Debian and Ubuntu keep `ensurepip`."""
+    """Return the package in which Debian and Ubuntu keep `ensurepip`."""
     return f"python{version[0]}.{version[1]}-venv"
 
 
 def no_venv_message(version: tuple[int, int], python: str) -> str:
-    """Say what to do about a Python that cannot make virtual environments."""
+    """Return what to do about a Python that can't make virtual environments."""
     package = venv_package(version)
     return (
         f"{python} cannot make a virtual environment: its module `ensurepip` is missing.\n\n"
-        f"Hint: on Debian and Ubuntu `sudo apt-get install {package}`; elsewhere name a complete "
+        f"Hint: on Debian and Ubuntu `sudo apt-get install {package}`; elsewhere pass a complete "
         "Python: make test PYTHON=/path/to/python3"
     )
 
@@ -165,17 +165,17 @@ def no_venv_message(version: tuple[int, int], python: str) -> str:
 
 
 def say(text: str) -> None:
-    """Tell what is being done, at once, also where the output is a file."""
+    """Print what is being done, at once even if the output is a file."""
     print(f"setup: {text}", flush=True)
 
 
 def refuse(message: str) -> NoReturn:
-    """End with a message for the user."""
+    """Exit with a message for the user."""
     sys.exit(f"setup: {message}")
 
 
 def succeeds(command: list[str]) -> bool:
-    """Run a command in this folder, with no one to answer its questions."""
+    """Return whether a command succeeds in this folder, with nobody to answer its questions."""
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "NONINTERACTIVE": "1"}
     try:
         done = subprocess.run(command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, check=False)
@@ -186,7 +186,7 @@ def succeeds(command: list[str]) -> bool:
 
 
 def probe_java(program: Path) -> Java | None:
-    """Ask a `java` program for its home and version; None where it does not run."""
+    """Ask a `java` program for its home and version; None if it doesn't run."""
     command = [str(program), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
@@ -223,7 +223,7 @@ def install_packages(installer: Installer, packages: Iterable[str]) -> bool:
 
 
 def install_java_with_manager() -> bool:
-    """Install a JDK with the system's package manager, where that needs no password."""
+    """Install a JDK with the system's package manager, if that needs no password."""
     installer = find_installer()
     if installer is None:
         return False
@@ -231,7 +231,7 @@ def install_java_with_manager() -> bool:
 
 
 def install_java_with_install_jdk() -> bool:
-    """Fetch a JDK into this folder with the PyPI package install-jdk."""
+    """Download a JDK into this folder with the PyPI package install-jdk."""
     say(f"fetching Java {WANTED_JAVA} into {OWN_JDKS.name}/ with install-jdk")
     OWN_JDKS.mkdir(exist_ok=True)
     python = str(VENV_PYTHON)
@@ -252,7 +252,7 @@ def ensure_java() -> Java:
 
 
 def ensure_venv() -> None:
-    """Make the virtual environment, unless one is there and runs."""
+    """Make the virtual environment, unless there is one that works."""
     fit = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
     if VENV_PYTHON.exists() and succeeds([str(VENV_PYTHON), "-c", fit]):
         return
@@ -263,7 +263,7 @@ def ensure_venv() -> None:
 
 
 def ensure_ensurepip() -> None:
-    """Debian keeps `ensurepip` in a package of its own: install it where that is allowed."""
+    """Install `ensurepip`, which Debian keeps in its own package, if that is allowed."""
     if find_spec("ensurepip"):
         return
     version = sys.version_info[:2]
@@ -275,12 +275,12 @@ def ensure_ensurepip() -> None:
 
 
 def ensure_dependencies() -> None:
-    """Install what `pyproject.toml` names, unless it is there already."""
+    """Install what `pyproject.toml` lists, unless it is already there."""
     stamp = VENV / "installed"
     now = fingerprint((ROOT / "pyproject.toml").read_bytes(), str(ROOT))
     if stamp.exists() and stamp.read_text() == now:
         return
-    say("installing the dependencies (once; Spark alone is some 400 MB, so this takes minutes)")
+    say("installing the dependencies (once; it takes minutes: Spark alone is about 400 MB)")
     pip = [str(VENV_PYTHON), "-m", "pip"]
     # --group needs a pip of 2025 or newer; the one that comes with Python may be older.
     if not (succeeds([*pip, "install", "--quiet", "pip>=25.1"]) and succeeds([*pip, *INSTALL])):
@@ -289,7 +289,7 @@ def ensure_dependencies() -> None:
 
 
 def main() -> None:
-    """Make the folder ready, and leave Java's home where the Makefile reads it."""
+    """Make the folder ready, and write Java's home where the Makefile reads it."""
     ensure_venv()
     ensure_dependencies()
     java = ensure_java()
