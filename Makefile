@@ -1,7 +1,7 @@
-# `make test` and `make demo` need nothing but make and Python 3.11 or newer: the rest is set up here,
-# in .venv (and .jdk, where Java has to be fetched). Another Python: make test PYTHON=/path/to/python3
+# You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
+# there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-long conformance check lint types contracts format demo bench clean
+.PHONY: help setup test quick test-long conformance check lint types contracts format demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -11,7 +11,7 @@ PYTHON := $(shell for name in $(CANDIDATES); do \
 endif
 
 BIN := .venv/bin
-# Spark finds its Java and its Python through the environment; a SPARK_HOME would start another Spark.
+# Spark finds Java and Python through the environment. A SPARK_HOME would start another Spark.
 RUN = JAVA_HOME="$$(cat .venv/java-home)" $(BIN)/python
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
@@ -19,20 +19,22 @@ unexport SPARK_HOME
 unexport PYSPARK_DRIVER_PYTHON
 
 help:
-	@echo "make test       set up, check, and run every test but the long ones"
-	@echo "make test-long  the same with the long tests, and more examples for each property"
-	@echo "make conformance  set up, and run the cases of other engines, on the driver and on Spark"
-	@echo "make demo       set up, and find sessions in real flights on a Spark stream"
-	@echo "make bench      set up, and measure side by side with Spark's own operators"
-	@echo "make check      lint, types and import contracts, without the tests"
-	@echo "make lint       ruff alone; make format lets ruff mend what it can"
-	@echo "make clean      remove what set-up and the tools have made"
+	@echo "make test         set up, check, and run every test except the long ones"
+	@echo "make quick        run the tests that don't start Spark, in under a minute"
+	@echo "make test-long    like make test, with the long tests and ten times the examples"
+	@echo "make conformance  run the cases of other engines, on the driver and on Spark"
+	@echo "make check        run the linter, the type checker and the import contracts"
+	@echo "make lint         run the linter alone"
+	@echo "make format       format the code, and fix what the linter can fix"
+	@echo "make demo         find sessions in real flights on a Spark stream"
+	@echo "make bench        compare the speed with Spark's own operators"
+	@echo "make clean        remove what set-up and the tools have made"
 
 setup:
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "sessionkit needs Python 3.11 or newer; none of these is one: $(CANDIDATES)" >&2; \
 		echo "" >&2; \
-		echo "Hint: install Python, or name yours: make test PYTHON=/path/to/python3" >&2; \
+		echo "Hint: install Python, or pass yours: make test PYTHON=/path/to/python3" >&2; \
 		exit 1; \
 	fi
 	@"$(PYTHON)" scripts/setup_env.py
@@ -53,18 +55,24 @@ format: setup
 	$(BIN)/python -m ruff check --fix
 	$(BIN)/python -m ruff format
 
-# A zone that is not UTC and has a summer time: what confuses local time with UTC fails here.
-test test-long conformance: export TZ := America/New_York
+# Two or more processes share the files of tests; each starts a Spark of its own, of some 2 GB.
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# A time zone with daylight saving, so that code that confuses local time with UTC fails.
+test quick test-long conformance: export TZ := America/New_York
 
 test: check
-	$(RUN) -m pytest --cov
+	$(RUN) -m pytest $(PARALLEL) --cov
+
+quick: setup
+	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long"
 
 test-long: export HYPOTHESIS_PROFILE := ci
 test-long: check
-	$(RUN) -m pytest --cov -m "long or not long"
+	$(RUN) -m pytest $(PARALLEL) --cov -m "long or not long"
 
 conformance: setup
-	$(RUN) -m pytest tests/conformance -m "long or not long"
+	$(RUN) -m pytest $(PARALLEL) --dist load tests/conformance -m "long or not long"
 
 demo: setup
 	@$(RUN) -m examples.flights

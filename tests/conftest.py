@@ -1,32 +1,68 @@
-"""Settings that all tests share: profiles of hypothesis, markers, and one Spark session."""
+"""What all tests share: hypothesis profiles, markers, the settings of Spark, and the plugin."""
 
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Pytest's own, to test the plugin with; and the plugin, whose fixtures the tests use.
-pytest_plugins = ["pytester", "sessionkit.testing.plugin"]
+# `pytester` is pytest's own: it tests the plugin.
+pytest_plugins = ["pytester", "tests.support.figures"]
 
-# Time limits and the speed of generation tell of the load of the machine, not of the code.
+# Time limits and the speed of generation depend on the load of the machine, not on the code.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same examples in every run: a clone passes or fails alike everywhere.
+# The same examples in every run: a clone passes or fails the same way everywhere.
 settings.register_profile("dev", _PATIENT, max_examples=50, derandomize=True)
 # New examples in every run, and many of them: this is the profile that searches.
 settings.register_profile("ci", _PATIENT, max_examples=500, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
+FOLDERS_THAT_TAKE_LONG = ("tests/testing/generators/", "tests/properties/")
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that uses the Spark session, so that `-m "not spark"` is sure to be fast."""
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Load the plugin that the tests use, after coverage has started to measure."""
+    session.config.pluginmanager.import_plugin("sessionkit.testing.plugin")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """
+    Mark every test that starts Spark, and let the files that take longest begin.
+
+    The order matters only where several processes share the files: none is left alone with a long
+    one in the end.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if hasattr(config, "workerinput"):
+        items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark"):
+        return 0
+    return 1 if item.nodeid.startswith(FOLDERS_THAT_TAKE_LONG) else 2
 
 
 @pytest.fixture(scope="session")
 def spark_settings() -> dict[str, str]:
-    """A zone that is not UTC and has a summer time: what confuses local time with UTC fails."""
-    return {"spark.sql.session.timeZone": "America/New_York"}
+    """
+    Give a time zone with daylight saving, and what makes thousands of tiny batches quick.
+
+    A test's JVM lives for minutes: the second compiler costs more than it gains. The default
+    manager of checkpoint files starts a process (`readlink`) for every file that it renames.
+    """
+    package = "org.apache.spark.sql.execution.streaming"
+    if (4, 1) <= tuple(map(int, version("pyspark").split(".")[:2])):
+        package += ".checkpointing"
+    return {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            f"{package}.FileSystemBasedCheckpointFileManager"
+        ),
+    }

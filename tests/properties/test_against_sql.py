@@ -1,11 +1,13 @@
-"""The engine against a query that another engine runs: gaps and islands, in DuckDB."""
+"""The engine against a query that another engine runs: gaps and islands, in SQLite."""
 
-from collections.abc import Iterator
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
 
 from sessionkit import EventTimeGap
@@ -15,27 +17,28 @@ from sessionkit.testing.drivers.results import read_rows
 from tests.support.session_specs import collecting
 
 GAP = timedelta(minutes=10)
+GAP_US = GAP // timedelta(microseconds=1)
 ISLANDS = """
 WITH marked AS (
-  SELECT *, coalesce(t > (lag(t) OVER by_key) + INTERVAL 10 MINUTE, true) AS is_first
+  SELECT *, coalesce(t > lag(t) OVER by_key + :gap, true) AS is_first
   FROM events WINDOW by_key AS (PARTITION BY key ORDER BY t)
 ), numbered AS (
-  SELECT *, count(*) FILTER (WHERE is_first) OVER (PARTITION BY key ORDER BY t) AS session
+  SELECT *, sum(is_first) OVER (PARTITION BY key ORDER BY t) AS session
   FROM marked
 )
-SELECT key, epoch_us(min(t)), epoch_us(max(t) + INTERVAL 10 MINUTE), list_sort(list(value))
-FROM numbered GROUP BY key, session ORDER BY ALL
+SELECT key, min(t), max(t) + :gap, json_group_array(value)
+FROM numbered GROUP BY key, session ORDER BY key, min(t)
 """
 
 
 @pytest.fixture(name="database")
-def _database() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
+def _database() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
         yield connection
 
 
 def test_twenty_thousand_events_give_the_sessions_of_a_query(
-    database: duckdb.DuckDBPyConnection,
+    database: sqlite3.Connection,
 ) -> None:
     """Keys, bounds and members are equal, exact gaps and doubled instants among them."""
     random = Random(11)
@@ -57,11 +60,17 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
 
     sessions, _, counts = read_rows(spec, [frame])
     found = sorted((s.key.key, micros(s.start), micros(s.end), s.result.values) for s in sessions)
-    columns = {"t": "at", "key": "key", "value": "value"}
-    events = pa.table({name: [row[of] for row in rows] for name, of in columns.items()})
-    database.register("events", events)
-    assert database.execute(ISLANDS).fetchall() == found
+    assert islands(database, rows) == found
     assert (20_000, len(found)) == (counts.processed, counts.sessions)
+
+
+def islands(database: sqlite3.Connection, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return key, start, end and values of each session that the query finds."""
+    database.execute("CREATE TABLE events (key, t, value)")
+    events = [(row["key"], micros(row["at"]), row["value"]) for row in rows]
+    database.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
+    found = database.execute(ISLANDS, {"gap": GAP_US}).fetchall()
+    return [(key, start, end, sorted(json.loads(values))) for key, start, end, values in found]
 
 
 def micros(instant: datetime) -> int:

@@ -11,6 +11,7 @@ from sessionkit.spark.query import sinks
 from sessionkit.spark.query.rules import output_rules
 from sessionkit.spark.query.start import start_query
 from tests.support.cells import Events, quick, try_cells
+from tests.support.figures import FIGURES, Record
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
 
 CELLS = [rule for rule in output_rules() if rule.sink == "kafka"]
@@ -28,14 +29,13 @@ def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_every_cell_agrees_with_spark(
-    kafka: Kafka, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka: Kafka, spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """Spark writes a micro-batch to Kafka in the cells that the table accepts, and no others."""
     options = {"kafka.bootstrap.servers": kafka.servers, "topic": "cells"}
     with quick(spark):
         outcomes = try_cells(Events(spark, tmp_path).write(), CELLS, options)
-    with capsys.disabled():
-        print(f"\nKafka, {kafka.connector.name}: {outcomes.summary(0, '')}")  # noqa: T201 (the figures are for who runs it)
+    record_property(FIGURES, f"Kafka, {kafka.connector.name}: {outcomes.summary(0, '')}")
 
     assert set(outcomes.said) == set(CELLS)
     assert outcomes.disagreements == []

@@ -19,21 +19,22 @@ from sessionkit.spark.query.rules import (
     output_rules,
 )
 from tests.support.cells import QUERIES, Events, quick, try_cells
+from tests.support.figures import FIGURES, Record
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "output-modes.md"
 GENERATED = re.compile(r"<!-- (\w+): begin -->\n\n(.*?)\n\n<!-- \1: end -->", re.DOTALL)
 
 
 def test_every_cell_agrees_with_spark(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """Spark runs a micro-batch in the cells that the table accepts, and refuses the others."""
     cells = [rule for rule in output_rules() if rule.sink != "kafka"]
     kafka = len(output_rules()) - len(cells)
     with quick(spark):
         outcomes = try_cells(Events(spark, tmp_path).write(), cells, {})
-    with capsys.disabled():
-        print(f"\n{outcomes.summary(kafka, 'test_kafka.py tries those of Kafka')}")  # noqa: T201 (the figures are for who runs it)
+    summary = outcomes.summary(kafka, "test_kafka.py tries those of Kafka")
+    record_property(FIGURES, f"output rules: {summary}")
 
     assert set(outcomes.said) == set(cells)
     assert outcomes.disagreements == []
