@@ -48,7 +48,7 @@ class Armed:
 @attrs.define(eq=False)
 class Held:
     """
-    What is held of one key during one call, behind both views.
+    What is held of one key during one call: what both views show.
 
     Attributes:
         key: The key.
@@ -136,7 +136,7 @@ class KeyState(Generic[S]):
         """
         Forget the key: its state and, as in Spark, the timers that it has by now.
 
-        A timer that is set behind this call stays. Without state nothing but timers is removed.
+        A timer that is set after this call stays. Without a state, only timers are removed.
         """
         self._held.value = MISSING
         self._held.was_set = self._held.is_set = False

@@ -7,7 +7,7 @@ runs again at the next start, at the time in the log: that is how its result sta
 crash. So here every batch is planned first, by a sink that fails; then the time in the log is
 rewritten; then the query is started again, runs the batch, and plans the next one.
 
-Every batch is thus behind a restart, and one that ran twice.
+Every batch thus comes after a restart, and one that ran twice.
 """
 
 import json
@@ -58,7 +58,7 @@ class ClockedStream:
         schema: The columns of the source.
         rows: What came out, by batch; times as microseconds since the epoch.
         counts: The counts of every batch.
-        state_rows: How many rows of state every batch has left behind.
+        state_rows: How many rows of state every batch has left.
     """
 
     files: FileStream
@@ -146,7 +146,7 @@ class ClockedStream:
         path.with_name(f".{batch_id}.crc").unlink(missing_ok=True)
 
     def _forget_plan(self) -> None:
-        """Drop the batch planned behind the last one, as if the query had been stopped before."""
+        """Drop the batch planned after the last one, as if the query had been stopped before."""
         planned = self._planned()
         if planned is not None:
             (self._log("offsets") / str(planned)).unlink()

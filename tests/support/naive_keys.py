@@ -182,7 +182,7 @@ class NaiveKeys:
             due = [
                 (timer.at, timer.clock, name)
                 for name, timer in self.keys[key].timers.items()
-                if _is_behind(timer.at, until[timer.clock])
+                if _is_before(timer.at, until[timer.clock])
             ]
             if not due:
                 return
@@ -237,5 +237,5 @@ def _now(clocks: Mapping[str, datetime | None]) -> datetime:
     return now
 
 
-def _is_behind(at: datetime, clock: datetime | None) -> bool:
+def _is_before(at: datetime, clock: datetime | None) -> bool:
     return clock is not None and at < clock

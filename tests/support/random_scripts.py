@@ -87,7 +87,7 @@ def create(key: Any, event: Event) -> State:
 
 
 def update(state: State, event: Event) -> State:
-    """Add a number, and fail behind that where it is poison."""
+    """Add a number, and fail after that where it is poison."""
     state.values.append(event.value)
     if event.value == POISON:
         message = "poison"

@@ -62,9 +62,9 @@ class Command:
 
     Attributes:
         act: `note` sets the state. `event` and `processing` set a timer on that clock, `delete`
-            deletes one. `remove` drops the state. `fail` raises behind a change. `look` only looks.
+            deletes one. `remove` drops the state. `fail` raises after a change. `look` only looks.
         name: The timer's name.
-        seconds: Its instant, in seconds behind noon.
+        seconds: Its instant, in seconds after noon.
     """
 
     act: str
@@ -96,7 +96,7 @@ class Call:
 
 
 def instant(seconds: float) -> datetime:
-    """Return the instant that lies this many seconds behind noon."""
+    """Return the instant that lies this many seconds after noon."""
     return NOON + timedelta(seconds=seconds)
 
 
@@ -114,7 +114,7 @@ def command(
     *,
     offset: int = 0,
 ) -> Row:
-    """Return an event as a row of the source; times in seconds behind noon."""
+    """Return an event as a row of the source; times in seconds after noon."""
     time = None if seconds is None else instant(seconds)
     return {"key": key, "at": time, "act": act, "name": name, "seconds": at, "offset": offset}
 
@@ -215,7 +215,7 @@ class Report:
         rejections: The rejected rows of every batch, in any order.
         counts: The counts of every batch.
         stored: What is stored of each key in the end.
-        state_rows: How many rows of state every batch has left behind; on Spark only.
+        state_rows: How many rows of state every batch has left; on Spark only.
     """
 
     batches: list[int | None] = attrs.field(factory=list)

@@ -50,7 +50,7 @@ def merge_sorted(left: Open, right: Open) -> Open:
 
 
 def append(state: Open, event: Reading) -> Open:
-    """Add a number behind the others, so that every order shows."""
+    """Add a number after the others, so that every order shows."""
     state.values.append(event.value)
     return state
 

@@ -27,7 +27,7 @@ COLUMNS: Final = "id string, ts timestamp, value bigint"
 
 
 def instant(time_ms: int) -> datetime:
-    """Return the instant that lies this many milliseconds behind the epoch."""
+    """Return the instant that lies this many milliseconds after the epoch."""
     return EPOCH + timedelta(milliseconds=time_ms)
 
 
@@ -39,7 +39,7 @@ class Source:
     folder: Path
 
     def put(self, *rows: TimedRow) -> None:
-        """Put a file behind those that are there."""
+        """Put a file after those that are there."""
         there = len(list(self.folder.glob("*.parquet"))) if self.folder.exists() else 0
         columns = zip(*rows, strict=True) if rows else ((), (), ())
         ids, times, values = columns
@@ -87,7 +87,7 @@ class Steps:
         return total
 
     def dropped(self) -> int:
-        """Return how many rows were dropped behind the watermark."""
+        """Return how many rows were dropped, at or before the watermark."""
         return sum(
             operator["numRowsDroppedByWatermark"]
             for progress in self.query.recentProgress

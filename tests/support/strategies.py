@@ -59,7 +59,7 @@ class Typed:
 
 
 def decimals(precision: int, scale: int) -> SearchStrategy[Decimal]:
-    """Make decimals that fit, with exactly this many digits behind the point."""
+    """Make decimals that fit, with exactly this many digits after the point."""
     largest = 10**precision - 1
 
     def scaled(number: int) -> Decimal:

@@ -64,7 +64,7 @@ class FileStream:
         return str(self.folder / "checkpoint")
 
     def put(self, *tables: pa.Table) -> None:
-        """Put files before the source, behind those that are there."""
+        """Put files before the source, after those that are there."""
         there = len(list(self.source.glob("*.parquet"))) if self.source.exists() else 0
         write_files(self.source, tables, first=there)
 
@@ -81,7 +81,7 @@ class FileStream:
         return sessionize(self.events(), self.spec, with_rejected=self.with_rejected)
 
     def run(self) -> list[Counts]:
-        """Start the query, run all files and the batch without data behind them, and stop."""
+        """Start the query, run all files and the batch without data after them, and stop."""
         query = (
             self.output()
             .writeStream.format("parquet")

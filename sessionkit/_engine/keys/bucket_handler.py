@@ -153,7 +153,7 @@ def _fitted(
 
 
 def _is_within(kind: FieldType, column: pa.ChunkedArray) -> bool:
-    """Tell whether values of Arrow stand for values of Python."""
+    """Return whether values of Arrow stand for values of Python."""
     if isinstance(kind, EnumType):
         members = pa.array([member.value for member in kind.cls], kind.arrow)
         return bool(pc.all(pc.is_in(column.drop_null(), value_set=members)).as_py() is not False)

@@ -106,7 +106,7 @@ class WireColumn:
 
 
 def is_nested(kind: FieldType) -> bool:
-    """Tell whether a type crosses as JSON."""
+    """Return whether a type crosses as JSON."""
     return not isinstance(kind, EnumType) and type(kind) not in SCALAR_WIRE
 
 

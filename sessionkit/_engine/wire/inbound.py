@@ -52,7 +52,7 @@ def read_frames(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table
     """
     Return the events of the chunks of a group, those that are not fit to be one aside.
 
-    Quarantined, with the reason: no event time, an event time that is not behind the epoch or too
+    Quarantined, with the reason: no event time, an event time that is not after the epoch or too
     far ahead, a null in a key or a required field, a value that its type cannot hold.
     """
     if not any(len(frame) for frame in frames):
@@ -150,7 +150,7 @@ def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) 
     if isinstance(kind, EnumType):
         members = pa.array([member.value for member in kind.cls], values.type)
         unknown = pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=members)))
-        text = f"`{path}` is no member of {kind.cls.__name__}"
+        text = f"`{path}` isn't a member of {kind.cls.__name__}"
         return _without(values, unknown.to_numpy(zero_copy_only=False), text, reasons)
     if isinstance(kind, DecimalType) or is_nested(kind):
         return _one_by_one(kind, values, path, reasons)

@@ -47,7 +47,7 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
 
 
 def has_floats(fields: Sequence[Field]) -> bool:
-    """Tell whether a column of the output can be NaN, and so needs the column `nans`."""
+    """Return whether a column of the output can be NaN, and so needs the column `nans`."""
     return any(isinstance(inner_type(field.type), FloatType) for field in fields)
 
 

@@ -52,7 +52,7 @@ def run_group(
         `output_columns`. Without rows: a frame without rows.
 
     Raises:
-        TypeError: the key is no tuple, or `func` returned a frame, something that cannot be
+        TypeError: the key isn't a tuple, or `func` returned a frame, something that cannot be
             iterated, or frames that are none.
         RuntimeError: a returned frame has not as many columns as the output schema.
         ValueError: a returned frame has other column names, which Spark turns into NULL columns

@@ -324,7 +324,7 @@ def odd_frame(**wire: Any) -> Any:
         ({"count": -1}, "Odd refused it: ValueError"),
         ({"when": 2**62}, "`event.when` is outside the years 1 to 9999"),
         ({"day": 10**7}, "`event.day` is outside the years 1 to 9999"),
-        ({"device": "toaster"}, "`event.device` is no member of Device"),
+        ({"device": "toaster"}, "`event.device` isn't a member of Device"),
         ({"money": "1e30"}, "`event.money` must be a Decimal of 38 digits"),
         ({"money": "much"}, "`event.money`: InvalidOperation"),
         ({"points": '[{"y": 1}]'}, "`event.points[0].x` must be an int, found NoneType"),

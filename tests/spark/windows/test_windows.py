@@ -113,7 +113,7 @@ class Source:
         return reader.option("maxFilesPerTrigger", 1).parquet(self.path)
 
     def run(self, frame: DataFrame, mode: str = "append") -> Run:
-        """Run a query over all files, and over the batch without data behind them."""
+        """Run a query over all files, and over the batch without data after them."""
         batches: list[list[Row]] = []
         query = (
             frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))

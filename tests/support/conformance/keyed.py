@@ -138,7 +138,7 @@ def _spec(timeout: Any, process: Any, on_timer: Any, **options: Any) -> AnySpec:
         process=process,
         on_timer=on_timer,
         timeout=timeout,
-        # One bucket, so that all calls are made one behind the other.
+        # One bucket, so that all calls are made one after the other.
         bucket_count=1,
         max_future_skew=None,
         **options,
@@ -256,7 +256,7 @@ def _row(key: str, value: Any, number: int) -> Row:
 
 
 def _stretches(case: Case) -> list[list[Trigger]]:
-    """Return the triggers; what is added behind a move of the clock is handled at that time."""
+    """Return the triggers; what is added after a move of the clock is handled at that time."""
     stretches: list[list[Trigger]] = [[]]
     for step in case["steps"]:
         if "restart" in step:
