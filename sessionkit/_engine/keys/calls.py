@@ -243,6 +243,8 @@ class Calls:
         if times_us:
             since.last_event_time = max(since.last_event_time, times_us[-1])
             since.last_processing_time = self.clocks.processing_us
+        if held.value is MISSING:
+            since.created = since.updated = None
         if held.is_set:
             by_event_time = self._ages_by_event_time
             now_us = since.last_event_time if by_event_time else self.clocks.processing_us

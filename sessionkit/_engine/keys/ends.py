@@ -6,8 +6,9 @@ never goes off, and a key of which the timers leave nothing isn't ended once mor
 been, had a batch without data come between.
 """
 
+from collections.abc import Collection
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -22,9 +23,11 @@ from sessionkit._instants import END_OF_TIME_US
 from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, deadlines_of, is_over
 
-__all__ = ["Ending", "end_keys", "first_end", "part_ended"]
+__all__ = ["CLOCKS", "Ending", "end_keys", "first_end", "part_ended"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 
 
 @attrs.frozen
@@ -44,9 +47,9 @@ class Ending:
 
 
 def part_ended(
-    spec: AnyStatefulSpec, keys: pa.Table, clocks: BatchClocks
+    spec: AnyStatefulSpec, keys: pa.Table, clocks: BatchClocks, by: Collection[Clock] = CLOCKS
 ) -> tuple[Ending, pa.Table]:
-    """Part the keys that a policy ends from the others."""
+    """Part the keys that a policy ends, by one of these clocks, from the others."""
     names = np.full(keys.num_rows, None, np.object_)
     first = np.full(keys.num_rows, END_OF_TIME_US + 1, np.int64)
     now: dict[Clock, int] = {
@@ -54,13 +57,13 @@ def part_ended(
         "processing_time": clocks.processing_us,
     }
     reached = {clock: np.full(keys.num_rows, now_us) for clock, now_us in now.items()}
-    for deadline in deadlines_of(spec.timeout):
+    for deadline in (one for one in deadlines_of(spec.timeout) if one.clock in by):
         clock, ends = deadline.clock, policy_ends(keys, deadline)
         is_first = is_over(ends, now[clock]) & (ends < first)
         names[is_first], first[is_first] = deadline.name, ends[is_first]
         reached[clock] = np.minimum(reached[clock], ends)
     over = names != None  # noqa: E711 (for each element)
-    lived = (reached[clock][over].tolist() for clock in ("event_time", "processing_time"))
+    lived = (reached[clock][over].tolist() for clock in CLOCKS)
     ended = Ending(keys.filter(pa.array(over)), names[over].tolist(), [*map(BatchClocks, *lived)])
     return ended, keys.filter(pa.array(~over)) if over.any() else keys
 

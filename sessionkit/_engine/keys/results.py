@@ -12,7 +12,7 @@ from sessionkit.errors import StateValueError
 from sessionkit.state import codec_of
 from sessionkit.stateful import AnyStatefulSpec
 
-__all__ = ["failed_events", "failed_outputs", "result_rows"]
+__all__ = ["failed_outputs", "result_rows"]
 
 
 def result_rows(spec: AnyStatefulSpec, runs: Sequence[KeyRun]) -> pa.Table:
@@ -25,14 +25,6 @@ def result_rows(spec: AnyStatefulSpec, runs: Sequence[KeyRun]) -> pa.Table:
     return pa.Table.from_arrays(
         [*_key_arrays(spec, keys), *_encoded(spec, results, runs)], schema=schema
     )
-
-
-def failed_events(events: pa.Table, failures: dict[int, str]) -> list[Rejected]:
-    """Return the events of calls that failed."""
-    if not failures:
-        return []
-    places = sorted(failures)
-    return [Rejected("failed", [failures[place] for place in places], events.take(places))]
 
 
 def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, str]]) -> list[Rejected]:

@@ -30,15 +30,14 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.bucket_handler import fold_bucket
 from sessionkit._engine.keys.calls import Calls, is_due
-from sessionkit._engine.keys.ends import end_keys, part_ended
-from sessionkit._engine.keys.results import failed_events, failed_outputs, result_rows
+from sessionkit._engine.keys.ends import CLOCKS, end_keys, part_ended
+from sessionkit._engine.keys.results import failed_outputs, result_rows
 from sessionkit._engine.keys.table import due_us, is_due_in, key_identity, keys_schema
 from sessionkit._engine.keys.turns import process_in_turn
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros
-from sessionkit._instants import BEGINNING_US
 from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, is_late_in_order
 
@@ -78,12 +77,14 @@ class KeyLogic:
         turns = _turns(self.spec, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.spec, turns.due)
         calls = Calls(self.spec, clocks)
-        ended, keys = part_ended(self.spec, memory.kept, self._before_events(clocks))
+        # In time order, ends in event time take their turns between the events.
+        first = CLOCKS if self.spec.order == "arrival" else CLOCKS[1:]
+        ended, keys = part_ended(self.spec, memory.kept, clocks, first)
         runs = end_keys(calls, ended)
         keys, rows, failures = self._called(calls, keys, events, objects)
         ended_at_once, keys = part_ended(self.spec, keys, clocks)
         last = end_keys(calls, ended_at_once)
-        failed = failed_events(events, failures)
+        failed = Rejected.with_reasons("failed", failures, events)
         return Outcome(
             memory=Memory(keys, turns.waiting),
             rows=pa.concat_tables(
@@ -99,12 +100,6 @@ class KeyLogic:
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
             timers=calls.fired,
         )
-
-    def _before_events(self, clocks: BatchClocks) -> BatchClocks:
-        """Return by which clocks keys end before the events of the micro-batch."""
-        if self.spec.order == "arrival":
-            return clocks
-        return attrs.evolve(clocks, watermark_us=BEGINNING_US)
 
     def _called(
         self, calls: Calls, keys: pa.Table, events: pa.Table, objects: list[Any]
@@ -145,12 +140,11 @@ def _readable(
     objects, refused = build_events(spec, arrived)
     if not refused:
         return arrived, objects, []
-    places = sorted(refused)
-    rejected = Rejected("quarantined", [refused[place] for place in places], arrived.take(places))
+    rejected = Rejected.with_reasons("quarantined", refused, arrived)
     good = np.ones(arrived.num_rows, np.bool_)
-    good[places] = False
+    good[[*refused]] = False
     objects = [objects[place] for place in np.flatnonzero(good).tolist()]
-    return arrived.filter(pa.array(good)), objects, [rejected]
+    return arrived.filter(pa.array(good)), objects, rejected
 
 
 def _process(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, str]:

@@ -62,6 +62,14 @@ class Rejected:
         found = rows.filter(pa.array(mask))
         return [cls(kind, [reason] * found.num_rows, found)]
 
+    @classmethod
+    def with_reasons(cls, kind: str, reasons: dict[int, str], rows: pa.Table) -> "list[Rejected]":
+        """Return the rows at some places, each for its reason; nothing where there is none."""
+        if not reasons:
+            return []
+        places = sorted(reasons)
+        return [cls(kind, [reasons[place] for place in places], rows.take(places))]
+
 
 def events_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the table of events."""

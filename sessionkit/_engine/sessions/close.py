@@ -64,14 +64,11 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
         results += rows
         places += [place] * len(rows)
     rows_of_all = _table(spec, over, [session.id for session in sessions], places, results)
-    return Closed(rows_of_all, _failed_output(over, failed), over.num_rows - len(failed))
-
-
-def _failed_output(over: pa.Table, failed: dict[int, str]) -> list[Rejected]:
-    if not failed:
-        return []
-    rows = over.take(pa.array(list(failed), pa.int64()))
-    return [Rejected("failed_output", list(failed.values()), rows)]
+    return Closed(
+        rows_of_all,
+        Rejected.with_reasons("failed_output", failed, over),
+        over.num_rows - len(failed),
+    )
 
 
 def sessions_of(spec: AnySessionSpec, table: pa.Table) -> list[Session]:

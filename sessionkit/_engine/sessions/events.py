@@ -48,6 +48,12 @@ class WindowedEvents:
         table = self.table.filter(pa.array(chosen))
         return WindowedEvents(table, objects, self.starts[chosen], self.ends[chosen])
 
+    def made_anew(self, spec: AnySessionSpec, places: npt.NDArray[np.int64]) -> "WindowedEvents":
+        """Return some of the events as new objects: a function may have changed the old ones."""
+        table = self.table.take(pa.array(places))
+        objects, _ = build_events(spec, table)
+        return WindowedEvents(table, objects, self.starts[places], self.ends[places])
+
 
 def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
     """
@@ -66,9 +72,8 @@ def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, 
         ends = window_end(starts, span_us(spec.timeout.longest))
     events = WindowedEvents(table, objects, starts, ends)
     rejected = [
-        Rejected(kind, [found[place] for place in sorted(found)], table.take(sorted(found)))
-        for kind, found in (("quarantined", refused), ("failed", failed))
-        if found
+        *Rejected.with_reasons("quarantined", refused, table),
+        *Rejected.with_reasons("failed", failed, table),
     ]
     good = np.ones(len(starts), np.bool_)
     good[[*refused, *failed]] = False

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.plan import Attempt, Plan
-from sessionkit._engine.sessions.retry import failed_events
+from sessionkit._engine.sessions.retry import refold
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import is_late
 
@@ -103,17 +103,10 @@ def _again(plan: Plan, attempt: Attempt, watermark_us: int | None) -> Joined:
     """Fold the sessions that failed from what is stored, without the events that fail."""
     spec, chosen = plan.spec, np.zeros(len(plan.counts), np.bool_)
     chosen[np.flatnonzero(plan.active)[list(attempt.failures)]] = True
-    sessions = plan.opened_of(chosen)
-    rows = plan.events.table.take(pa.array(plan.places_of(chosen)))
-    # Read anew: a function may have changed what an event holds.
-    events, _ = read_events(spec, rows)
-    failures = failed_events(Plan.of(spec, sessions, events))
-    if not failures:
-        # It fails now and then: no event can be named, so all of them fail.
-        failures = dict.fromkeys(range(rows.num_rows), next(iter(attempt.failures.values())))
-    places = sorted(failures)
-    failed = Rejected("failed", [failures[place] for place in places], rows.take(places))
-    good = np.ones(rows.num_rows, np.bool_)
-    good[places] = False
-    joined = join(spec, sessions, rows.filter(pa.array(good)), watermark_us)
-    return attrs.evolve(joined, rejected=[failed, *joined.rejected])
+    events = plan.events.made_anew(spec, plan.places_of(chosen))
+    part = Plan.of(spec, plan.opened_of(chosen), events)
+    again = refold(part, watermark_us)
+    rejected = Rejected.with_reasons("failed", again.failures, events.table)
+    rejected += Rejected.with_reasons("late", dict.fromkeys(again.late, LATE_SESSION), events.table)
+    processed = events.table.num_rows - len(again.failures) - len(again.late)
+    return Joined(again.table(part), processed, rejected)

@@ -1,6 +1,5 @@
 """Which sessions and events of a group go together, and their fold, for all keys at once."""
 
-from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -8,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
+from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.order import in_total_order, key_codes
-from sessionkit._engine.rows.table import instants, key_columns, micros
+from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.intervals import Unions, unite
-from sessionkit._engine.sessions.table import sessions_schema
+from sessionkit._engine.sessions.table import SessionColumns, sessions_table
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
@@ -168,19 +167,11 @@ class Plan:
         before = np.zeros(len(self.order), np.int64)
         before[~self.is_event] = self.touched["events"].to_numpy()[self.order[~self.is_event]]
         states = [s for place, s in enumerate(attempt.states) if place not in attempt.failures]
-        keys = self.keys_of(good)
-        folded = pa.Table.from_arrays(
-            [
-                *keys.columns,
-                instants(self.unions.start[good]),
-                instants(self.unions.end[good]),
-                pa.array((self.counts + self.unions.sums(before))[good]),
-                *encode_states(self.spec.state, states, partial(_key_at, self.spec, keys)),
-            ],
-            schema=sessions_schema(self.spec),
+        columns = SessionColumns(
+            self.unions.start[good],
+            self.unions.end[good],
+            (self.counts + self.unions.sums(before))[good],
+            states,
         )
+        folded = sessions_table(self.spec, self.keys_of(good), columns)
         return pa.concat_tables([self.untouched, passed, folded])
-
-
-def _key_at(spec: AnySessionSpec, keys: pa.Table, place: int) -> Any:
-    return decode_keys(spec, keys.slice(place, 1))[0]

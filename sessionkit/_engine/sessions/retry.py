@@ -1,10 +1,10 @@
 """
-Which events fail, where a session can't be folded, under `on_error="reject"`.
+Sessions that can't be folded, under `on_error="reject"`: folded again without the events that fail.
 
-A failed event leaves no trace: the session is what it would be had the event never come. So each
-event is tried on a copy of the state. Without it the session may fall apart in two, where it was
-all that held them together; then the part after it begins anew. Time is linear in the events, but
-for bridges between stored sessions that fail, each of which starts its part again.
+A failed event leaves no trace. So each event is tried on a copy of the state, and the state goes on
+without those that fail. A session may fall apart where a failed event was all that held two parts
+together; then the part after it begins anew. For a state of bounded size that takes time linear in
+the events, except that a failed event between two stored sessions makes both parts start again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,20 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import attrs
+import pyarrow as pa
 
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.table import micros
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.table import SessionColumns, sessions_table
 from sessionkit._functions import name_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
-from sessionkit.timeouts import starts_new_session
+from sessionkit.timeouts import is_late, starts_new_session
 
-__all__ = ["failed_events"]
+__all__ = ["Refolded", "refold"]
 
 
 @attrs.frozen(eq=False)
@@ -36,108 +38,175 @@ class Interval:
         end: Its end, exclusive.
         content: The event, or the state of an open session.
         event: The place of the event among all; None for an open session.
+        events: How many events it stands for.
     """
 
     start: int
     end: int
     content: Any
     event: int | None
+    events: int = 1
 
 
 Part: TypeAlias = list[Interval]
 
 
-def failed_events(plan: Plan) -> dict[int, str]:
-    """Return the places of the events that fail, each with its reason, in a plan whose folds do."""
-    fold, failures = SessionFold.of(plan.spec), dict[int, str]()
+@attrs.define(eq=False)
+class Refolded:
+    """
+    What is left of the sessions of a plan.
+
+    Attributes:
+        failures: The places of the events that fail, each with its reason.
+        late: The places of the events whose session, without those, is over.
+        rows: For each session that is left, its place in the plan and its columns.
+    """
+
+    failures: dict[int, str] = attrs.field(factory=dict)
+    late: list[int] = attrs.field(factory=list)
+    rows: list[tuple[int, int, int, int, Any]] = attrs.field(factory=list)
+
+    def table(self, plan: Plan) -> pa.Table:
+        """Return the table of the sessions that are left."""
+        places, *columns = zip(*self.rows, strict=True) if self.rows else [()] * 5
+        keys = plan.keys_of(plan.active).take(pa.array(places, pa.int64()))
+        return sessions_table(plan.spec, keys, SessionColumns(*map(list, columns)))
+
+
+def refold(plan: Plan, watermark_us: int | None) -> Refolded:
+    """
+    Fold the sessions of a plan again, event by event, and leave out the events that fail.
+
+    Args:
+        plan: Which events and open sessions go together; each of its sessions has events.
+        watermark_us: By which a session is over, under `late_by="session"`; None where nothing is
+            late.
+    """
+    fold, found = SessionFold.of(plan.spec), Refolded()
+    judge = watermark_us if plan.spec.late_by == "session" else None
     keys = decode_keys(plan.spec, plan.keys_of(plan.active))
-    for key, part in zip(keys, _parts(plan), strict=True):
+    for place, (key, part) in enumerate(zip(keys, _parts(plan), strict=True)):
         waiting = [part]
         while waiting:
-            waiting += _tried(fold, key, waiting.pop(), failures)
-    return failures
+            waiting += _Retry(fold, place, key, judge, found).run(waiting.pop())
+    return found
 
 
 def _parts(plan: Plan) -> Iterator[Part]:
-    """Yield the intervals of each session that has events, in order."""
+    """Yield the intervals of each session, in order."""
     states = decode_states(plan.spec.state, plan.touched)
     starts = [*micros(plan.touched["start"]).tolist(), *plan.events.starts.tolist()]
     ends = [*micros(plan.touched["end"]).tolist(), *plan.events.ends.tolist()]
     contents, opened = [*states, *plan.folded_events()], len(states)
+    counts = plan.touched["events"].to_pylist()
     members = plan.order[plan.unions.spread(plan.active)].tolist()
     first = 0
     for size in plan.unions.sizes[plan.active].tolist():
         yield [
-            Interval(starts[n], ends[n], contents[n], n - opened if n >= opened else None)
+            Interval(starts[n], ends[n], contents[n], n - opened)
+            if n >= opened
+            else Interval(starts[n], ends[n], contents[n], None, counts[n])
             for n in members[first : first + size]
         ]
         first += size
 
 
-def _tried(fold: SessionFold, key: Any, part: Part, failures: dict[int, str]) -> Sequence[Part]:
-    """Fold a part event by event, add what fails, and return the parts that are left to be done."""
-    opened = [interval for interval in part if interval.event is None]
-    try:
-        state = fold.merged(key, [deepcopy(one.content) for one in opened]) if opened else None
-    except FoldError as error:
-        return _without_bridges(fold.spec, part, opened[error.merged or 0], str(error), failures)
-    furthest: int | None = None
-    for place, interval in enumerate(part):
-        if furthest is not None and _is_apart(fold.spec, interval, furthest):
-            return _fallen_apart(part, place, opened, failures)
-        if interval.event is not None:
+@attrs.frozen(eq=False)
+class _Retry:
+    """The fold of one session, event by event."""
+
+    fold: SessionFold
+    place: int
+    key: Any
+    watermark_us: int | None
+    found: Refolded
+
+    def run(self, part: Part) -> Sequence[Part]:
+        """Fold a part, note what became of it, and return the parts that are left to be done."""
+        opened = [interval for interval in part if interval.event is None]
+        try:
+            state = self._merged(opened)
+        except FoldError as error:
+            return self._without_bridges(part, opened[error.merged or 0], str(error))
+        kept: Part = []
+        end = part[0].start
+        for place, interval in enumerate(part):
+            if kept and self._is_apart(interval, end):
+                return self._fallen_apart(part, place, state, kept)
+            if interval.event is not None:
+                try:
+                    state = self._taken(state, interval.content)
+                except FoldError as error:
+                    self.found.failures[interval.event] = str(error)
+                    continue
+            end = max(end, interval.end)
+            kept.append(interval)
+        self._keep(state, kept)
+        return []
+
+    def _is_apart(self, interval: Interval, end: int) -> bool:
+        inclusive = self.fold.spec.timeout.gap_inclusive
+        return starts_new_session(interval.start, end, gap_inclusive=inclusive)
+
+    def _merged(self, opened: Part) -> Any:
+        """Return the state of the open sessions together; None where there are none."""
+        if not opened:
+            return None
+        state = deepcopy(opened[0].content)
+        for place, right in enumerate(opened[1:], start=1):
             try:
-                state = _taken(fold, key, state, interval.content)
+                state = self.fold.merged(self.key, [state, deepcopy(right.content)])
+                self._check_fit("merge", state)
             except FoldError as error:
-                failures[interval.event] = str(error)
-                continue
-        furthest = interval.end if furthest is None else max(furthest, interval.end)
-    return []
+                error.merged = place
+                raise
+        return state
+
+    def _taken(self, state: Any, event: Any) -> Any:
+        """Return the state with one more event; the given one stays as it is."""
+        opened = [] if state is None else [deepcopy(state)]
+        taken = self.fold.fold(self.key, opened, [event])
+        is_first = not opened and self.fold.spec.create is not None
+        self._check_fit("create" if is_first else "update", taken)
+        return taken
+
+    def _check_fit(self, role: str, state: Any) -> None:
+        misfit = codec_of(self.fold.spec.state).misfit(state)
+        if misfit is not None:
+            raise _left_a_misfit(self.fold.spec, role, self.key, misfit)
+
+    def _without_bridges(self, part: Part, right: Interval, reason: str) -> Sequence[Part]:
+        """Blame the events that lead up to the session on the right, which can't be merged."""
+        place = part.index(right)
+        for one in part[:place]:
+            if one.event is not None and not self._is_apart(right, one.end):
+                self.found.failures[one.event] = reason
+        return self._remaining(part[:place]), part[place:]
+
+    def _fallen_apart(self, part: Part, place: int, state: Any, kept: Part) -> Sequence[Part]:
+        """Go on where a failed event no longer holds a part together."""
+        if any(interval.event is None for interval in part[place:]):
+            # A session on the right was merged into the left too early.
+            return self._remaining(part[:place]), part[place:]
+        self._keep(state, kept)
+        return (part[place:],)
+
+    def _remaining(self, part: Part) -> Part:
+        return [one for one in part if one.event not in self.found.failures]
+
+    def _keep(self, state: Any, kept: Part) -> None:
+        """Note a session that is left, or that all of its events are late."""
+        if not kept:
+            return
+        end = max(interval.end for interval in kept)
+        if self.watermark_us is not None and is_late(end, self.watermark_us):
+            # No stored session is over here: those have closed before.
+            self.found.late += [one.event for one in kept if one.event is not None]
+            return
+        events = sum(interval.events for interval in kept)
+        self.found.rows.append((self.place, kept[0].start, end, events, state))
 
 
-def _is_apart(spec: AnySessionSpec, interval: Interval, furthest: int) -> bool:
-    inclusive = spec.timeout.gap_inclusive
-    return starts_new_session(interval.start, furthest, gap_inclusive=inclusive)
-
-
-def _taken(fold: SessionFold, key: Any, state: Any, event: Any) -> Any:
-    """Return the state with one more event, which fits its fields; the given one stays as it is."""
-    opened = [] if state is None else [deepcopy(state)]
-    taken = fold.fold(key, opened, [event])
-    misfit = codec_of(fold.spec.state).misfit(taken)
-    if misfit is not None:
-        raise _left_a_misfit(fold.spec, key, misfit, was_open=bool(opened))
-    return taken
-
-
-def _left_a_misfit(
-    spec: AnySessionSpec, key: Any, misfit: StateValueError, *, was_open: bool
-) -> FoldError:
-    role = "update" if was_open or spec.create is None else "create"
+def _left_a_misfit(spec: AnySessionSpec, role: str, key: Any, misfit: StateValueError) -> FoldError:
     what = f"`{role}` ({name_of(getattr(spec, role))}), for {key!r}, left a state"
     return FoldError(f"{what} that does not fit: {misfit}")
-
-
-def _without_bridges(
-    spec: AnySessionSpec, part: Part, right: Interval, reason: str, failures: dict[int, str]
-) -> Sequence[Part]:
-    """Blame the events that lead up to the session on the right, which could not be merged."""
-    place = part.index(right)
-    for one in part[:place]:
-        if one.event is not None and not _is_apart(spec, right, one.end):
-            failures[one.event] = reason
-    return _remaining(part[:place], failures), part[place:]
-
-
-def _fallen_apart(
-    part: Part, place: int, opened: list[Interval], failures: dict[int, str]
-) -> Sequence[Part]:
-    """Go on where a failed event no longer holds a part together."""
-    if opened and opened[-1].start >= part[place].start:
-        # A session on the right was merged into the left too early.
-        return _remaining(part[:place], failures), part[place:]
-    return (part[place:],)
-
-
-def _remaining(part: Part, failures: dict[int, str]) -> Part:
-    return [one for one in part if one.event not in failures]

@@ -1,5 +1,6 @@
 """Events that fail under `on_error="reject"`: who is blamed, what is left, and at what cost."""
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -164,8 +165,8 @@ def test_an_event_that_leaves_what_can_not_be_stored_fails_alone() -> None:
     assert "for Key(key='a'), left a state that does not fit: `Path.numbers[1]`" in failed.reason
 
 
-def test_a_function_that_fails_now_and_then_does_not_stop_the_query() -> None:
-    """Where no event fails again, all events of the session fail."""
+def test_an_event_over_which_a_function_fails_once_is_not_lost() -> None:
+    """It's tried again, and that counts."""
     functions = Functions()
 
     def update(state: Path, event: Step) -> Path:
@@ -180,5 +181,43 @@ def test_a_function_that_fails_now_and_then_does_not_stop_the_query() -> None:
         ("10:00", Step(1)), ("10:01", Step(2)),
     )  # fmt: skip
 
-    assert [] == opened(driver)
-    assert 2 == driver.counts.failed
+    assert [[1, 2]] == opened(driver)
+    assert (2, 0) == (driver.counts.processed, driver.counts.failed)
+
+
+def test_functions_that_fail_at_random_cost_the_events_that_fail_twice() -> None:
+    """No event takes others with it, and nothing is counted twice."""
+    chance = random.Random(7)
+
+    def update(state: Path, event: Step) -> Path:
+        if chance.random() < 0.05:
+            message = "unlucky"
+            raise ValueError(message)
+        return Path([*state.numbers, event.number])
+
+    driver = SessionDriver(spec_of(Functions(), update=update))
+    for place in range(300):
+        driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place))
+    driver.run_batch()
+
+    assert driver.counts.is_balanced
+    assert 0 < driver.counts.failed < 40
+    assert driver.counts.processed == len(opened(driver)[0])
+
+
+def test_a_merge_that_leaves_what_can_not_be_stored_is_blamed_on_the_bridge() -> None:
+    """Events that lie within a session of their own are not."""
+
+    def merge(left: Path, right: Path) -> Path:
+        return Path([*left.numbers, "x"])  # type: ignore[list-item]
+
+    driver = fed(
+        SessionDriver(spec_of(Functions(), merge=merge)),
+        ("10:00", Step(1)), ("10:20", Step(2)),
+    )  # fmt: skip
+    fed(driver, ("10:05", Step(3)), ("10:13", Step(4)), ("10:25", Step(5)))
+
+    assert [[1, 3], [2, 5]] == opened(driver)
+    (failed,) = driver.take_rejections("failed")
+    assert at("10:13") == failed.event_time
+    assert failed.reason.startswith("`merge` (")
