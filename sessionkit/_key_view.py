@@ -165,7 +165,8 @@ class BatchTimes:
 
     Attributes:
         watermark: The watermark in force (event time, in UTC); None while there is none. At the
-            end of a batch run, when all events are there, the last instant of the year 9999.
+            end of a batch run, when all events are there, the last instant of the year 9999: for
+            `on_timer`, and under `order="event_time"` for `process` too.
         processing_time: The processing time of the micro-batch, in UTC; the same when it runs
             again. In a batch run it is that of the run, and stands still.
     """

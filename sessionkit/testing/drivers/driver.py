@@ -198,7 +198,7 @@ class Driver(Generic[Spec, E, Row, R]):
     def take_rejections(self, kind: str | None = None) -> list[Rejection]:
         """Return what was rejected since the last call: all, or one kind of it."""
         chosen = [r for r in self._rejections if kind is None or r.kind == kind]
-        self._rejections = [r for r in self._rejections if r not in chosen]
+        self._rejections = [r for r in self._rejections if kind is not None and r.kind != kind]
         return chosen
 
 
