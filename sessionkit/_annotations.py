@@ -41,14 +41,22 @@ def annotation_of(function: Callable[..., Any], position: int | None) -> Any:
     return None if raw is MISSING else _resolved(raw, function)
 
 
-def classes_in(annotation: Any) -> list[type[Any]]:
-    """Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`."""
+def classes_in(annotation: Any, own: type[Any] | None = None) -> list[type[Any]]:
+    """
+    Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`.
+
+    Args:
+        annotation: The annotation.
+        own: What `Self` is.
+    """
+    if annotation is typing.Self:
+        annotation = own
     arguments = typing.get_args(annotation)
     if not arguments:
         return [annotation] if isinstance(annotation, type) and attrs.has(annotation) else []
     if typing.get_origin(annotation) is Generator:
         arguments = arguments[:1]
-    return [cls for argument in arguments for cls in classes_in(argument)]
+    return [cls for argument in arguments for cls in classes_in(argument, own)]
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

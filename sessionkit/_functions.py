@@ -16,6 +16,7 @@ __all__ = [
     "FinishMethod",
     "Place",
     "call_failed",
+    "check_class",
     "check_function",
     "check_key",
     "inferred_class",
@@ -26,6 +27,9 @@ __all__ = [
     "takes_time",
     "wrong_class",
 ]
+
+
+MAY_TAKE_TIME: Final = ("create", "update")
 
 
 @attrs.frozen
@@ -123,17 +127,25 @@ class Place:
         function: The function.
         position: That of the parameter; None for what the function returns.
         meaning: What the parameter is, if the annotation is that of one.
+        own: What `Self` is.
     """
 
     role: str
     function: Callable[..., Any]
     position: int | None
     meaning: str = ""
+    own: type[Any] | None = None
 
     @property
     def annotation(self) -> Any:
         """What the annotation says; None where there is none."""
         return annotation_of(self.function, self.position)
+
+    @property
+    def classes(self) -> list[type[Any]]:
+        """The attrs classes that the annotation names, but for a `KeyState` of anything."""
+        named = classes_in(self.annotation, self.own)
+        return [cls for cls in named if not cls.__module__.startswith("sessionkit.")]
 
     def __str__(self) -> str:
         """Name the function."""
@@ -152,21 +164,52 @@ def inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]
     Raises:
         SpecError: They name none, or several.
     """
-    named: dict[type[Any], Place] = {}
-    for place in places:
-        for cls in classes_in(place.annotation):
-            if not cls.__module__.startswith("sessionkit."):  # such as a KeyState of anything
-                named.setdefault(cls, place)
+    named = _named(places)
     for cls in named:
         if all(issubclass(cls, other) for other in named):
             return cls
     raise SpecError(_not_inferred(name, places, named, hint))
 
 
+def check_class(name: str, cls: object, places: Collection[Place]) -> None:
+    """
+    Check a class that is given against those that annotations name.
+
+    Raises:
+        SpecError: They name classes, none of which is the class, above it or below it.
+    """
+    named = _named(places)
+    if not named or not isinstance(cls, type):
+        return
+    if not any(issubclass(cls, other) or issubclass(other, cls) for other in named):
+        found = "the annotations name another class"
+        hint = f"leave {name} out, or change the annotations"
+        if any(_is_again(cls, other) for other in named):
+            found = "an annotation names the class as it was before it was defined again"
+            hint = "define the function again too; in a notebook, run its cell again"
+        shown = cls.__name__
+        if any(other.__name__ == shown for other in named):
+            shown = f"{cls.__module__}.{cls.__qualname__}"
+        raise SpecError(with_hint(f"`{name}` is {shown}, and {found}: {_said(named)}", hint))
+
+
+def _named(places: Collection[Place]) -> dict[type[Any], Place]:
+    """Return the classes that annotations name, each with the first place that does."""
+    named: dict[type[Any], Place] = {}
+    for place in places:
+        for cls in place.classes:
+            named.setdefault(cls, place)
+    return named
+
+
+def _said(named: Mapping[type[Any], Place]) -> str:
+    return ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+
+
 def _not_inferred(
     name: str, places: Collection[Place], named: Mapping[type[Any], Place], hint: str
 ) -> str:
-    said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+    said = _said(named)
     if any(_is_again(cls, other) for cls in named for other in named):
         found = "one of the functions names a class from before it was defined again"
         hint = "define the functions again too; in a notebook, run their cells again"
@@ -194,9 +237,15 @@ def is_method(function: Callable[..., Any]) -> bool:
 
 
 def takes_time(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes a third argument: one without a default, or named `time`."""
-    third = positional_parameters(function)[2:3]
-    return any(one.default is inspect.Parameter.empty or one.name == "time" for one in third)
+    """
+    Return whether a function takes the event's time.
+
+    It does by a third parameter named `time`, or by one that is needed and annotated `datetime`.
+    """
+    for third in positional_parameters(function)[2:3]:
+        needed = third.default is inspect.Parameter.empty
+        return third.name == "time" or (needed and annotation_of(function, 2) is datetime)
+    return False
 
 
 def check_function(function: object, role: str, **parameters: type | None) -> None:
@@ -224,7 +273,11 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
         signature.bind(*parameters)
     except TypeError as error:
         found = f"`{role}` must take {wanted}, found {name_of(function)}{signature}: {error}"
-        raise SpecError(with_hint(found, f"write `def {wanted}: ...`")) from None
+        hint = f"write `def {wanted}: ...`"
+        may_take_time = role in MAY_TAKE_TIME and "time" not in parameters
+        if may_take_time and len(positional_parameters(function)) > len(parameters):
+            hint += "; a third parameter must be `time`, the event's time"
+        raise SpecError(with_hint(found, hint)) from None
     for position, (meaning, cls) in enumerate(parameters.items()):
         if cls is not None:
             _check_annotation(Place(role, function, position, meaning), cls)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 import attrs
 
-from sessionkit._functions import Place, inferred_class
+from sessionkit._functions import Place, check_class, inferred_class
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
@@ -209,7 +209,11 @@ class Spec(Generic[E, S, R]):
     def _set_class(self, name: str, places: Sequence[Place], hint: str) -> None:
         """Set the class that was given, or else the one that annotations say."""
         given = getattr(self, f"_{name}")
-        set_derived(self, **{name: inferred_class(name, places, hint) if given is None else given})
+        if given is None:
+            given = inferred_class(name, places, hint)
+        elif attrs.has(given):
+            check_class(name, given, places)
+        set_derived(self, **{name: given})
 
     @property
     def layout(self) -> Literal["buckets", "per_key"]:

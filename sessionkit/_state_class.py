@@ -1,13 +1,13 @@
 """A state class whose methods are the functions of a session: what `SessionSpec.of` takes."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
-from sessionkit._functions import FinishMethod
+from sessionkit._functions import FinishMethod, is_frozen
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import EventTimeGap
@@ -22,6 +22,7 @@ __all__ = [
     "SettingsInOrder",
     "functions_of",
     "needed_fields",
+    "shared_default",
     "timeout_of",
 ]
 
@@ -117,9 +118,13 @@ class SettingsInOrder(_Settings):
 # -- what is read from a state class ------------------------------------------------------------
 
 
-def functions_of(cls: type[Any]) -> dict[str, Callable[..., Any]]:
+def functions_of(cls: type[Any], given: Collection[str]) -> dict[str, Callable[..., Any]]:
     """
     Return the functions of a session that a state class has as methods, by the role.
+
+    Args:
+        cls: The state class.
+        given: What is given beside it, and so isn't looked for in it.
 
     Raises:
         SpecError: It isn't a class, or `create` is a method of an object.
@@ -127,7 +132,7 @@ def functions_of(cls: type[Any]) -> dict[str, Callable[..., Any]]:
     if not isinstance(cls, type):
         found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
         raise SpecError(with_hint(found, "write SessionSpec.of(Visit, ...)"))
-    roles = ("create", "update", "merge", "finish")
+    roles = [role for role in ("create", "update", "merge", "finish") if role not in given]
     found = {role: getattr(cls, role) for role in roles if callable(getattr(cls, role, None))}
     if "finish" in found:
         found["finish"] = FinishMethod(found["finish"])
@@ -161,3 +166,20 @@ def needed_fields(cls: type[Any]) -> list[str]:
         for one in parameters
         if one.default is inspect.Parameter.empty and one.kind not in variadic
     ]
+
+
+def shared_default(cls: type[Any]) -> "attrs.Attribute[Any] | None":
+    """Return a field whose default is one object that can change, and that all states share."""
+    return next((field for field in attrs.fields(cls) if _can_change(field.default)), None)
+
+
+def _can_change(value: object) -> bool:
+    if isinstance(value, list | dict | set | bytearray):
+        return True
+    if isinstance(value, tuple):
+        return any(_can_change(item) for item in value)
+    cls: type[Any] = type(value)
+    if isinstance(value, attrs.Factory) or not attrs.has(cls):  # type: ignore[arg-type]
+        return False
+    names = [field.name for field in attrs.fields(cls)]
+    return not is_frozen(cls) or any(_can_change(getattr(value, name)) for name in names)

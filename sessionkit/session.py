@@ -49,6 +49,7 @@ from sessionkit._state_class import (
     SettingsInOrder,
     functions_of,
     needed_fields,
+    shared_default,
     timeout_of,
 )
 from sessionkit.errors import SpecError, with_hint
@@ -145,10 +146,11 @@ class SessionSpec(Spec[E, S, R]):
 
     Attributes:
         create: `create(key, event) -> state`, for the first event of a session. Left out, the
-            session starts with `State()`, and `update` gets the first event too.
+            session starts with `State()`, and `update` gets the first event too; a default that
+            can change must then be an attrs factory.
         update: `update(state, event) -> state`, for each further event. It may change the state
             that it is given, and return that or None. `create` and `update` may take a third
-            argument, `time`: the event's time, in UTC.
+            argument, named `time` or annotated `datetime`: the event's time, in UTC.
         merge: `merge(left, right) -> state`, for two open sessions that an event between them
             bridges; `left` starts first, and may be changed as by `update`. A spec without it must
             say `order="event_time"`, where no event can come between.
@@ -156,7 +158,8 @@ class SessionSpec(Spec[E, S, R]):
             None. Called once a session. Left out, the state is the row.
         timeout: When a session is over: an `EventTimeGap`, or only the gap, such as `"30 minutes"`.
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
-            gap, as in Spark. `"session"`: that of the session it would join, as in Flink.
+            gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
+            effect with `order="event_time"`, and so `"session"` is refused there.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -260,7 +263,7 @@ class SessionSpec(Spec[E, S, R]):
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        functions = {**functions_of(state), **settings}
+        functions = {**functions_of(state, settings), **settings}
         if "update" not in functions:
             found = f"`{state.__name__}` has no method `update`"
             hint = "write `def update(self, event: View) -> None: ...` in it"
@@ -281,7 +284,7 @@ def _annotations(spec: AnySessionSpec, meaning: str) -> list[Place]:
     """Return the annotations that name a class of the spec: event, state or row."""
     roles = ("create", "update", "merge", "finish")
     return [
-        Place(role, function, position)
+        Place(role, function, position, own=spec._state)  # noqa: SLF001
         for role in roles
         for function, meanings in [_meanings(spec, role)]
         for position, named in meanings.items()
@@ -314,15 +317,28 @@ def _check_left_out(spec: AnySessionSpec) -> None:
         found = "`merge` is missing: an event may bridge two open sessions"
         hint = 'pass merge=..., or order="event_time", where no event can come between'
         raise SpecError(with_hint(found, hint))
-    state = spec.state.__name__
-    needed = needed_fields(spec.state) if spec.create is None else []
-    if needed:
-        found = f"`create` is left out, and {state} cannot be made without {', '.join(needed)}"
-        hint = f"pass create=..., or give the fields of {state} defaults"
-        raise SpecError(with_hint(found, hint))
+    if spec.create is None:
+        _check_new_state(spec.state)
     if spec.finish is None and spec.result is not spec.state:
         found = f"`finish` is left out, so the state is the row, and {spec.result.__name__} is not"
-        raise SpecError(with_hint(f"{found} {state}", "pass finish=..., or leave result out"))
+        hint = "pass finish=..., or leave result out"
+        raise SpecError(with_hint(f"{found} {spec.state.__name__}", hint))
+
+
+def _check_new_state(state: type[Any]) -> None:
+    """Check that `State()` makes a state, and a new one each time."""
+    name = state.__name__
+    needed = needed_fields(state)
+    if needed:
+        found = f"`create` is left out, and {name} cannot be made without {', '.join(needed)}"
+        hint = f"pass create=..., or give the fields of {name} defaults"
+        raise SpecError(with_hint(found, hint))
+    shared = shared_default(state)
+    if shared is not None:
+        kind = type(shared.default).__name__
+        found = f"`create` is left out, and all states would share one {kind}, the default of"
+        hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
+        raise SpecError(with_hint(f"{found} `{name}.{shared.name}`", hint))
 
 
 def _check_in_place(spec: AnySessionSpec) -> None:
@@ -341,4 +357,9 @@ def _check_times(spec: AnySessionSpec) -> None:
         raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
     if callable(spec.timeout.gap):
         check_function(spec.timeout.gap, "gap", event=spec.event)
+    if spec.late_by == "session" and spec.order == "event_time":
+        found = '`late_by="session"` has no effect with `order="event_time"`'
+        why = "an event is late once the watermark has reached it"
+        hint = 'leave `late_by` out, or write order="arrival"'
+        raise SpecError(with_hint(f"{found}, where {why}", hint))
     check_durations(spec)

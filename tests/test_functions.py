@@ -178,7 +178,6 @@ def test_whatever_is_asynchronous_is_refused(function: Any) -> None:
     [
         (lambda: None, "()", "too many positional arguments"),
         (lambda state: state, "(state)", "too many positional arguments"),
-        (lambda a, _b, _c: a, "(a, _b, _c)", "missing a required argument: '_c'"),
         (lambda a, _b, *, _c: a, "(a, _b, *, _c)", "missing a required"),
         (lambda a, *, _event: a, "(a, *, _event)", "too many positional arguments"),
     ],
@@ -192,6 +191,15 @@ def test_a_function_of_other_arguments_is_refused(
     assert f"`update` must take update(state, event), found {name}: " in text
     assert reason in text
     assert text.endswith("\n\nHint: write `def update(state, event): ...`")
+
+
+def test_a_third_parameter_that_is_needed_must_be_the_time() -> None:
+    """Nothing else can be given for it, and the hint says so."""
+    text = refusal(lambda state, _event, _config: state)
+
+    assert "(state, _event, _config): missing a required argument: '_config'\n\n" in text
+    hint = "write `def update(state, event): ...`; a third parameter must be `time`"
+    assert text.endswith(f"Hint: {hint}, the event's time")
 
 
 def test_an_annotation_of_another_class_is_refused() -> None:

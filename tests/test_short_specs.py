@@ -233,7 +233,66 @@ def test_an_explicit_class_that_a_function_cannot_take_is_refused() -> None:
     """The parameter and its annotation are named."""
     text = refusal(spec_of, event=Click)
 
-    assert f"`create` is given a Click as its event, but {__name__}.create declares" in text
+    found = "`event` is Click, and the annotations name another class: `create`"
+    assert f"{found} ({__name__}.create) says View" in text
+    assert text.endswith("Hint: leave event out, or change the annotations")
+
+
+@attrs.define
+class OddVisit(Visit):
+    """A kind of visit."""
+
+
+def create_click(key: Any, event: View) -> Click:
+    """Return something else than a state."""
+    return Click(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("event", lambda: stateful(process, event=Click)),
+        ("state", lambda: stateful(process, state=Click)),
+        ("result", lambda: stateful(process, result=Click)),
+        ("result", lambda: spec_of(result=Click)),
+        (
+            "state",
+            lambda: spec_of(
+                state=Visit,
+                event=View,
+                create=create_click,
+                update=untyped,
+                merge=untyped,
+                finish=untyped,
+                result=Row,
+            ),
+        ),
+    ],
+)
+def test_an_explicit_class_that_contradicts_the_annotations_is_refused(
+    name: str, make: Any
+) -> None:
+    """Inside of `list[...]` and `KeyState[...]`, and in what a function returns."""
+    assert f"`{name}` is " in (text := refusal(make))
+    assert ", and the annotations name another class: `" in text
+
+
+def test_an_explicit_class_may_be_above_or_below_that_of_an_annotation() -> None:
+    """A function over a class can do with those below, and may return one of those."""
+
+    def odd(key: Any, event: View) -> OddVisit:
+        return OddVisit()
+
+    spec = spec_of(
+        state=Visit,
+        event=View,
+        create=odd,
+        update=untyped,
+        merge=untyped,
+        finish=untyped,
+        result=Row,
+    )
+    assert (Visit, OddVisit) == (spec.state, spec_of(state=OddVisit).state)
 
 
 @pytest.mark.parametrize(
@@ -377,6 +436,67 @@ def test_a_state_that_needs_values_needs_create() -> None:
     assert expected == refusal(spec_of, order="event_time", **changes)
 
 
+@attrs.define
+class Inner:
+    """A part of a state that can change."""
+
+    pages: int = 0
+
+
+@attrs.frozen
+class Outer:
+    """A part that can't change itself, but what it holds can."""
+
+    inner: Inner
+
+
+@attrs.define
+class NewDefaults:
+    """A state whose defaults are made anew, or can't change."""
+
+    urls: list[str] = attrs.field(factory=list)
+    inner: Inner = attrs.field(factory=Inner)
+    row: Row = Row(0)
+    pair: tuple[int, str] = (0, "")
+    fixed: bytes = b""
+
+
+@pytest.mark.parametrize(
+    ("default", "kind"),
+    [
+        ([], "list"),
+        ({"/": 1}, "dict"),
+        (Inner(), "Inner"),
+        (Outer(Inner()), "Outer"),
+        ((Inner(),), "tuple"),
+    ],
+)
+def test_a_default_that_all_states_would_share_is_refused(default: Any, kind: str) -> None:
+    """Without `create`, a change of it in one session would show in those of other keys."""
+    annotations = {"list": list[str], "dict": dict[str, int], "tuple": tuple[Inner, ...]}
+    field = attrs.field(default=default, type=annotations.get(kind, type(default)))
+    shared = attrs.make_class("Shared", {"urls": field})
+
+    text = refusal(
+        spec_of, event=View, state=shared, create=None, update=untyped, merge=untyped, finish=None
+    )
+
+    found = f"`create` is left out, and all states would share one {kind}, the default of"
+    hint = f"write `urls: ... = attrs.field(factory={kind})`"
+    assert f"{found} `Shared.urls`\n\nHint: {hint}" == text
+
+
+def test_a_default_that_is_new_for_each_state_is_accepted() -> None:
+    """So is one that can't change, and any default where `create` makes the state."""
+    functions = {"event": View, "update": untyped, "merge": untyped, "finish": None}
+    shared = attrs.make_class("Shared", {"urls": attrs.field(default=[], type=list[str])})
+
+    spec = spec_of(state=NewDefaults, create=None, **functions)
+
+    assert NewDefaults is spec.state
+    assert shared is spec_of(state=shared, create=untyped, **functions).state
+
+
 def test_a_row_of_another_class_needs_finish() -> None:
     """Without finish, the result is the state."""
     expected = (
@@ -406,6 +526,11 @@ def test_a_frozen_state_cannot_be_changed_in_place(role: str) -> None:
 # -- the event's time --------------------------------------------------------------------------
 
 
+def takes_when(state: Visit, event: View, when: datetime) -> Visit:
+    """Take the time by another name."""
+    return state
+
+
 @pytest.mark.parametrize(
     ("expected", "function"),
     [
@@ -414,14 +539,15 @@ def test_a_frozen_state_cannot_be_changed_in_place(role: str) -> None:
         (False, lambda state, event, weight=1: state),
         (False, max),
         (True, lambda state, event, time: state),
-        (True, lambda state, event, when: state),
+        (False, lambda state, event, config: state),
+        (True, takes_when),
         (True, lambda state, event, time=None: state),
         (True, Reading.update),
         (True, Reading.create),
     ],
 )
 def test_a_third_parameter_asks_for_the_time(expected: bool, function: Any) -> None:
-    """One that is needed, or that is called `time`."""
+    """One that is named `time`, or that is needed and annotated `datetime`."""
     assert expected is takes_time(function)
 
 
@@ -531,6 +657,38 @@ def test_what_is_given_wins_over_a_method() -> None:
     given: tuple[Any, ...] = (spec.update, spec.finish, spec.result, spec.bucket_count)
     assert (update, finish, Row, 2) == given
     assert timedelta(minutes=30) == spec.timeout.gap
+
+
+def test_a_method_that_is_not_used_is_not_checked() -> None:
+    """What is given wins, also over a `create` that can't be called on the class."""
+    assert create is SessionSpec.of(Unbound, gap="30m", create=create, **SETTINGS).create
+
+
+@attrs.define
+class Shown(Visit):
+    """A state that is its own row."""
+
+    def finish(self, session: Session) -> Self:
+        """Show it as it is."""
+        return self
+
+
+@attrs.define
+class ShownIfLong(Visit):
+    """A state that is its own row, or none."""
+
+    def finish(self, session: Session) -> list[Self] | None:
+        """Show it if it has several pages."""
+        return [self] if self.pages > 1 else None
+
+
+@pytest.mark.parametrize("state", [Shown, ShownIfLong])
+def test_self_is_the_state_class(state: Any) -> None:
+    """Also where only a part of an annotation is `Self`."""
+    spec = SessionSpec.of(state, gap="30m", **SETTINGS)
+
+    assert state is spec.result
+    assert [state(3)] == rows_of(spec)
 
 
 @pytest.mark.parametrize("tool", [pickle, cloudpickle])
@@ -655,7 +813,7 @@ def test_a_function_from_before_the_class_of_its_event_was_defined_again() -> No
 
     page = after.__annotations__["event"]
     given = refusal(spec_of, event=page, create=None, update=before)
-    assert "declares `event: Page`, as the class was before it was defined again" in given
+    assert "<locals>.Page, and an annotation names the class as it was before it was" in given
     assert given.endswith("Hint: define the function again too; in a notebook, run its cell again")
 
 

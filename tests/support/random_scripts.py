@@ -134,15 +134,24 @@ def specs() -> SearchStrategy[AnySpec]:
         gap_inclusive=st.booleans(),
         rejects=st.booleans(),
         watermark_delay=st.sampled_from([timedelta(0), GAP / 2, 2 * GAP]),
-        order=st.sampled_from(["arrival", "event_time"]),
-        late_by=st.sampled_from(["event", "session"]),
+        order_and_late_by=st.sampled_from(
+            [("arrival", "event"), ("arrival", "session"), ("event_time", "event")]
+        ),
         late_retention=st.sampled_from([None, 3 * GAP]),
         max_buffered_per_key=st.sampled_from([3, 100]),
         bucket_count=st.sampled_from([1, 3]),
     )
 
 
-def _spec(*, gap: Any, gap_inclusive: Any, rejects: bool, **options: Any) -> AnySpec:
+def _spec(
+    *,
+    gap: Any,
+    gap_inclusive: Any,
+    rejects: bool,
+    order_and_late_by: tuple[Any, Any],
+    **options: Any,
+) -> AnySpec:
+    order, late_by = order_and_late_by
     return SessionSpec(
         keys={"key": str},
         event_time="at",
@@ -159,6 +168,8 @@ def _spec(*, gap: Any, gap_inclusive: Any, rejects: bool, **options: Any) -> Any
             gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive
         ),
         passthrough={"offset": int},
+        order=order,
+        late_by=late_by,
         **options,
     )
 

@@ -751,7 +751,7 @@ def both_layouts(**changes: Any) -> tuple[Driver, Driver]:
 def test_the_layout_does_not_show() -> None:
     """Rows, stored keys and counts are those of the other layout."""
 
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
         times.set_event_timer("due", at("09:30"))
         return add(key, events, state, times)
 

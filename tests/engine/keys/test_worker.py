@@ -418,7 +418,7 @@ def test_in_the_end_of_a_batch_event_time_is_over() -> None:
         times.set_event_timer("first", at("12:05"))
         times.set_event_timer("never", at("13:05"))
 
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
         seen.append(times.watermark)
         return report(key, name, state, times)
 
