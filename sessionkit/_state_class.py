@@ -1,9 +1,9 @@
 """A state class whose methods are the functions of a session: what `SessionSpec.of` takes."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
@@ -22,10 +22,11 @@ __all__ = [
     "SettingsInOrder",
     "functions_of",
     "needed_fields",
-    "shared_default",
+    "shared_defaults",
     "timeout_of",
 ]
 
+FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
 E_contra = TypeVar("E_contra", bound=attrs.AttrsInstance, contravariant=True)
 S_contra = TypeVar("S_contra", bound=attrs.AttrsInstance, contravariant=True)
 R_co = TypeVar("R_co", bound=attrs.AttrsInstance, covariant=True)
@@ -168,9 +169,14 @@ def needed_fields(cls: type[Any]) -> list[str]:
     ]
 
 
-def shared_default(cls: type[Any]) -> "attrs.Attribute[Any] | None":
-    """Return a field whose default is one object that can change, and that all states share."""
-    return next((field for field in attrs.fields(cls) if _can_change(field.default)), None)
+def shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:
+    """Yield each field whose default can change and is one for all objects, with its class."""
+    for field in attrs.fields(cls):
+        made = field.default.factory if isinstance(field.default, FACTORY) else None
+        if isinstance(made, type) and attrs.has(made):
+            yield from shared_defaults(made)
+        elif _can_change(field.default):
+            yield cls.__name__, field
 
 
 def _can_change(value: object) -> bool:
@@ -179,7 +185,7 @@ def _can_change(value: object) -> bool:
     if isinstance(value, tuple):
         return any(_can_change(item) for item in value)
     cls: type[Any] = type(value)
-    if isinstance(value, attrs.Factory) or not attrs.has(cls):  # type: ignore[arg-type]
+    if not attrs.has(cls):
         return False
     names = [field.name for field in attrs.fields(cls)]
     return not is_frozen(cls) or any(_can_change(getattr(value, name)) for name in names)

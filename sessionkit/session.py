@@ -49,7 +49,7 @@ from sessionkit._state_class import (
     SettingsInOrder,
     functions_of,
     needed_fields,
-    shared_default,
+    shared_defaults,
     timeout_of,
 )
 from sessionkit.errors import SpecError, with_hint
@@ -333,12 +333,11 @@ def _check_new_state(state: type[Any]) -> None:
         found = f"`create` is left out, and {name} cannot be made without {', '.join(needed)}"
         hint = f"pass create=..., or give the fields of {name} defaults"
         raise SpecError(with_hint(found, hint))
-    shared = shared_default(state)
-    if shared is not None:
+    for owner, shared in shared_defaults(state):
         kind = type(shared.default).__name__
         found = f"`create` is left out, and all states would share one {kind}, the default of"
         hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
-        raise SpecError(with_hint(f"{found} `{name}.{shared.name}`", hint))
+        raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
 
 
 def _check_in_place(spec: AnySessionSpec) -> None:

@@ -486,6 +486,18 @@ def test_a_default_that_all_states_would_share_is_refused(default: Any, kind: st
     assert f"{found} `Shared.urls`\n\nHint: {hint}" == text
 
 
+def test_a_shared_default_of_a_part_is_refused() -> None:
+    """A new part each time is no help if all parts share what they hold."""
+    part = attrs.make_class("Part", {"urls": attrs.field(default=[], type=list[str])})
+    whole = attrs.make_class("Whole", {"part": attrs.field(factory=part, type=part)})
+
+    text = refusal(
+        spec_of, event=View, state=whole, create=None, update=untyped, merge=untyped, finish=None
+    )
+
+    assert "would share one list, the default of `Part.urls`\n\n" in text
+
+
 def test_a_default_that_is_new_for_each_state_is_accepted() -> None:
     """So is one that can't change, and any default where `create` makes the state."""
     functions = {"event": View, "update": untyped, "merge": untyped, "finish": None}
