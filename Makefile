@@ -20,7 +20,7 @@ unexport PYSPARK_DRIVER_PYTHON
 
 help:
 	@echo "make test         set up, check, and run every test except the long ones"
-	@echo "make quick        run the tests that don't start Spark, in under a minute"
+	@echo "make quick        run the tests that don't start Spark, in about a minute"
 	@echo "make test-long    like make test, with the long tests and ten times the examples"
 	@echo "make conformance  run the cases of other engines, on the driver and on Spark"
 	@echo "make check        run the linter, the type checker and the import contracts"
