@@ -7,7 +7,7 @@ some are read, is a third class with `load` and `store`: a step needs the rows o
 that have events, or for which something is due.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import attrs
@@ -25,6 +25,7 @@ from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import FORMAT_VERSION, check_format, pack, unpack
 from sessionkit.stateful import StatefulSpec
+from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
 __all__ = [
@@ -65,8 +66,8 @@ class Row(Protocol):
             StateError: It is damaged, or was written under other rules.
         """
 
-    def write(self, memory: Memory) -> tuple[Any, ...]:
-        """Return the row of a group that remembers something."""
+    def write(self, memory: Memory, due: Mapping[Clock, int]) -> tuple[Any, ...]:
+        """Return the row of a group that remembers something, and when that is due."""
 
 
 @attrs.frozen
@@ -100,9 +101,8 @@ class BucketRow:
             found = f"`bucket_count` is {wanted} in the spec, {stored} in the checkpoint"
             raise StateMismatchError(with_hint(found, f"write bucket_count={stored}"))
 
-    def write(self, memory: Memory) -> tuple[Any, ...]:
+    def write(self, memory: Memory, due: Mapping[Clock, int]) -> tuple[Any, ...]:
         """Return the row of a bucket; a table of events only where some wait."""
-        due = self.logic.due(memory)
         tables = [memory.kept, *([memory.buffered] if memory.buffered.num_rows else [])]
         return (
             FORMAT_VERSION,
@@ -145,8 +145,9 @@ class GroupRow:
         if memory.is_empty:
             self.state.remove()
             return
-        self.state.update(self.row.write(memory))
-        arm(self.logic.spec, self.logic.due(memory), self.state)
+        due = self.logic.due(memory)
+        self.state.update(self.row.write(memory, due))
+        arm(self.logic.spec, due, self.state)
 
 
 LOGICS: Final[dict[type[Any], Callable[[Any], Logic]]] = {

@@ -1,6 +1,7 @@
 """The memory of one key in one row, a column for each field of its state."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -29,6 +30,7 @@ from sessionkit.state import (
     unpack,
 )
 from sessionkit.stateful import AnyStatefulSpec
+from sessionkit.timeouts import Clock
 
 __all__ = ["KeyRow"]
 
@@ -81,8 +83,9 @@ class KeyRow:
         keys = pa.Table.from_arrays(columns, schema=keys_schema(self.spec))
         return Memory(keys if has_keys else keys.slice(0, 0), self._buffered(buffered))
 
-    def write(self, memory: Memory) -> tuple[Any, ...]:
-        """Return the row of a key that remembers something."""
+    def write(self, memory: Memory, due: Mapping[Clock, int]) -> tuple[Any, ...]:
+        """Return the row of a key that remembers something; what is due, its columns say."""
+        del due
         buffered = pack(self.identity, [memory.buffered]) if memory.buffered.num_rows else None
         first = (FORMAT_VERSION, self.identity.decode())
         fields = codec_of(self.spec.state).type.fields
