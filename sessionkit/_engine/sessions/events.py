@@ -1,6 +1,6 @@
 """The events of one micro-batch with their windows: from their time to the end of their gap."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -26,17 +26,15 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 @attrs.frozen
 class WindowedEvents:
     """
-    WindowedEvents to be folded.
+    Events with their windows. They're rows here: what belongs together depends on times alone.
 
     Attributes:
         table: Their rows, as they came.
-        objects: The same as objects of the user's class.
         starts: Their times, in microseconds.
         ends: The ends of their own windows, in microseconds.
     """
 
     table: pa.Table
-    objects: list[Any]
     starts: Instants
     ends: Instants
 
@@ -44,40 +42,43 @@ class WindowedEvents:
         """Return the events that a mask chooses."""
         if chosen.all():
             return self
-        objects = [self.objects[place] for place in np.flatnonzero(chosen).tolist()]
         table = self.table.filter(pa.array(chosen))
-        return WindowedEvents(table, objects, self.starts[chosen], self.ends[chosen])
+        return WindowedEvents(table, self.starts[chosen], self.ends[chosen])
 
-    def made_anew(self, spec: AnySessionSpec, places: npt.NDArray[np.int64]) -> "WindowedEvents":
-        """Return some of the events as new objects: a function may have changed the old ones."""
-        table = self.table.take(pa.array(places))
-        objects, _ = build_events(spec, table)
-        return WindowedEvents(table, objects, self.starts[places], self.ends[places])
+    def at(self, places: npt.NDArray[np.int64]) -> "WindowedEvents":
+        """Return the events at some places."""
+        return WindowedEvents(
+            self.table.take(pa.array(places)), self.starts[places], self.ends[places]
+        )
+
+    def without(self, places: Collection[int]) -> "WindowedEvents":
+        """Return the events but for those at some places."""
+        good = np.ones(len(self.starts), np.bool_)
+        good[list(places)] = False
+        return self.only(good)
 
 
 def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
     """
-    Build the events of a table, and their windows.
+    Return the events of a table with their windows.
 
-    An event that its own class refuses (a validator, a converter), or whose gap is not positive or
-    longer than declared, is quarantined. One for which the gap's function raises has failed.
+    Only a gap that is read from the event needs objects here. Then an event that its own class
+    refuses, or whose gap is not positive or longer than declared, is quarantined, and one for which
+    the gap's function raises has failed.
     """
     starts = micros(table["time"])
+    if not callable(spec.timeout.gap):
+        ends = window_end(starts, span_us(spec.timeout.longest))
+        return WindowedEvents(table, starts, ends), []
     objects, refused = build_events(spec, table)
     failed: dict[int, str] = {}
-    if callable(spec.timeout.gap):
-        gaps = _gaps(spec, spec.timeout.gap, objects, refused, failed)
-        ends = window_end(starts, gaps)
-    else:
-        ends = window_end(starts, span_us(spec.timeout.longest))
-    events = WindowedEvents(table, objects, starts, ends)
+    gaps = _gaps(spec, spec.timeout.gap, objects, refused, failed)
+    events = WindowedEvents(table, starts, window_end(starts, gaps))
     rejected = [
         *Rejected.with_reasons("quarantined", refused, table),
         *Rejected.with_reasons("failed", failed, table),
     ]
-    good = np.ones(len(starts), np.bool_)
-    good[[*refused, *failed]] = False
-    return events.only(good), rejected
+    return events.without([*refused, *failed]), rejected
 
 
 def _gaps(

@@ -1,25 +1,21 @@
-"""Events join the open sessions of a group: who belongs to whom, late and failed ones aside."""
+"""Events join the open sessions of a group, by the functions of the user."""
 
-from typing import TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.sessions.attempt import Attempt, attempt
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
-from sessionkit._engine.sessions.plan import Attempt, Plan
+from sessionkit._engine.sessions.lateness import LATE_SESSION, timely
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import refold
 from sessionkit.session import AnySessionSpec
-from sessionkit.timeouts import is_late
 
 __all__ = ["Joined", "join"]
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
-
-LATE_EVENT = "its own window is over: event time + gap is at or before the watermark"
-LATE_SESSION = "the session it would join is over: its end is at or before the watermark"
 
 
 @attrs.frozen
@@ -56,16 +52,61 @@ def join(
             spec says `on_error="raise"`.
     """
     events, rejected = read_events(spec, arrived)
-    plan, late = _timely(spec, sessions, events, watermark_us)
-    rejected += late
-    if plan is None:
+    taken = _take(spec, sessions, events, watermark_us)
+    rejected += taken.rejected
+    if taken.plan is None:
         return Joined(sessions, 0, rejected)
-    attempt = plan.fold()
-    joined = plan.sessions(attempt)
-    number = len(plan.events.objects)
-    if not attempt.failures:
+    return _folded(taken.plan, taken.objects, rejected, watermark_us)
+
+
+@attrs.frozen
+class _Taken:
+    """The events that can be folded, as objects in the order of their plan; the others aside."""
+
+    plan: Plan | None
+    objects: list[Any]
+    rejected: list[Rejected]
+
+
+def _take(
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
+) -> _Taken:
+    """Plan from times alone; where the class of the event refuses one, plan again without it."""
+    judged = timely(spec, sessions, events, watermark_us)
+    rejected = [part for late in judged.late for part in _late(spec, late)]
+    plan = judged.plan
+    if plan is None:
+        return _Taken(None, [], rejected)
+    objects, refused = build_events(spec, plan.events.table.take(pa.array(plan.event_places)))
+    if not refused:
+        return _Taken(plan, objects, rejected)
+    reasons = {int(plan.event_places[place]): reason for place, reason in refused.items()}
+    rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
+    again = _take(spec, sessions, plan.events.without(reasons), watermark_us)
+    return attrs.evolve(again, rejected=rejected + again.rejected)
+
+
+def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
+    """Quarantine the late events that their class refuses."""
+    _, refused = build_events(spec, late.rows)
+    if not refused:
+        return [late]
+    others = [place for place in range(late.rows.num_rows) if place not in refused]
+    reasons = [late.reasons[place] for place in others]
+    return [
+        *Rejected.with_reasons("quarantined", refused, late.rows),
+        Rejected("late", reasons, late.rows.take(pa.array(others, pa.int64()))),
+    ]
+
+
+def _folded(
+    plan: Plan, objects: list[Any], rejected: list[Rejected], watermark_us: int | None
+) -> Joined:
+    tried = attempt(plan, objects)
+    joined, number = tried.sessions(plan), len(objects)
+    if not tried.failures:
         return Joined(joined, number, rejected)
-    again = _again(plan, attempt, watermark_us)
+    again = _again(plan, tried, watermark_us)
     return Joined(
         pa.concat_tables([joined, again.sessions]),
         number - sum(part.rows.num_rows for part in again.rejected),
@@ -73,38 +114,12 @@ def join(
     )
 
 
-def _timely(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
-) -> tuple[Plan | None, list[Rejected]]:
-    """Plan for the events that are not late; no plan where none is left."""
-    late: list[Rejected] = []
-    if watermark_us is not None and spec.late_by == "event":
-        events, late = _without(events, is_late(events.ends, watermark_us), LATE_EVENT)
-    if not events.objects:
-        return None, late
-    plan = Plan.of(spec, sessions, events)
-    if watermark_us is None or spec.late_by == "event":
-        return plan, late
-    chosen = np.zeros(len(events.objects), np.bool_)
-    chosen[plan.places_of(is_late(plan.unions.end, watermark_us))] = True
-    if not chosen.any():
-        return plan, late
-    events, late = _without(events, chosen, LATE_SESSION)
-    return (Plan.of(spec, sessions, events) if events.objects else None), late
-
-
-def _without(
-    events: WindowedEvents, chosen: Mask, reason: str
-) -> tuple[WindowedEvents, list[Rejected]]:
-    return events.only(~chosen), Rejected.chosen("late", reason, events.table, chosen)
-
-
-def _again(plan: Plan, attempt: Attempt, watermark_us: int | None) -> Joined:
+def _again(plan: Plan, tried: Attempt, watermark_us: int | None) -> Joined:
     """Fold the sessions that failed from what is stored, without the events that fail."""
-    spec, chosen = plan.spec, np.zeros(len(plan.counts), np.bool_)
-    chosen[np.flatnonzero(plan.active)[list(attempt.failures)]] = True
-    events = plan.events.made_anew(spec, plan.places_of(chosen))
-    part = Plan.of(spec, plan.opened_of(chosen), events)
+    chosen = np.zeros(len(plan.counts), np.bool_)
+    chosen[np.flatnonzero(plan.active)[list(tried.failures)]] = True
+    events = plan.events.at(plan.places_of(chosen))
+    part = Plan.of(plan.spec, plan.opened_of(chosen), events)
     again = refold(part, watermark_us)
     rejected = Rejected.with_reasons("failed", again.failures, events.table)
     rejected += Rejected.with_reasons("late", dict.fromkeys(again.late, LATE_SESSION), events.table)

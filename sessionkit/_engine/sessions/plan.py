@@ -1,42 +1,24 @@
-"""Which sessions and events of a group go together, and their fold, for all keys at once."""
+"""Which sessions and events of a group go together, for all keys at once, by times alone."""
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.order import in_total_order, key_codes
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.table import SessionColumns, sessions_table
-from sessionkit._instants import instant_of
-from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
-from sessionkit.state import codec_of
 
-__all__ = ["Attempt", "Plan"]
+__all__ = ["Plan"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-
-
-@attrs.frozen
-class Attempt:
-    """
-    What the functions made of the sessions of a plan that have events.
-
-    Attributes:
-        states: Their states; None where a function failed.
-        failures: Why, by the place of the session.
-    """
-
-    states: list[Any]
-    failures: dict[int, str]
 
 
 @attrs.frozen
@@ -47,7 +29,7 @@ class Plan:
     Intervals are numbered: first the open sessions of keys that have events, then the events.
 
     Attributes:
-        spec: The rules and functions.
+        spec: The rules.
         events: The events, at least one.
         touched: The rows of the open sessions of their keys.
         untouched: The rows of all others.
@@ -108,70 +90,29 @@ class Plan:
         both = pa.concat_tables([self.touched.select(names), self.events.table.select(names)])
         return both.take(pa.array(self.order[self.unions.first[chosen]]))
 
-    def folded_events(self) -> list[Any]:
-        """Return the events as they are folded: with their times where a function takes these."""
-        if not (self.spec.create_takes_time or self.spec.update_takes_time):
-            return self.events.objects
-        times = map(instant_of, self.events.starts.tolist())
-        return list(zip(self.events.objects, times, strict=True))
+    @property
+    def event_places(self) -> Numbers:
+        """The places of all events, by session, time and content."""
+        places: Numbers = self.order[self.is_event] - self.touched.num_rows
+        return places
 
-    def fold(self) -> Attempt:
+    def sessions(self, good: Mask, keys: pa.Table, states: Sequence[pa.Array]) -> pa.Table:
         """
-        Fold every session that has events, one after the other.
+        Return the table of open sessions.
 
-        Raises:
-            FoldError: A function failed, and the spec says `on_error="raise"`.
+        Args:
+            good: The sessions with events that have a new state.
+            keys: Their key columns.
+            states: The columns of their states.
         """
-        active = self.active
-        keys = decode_keys(self.spec, self.keys_of(active))
-        opened = decode_states(self.spec.state, self.opened_of(active))
-        folded = self.folded_events()
-        events = [folded[place] for place in self.places_of(active).tolist()]
-        event_counts, sizes = self.counts[active].tolist(), self.unions.sizes[active].tolist()
-        fold = SessionFold.of(self.spec).fold
-        states, failures = [], dict[int, str]()
-        event, session = 0, 0
-        for place, (key, count, size) in enumerate(zip(keys, event_counts, sizes, strict=True)):
-            stop, end = event + count, session + size - count
-            try:
-                states.append(fold(key, opened[session:end], events[event:stop]))
-            except FoldError as error:
-                if self.spec.on_error == "raise":
-                    raise
-                states.append(None)
-                failures[place] = str(error)
-            event, session = stop, end
-        return Attempt(states, failures | self._misfits(states, failures))
-
-    def _misfits(self, states: list[Any], failures: dict[int, str]) -> dict[int, str]:
-        """Return the states that can't be stored, where that fails events rather than the query."""
-        if self.spec.on_error == "raise":
-            return {}
-        codec = codec_of(self.spec.state)
-        try:
-            codec.encode([state for state in states if state is not None])
-        except StateValueError:
-            return {
-                place: str(misfit)
-                for place, state in enumerate(states)
-                if place not in failures and (misfit := codec.misfit(state))
-            }
-        return {}
-
-    def sessions(self, attempt: Attempt) -> pa.Table:
-        """Return the table of open sessions, without those that failed."""
-        active = self.active
-        passed = self.touched.take(pa.array(self.order[self.unions.first[~active]]))
-        good = active.copy()
-        good[np.flatnonzero(active)[list(attempt.failures)]] = False
+        passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
         before = np.zeros(len(self.order), np.int64)
         before[~self.is_event] = self.touched["events"].to_numpy()[self.order[~self.is_event]]
-        states = [s for place, s in enumerate(attempt.states) if place not in attempt.failures]
         columns = SessionColumns(
             self.unions.start[good],
             self.unions.end[good],
             (self.counts + self.unions.sums(before))[good],
             states,
         )
-        folded = sessions_table(self.spec, self.keys_of(good), columns)
+        folded = sessions_table(self.spec, keys, columns)
         return pa.concat_tables([self.untouched, passed, folded])

@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import decode_keys, decode_states
+from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import micros
+from sessionkit._engine.sessions.attempt import timed
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.table import SessionColumns, sessions_table
+from sessionkit._engine.sessions.table import SessionColumns, sessions_table, state_columns
 from sessionkit._functions import name_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
@@ -70,7 +71,9 @@ class Refolded:
         """Return the table of the sessions that are left."""
         places, *columns = zip(*self.rows, strict=True) if self.rows else [()] * 5
         keys = plan.keys_of(plan.active).take(pa.array(places, pa.int64()))
-        return sessions_table(plan.spec, keys, SessionColumns(*map(list, columns)))
+        starts, ends, events, states = map(list, columns)
+        stored = state_columns(plan.spec, keys, states)
+        return sessions_table(plan.spec, keys, SessionColumns(starts, ends, events, stored))
 
 
 def refold(plan: Plan, watermark_us: int | None) -> Refolded:
@@ -95,9 +98,11 @@ def refold(plan: Plan, watermark_us: int | None) -> Refolded:
 def _parts(plan: Plan) -> Iterator[Part]:
     """Yield the intervals of each session, in order."""
     states = decode_states(plan.spec.state, plan.touched)
-    starts = [*micros(plan.touched["start"]).tolist(), *plan.events.starts.tolist()]
+    times = plan.events.starts.tolist()
+    starts = [*micros(plan.touched["start"]).tolist(), *times]
     ends = [*micros(plan.touched["end"]).tolist(), *plan.events.ends.tolist()]
-    contents, opened = [*states, *plan.folded_events()], len(states)
+    objects, _ = build_events(plan.spec, plan.events.table)
+    contents, opened = [*states, *timed(plan.spec, objects, times)], len(states)
     counts = plan.touched["events"].to_pylist()
     members = plan.order[plan.unions.spread(plan.active)].tolist()
     first = 0

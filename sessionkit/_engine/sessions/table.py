@@ -20,7 +20,13 @@ from sessionkit._engine.rows.table import INSTANT, instants, key_schema, state_s
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 
-__all__ = ["SessionColumns", "session_identity", "sessions_schema", "sessions_table"]
+__all__ = [
+    "SessionColumns",
+    "session_identity",
+    "sessions_schema",
+    "sessions_table",
+    "state_columns",
+]
 
 
 def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
@@ -31,31 +37,36 @@ def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
 
 @attrs.frozen
 class SessionColumns:
-    """Sessions as columns: start and end in microseconds, how many events, and the state."""
+    """Sessions as columns: start and end in microseconds, how many events, those of the state."""
 
     starts_us: Any
     ends_us: Any
     events: Any
-    states: Sequence[Any]
+    states: Sequence[pa.Array]
 
 
 def sessions_table(spec: AnySessionSpec, keys: pa.Table, columns: SessionColumns) -> pa.Table:
-    """
-    Return the table of open sessions.
-
-    Raises:
-        StateValueError: A state does not fit its fields; key and path are named.
-    """
+    """Return the table of open sessions."""
     return pa.Table.from_arrays(
         [
             *keys.columns,
             instants(columns.starts_us),
             instants(columns.ends_us),
             pa.array(columns.events, pa.int64()),
-            *encode_states(spec.state, columns.states, partial(_key_at, spec, keys)),
+            *columns.states,
         ],
         schema=sessions_schema(spec),
     )
+
+
+def state_columns(spec: AnySessionSpec, keys: pa.Table, states: Sequence[Any]) -> list[pa.Array]:
+    """
+    Return states as columns.
+
+    Raises:
+        StateValueError: A state does not fit its fields; key and path are named.
+    """
+    return encode_states(spec.state, states, partial(_key_at, spec, keys))
 
 
 def _key_at(spec: AnySessionSpec, keys: pa.Table, place: int) -> Any:

@@ -1,0 +1,100 @@
+"""Events that their own class refuses, among those that join sessions."""
+
+from datetime import timedelta
+from typing import Any, Literal
+
+import attrs
+import pyarrow as pa
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.sessions.table import sessions_schema
+from sessionkit._instants import micros_of
+from sessionkit.testing import at
+
+GAP = timedelta(minutes=10)
+
+
+@attrs.define
+class Positive:
+    """An event that takes no number below 1."""
+
+    number: int = attrs.field(validator=attrs.validators.ge(1))
+
+
+@attrs.define
+class Numbers:
+    """The numbers of a session, in order."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
+
+def update(state: Numbers, event: Positive) -> None:
+    """Take one more."""
+    state.numbers.append(event.number)
+
+
+def spec_of(late_by: Literal["event", "session"] = "event") -> SessionSpec[Any, Any, Any]:
+    """Return a spec of these classes."""
+    return SessionSpec(
+        keys={"key": str},
+        event_time="ts",
+        update=update,
+        merge=lambda left, right: Numbers(left.numbers + right.numbers),
+        timeout=EventTimeGap(GAP),
+        watermark_delay="1 minute",
+        late_by=late_by,
+    )
+
+
+def joined(
+    spec: SessionSpec[Any, Any, Any], *events: tuple[str, int], watermark: str = "09:00"
+) -> Joined:
+    """Let events of one key, each a time and a number, join no open session."""
+    times, numbers = zip(*events, strict=True)
+    columns = {
+        "key.key": ["a"] * len(events),
+        "time": [at(time) for time in times],
+        "event.number": list(numbers),
+    }
+    arrived = pa.table(columns, schema=events_schema(spec))
+    return join(spec, sessions_schema(spec).empty_table(), arrived, micros_of(at(watermark)))
+
+
+def rejected(found: Joined) -> set[tuple[str, int]]:
+    """Return the rejected events: of which kind, and the number."""
+    return {
+        (part.kind, number)
+        for part in found.rejected
+        for number in part.rows["event.number"].to_pylist()
+    }
+
+
+def test_a_refused_event_holds_nothing_together() -> None:
+    """The events on both sides of it are sessions of their own."""
+    found = joined(spec_of(), ("10:00", 1), ("10:08", -1), ("10:16", 2))
+
+    assert [[1], [2]] == found.sessions["state.numbers"].to_pylist()
+    assert (2, {("quarantined", -1)}) == (found.events, rejected(found))
+
+
+def test_a_refused_event_that_is_late_is_quarantined() -> None:
+    """The reason that lies in the event itself comes first, as for a null."""
+    found = joined(spec_of(), ("10:00", -1), ("10:00", 1), ("10:30", 2), watermark="10:15")
+
+    assert (1, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
+
+
+def test_a_refused_event_saves_no_other_from_being_late() -> None:
+    """Without it, the session that the other would join is over."""
+    found = joined(spec_of("session"), ("10:00", 1), ("10:08", -1), watermark="10:15")
+
+    assert (0, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
+
+
+def test_refused_events_in_a_session_that_is_over_are_quarantined() -> None:
+    """The other events of that session are late, with or without them."""
+    found = joined(spec_of("session"), ("10:00", 1), ("10:02", -1), watermark="10:15")
+
+    assert (0, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
