@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import (
-    TYPE_CHECKING,
     Any,
     ClassVar,
     Final,
-    Generic,
     Literal,
     TypeAlias,
+    TypeVar,
     Unpack,
     overload,
 )
@@ -28,6 +27,7 @@ from sessionkit._functions import (
     takes_time,
 )
 from sessionkit._instants import Duration, duration
+from sessionkit._session_view import Session
 from sessionkit._spec import (
     E,
     R,
@@ -56,15 +56,6 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, StrType
 from sessionkit.timeouts import EventTimeGap
 from sessionkit.typing import FinishResult
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=Any)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
 
 __all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
 
@@ -101,27 +92,6 @@ MEANINGS: Final[Mapping[str, Mapping[int | None, str]]] = {
     "finish": {0: "session", 1: "state", None: "row"},
 }
 """What the parameters of each function are by their place, and what it returns."""
-
-
-@attrs.frozen
-class Session(Generic[K]):
-    """
-    A closed session, as `finish` is given it. All times are event time, in UTC.
-
-    Attributes:
-        key: The key: a named tuple with the columns of `SessionSpec.keys`. Write a `NamedTuple`
-            with the same fields and annotate `session: Session[User]` to have it checked.
-        id: A hash of key and start, the same in every run and for every cut into batches.
-        start: The time of the first event.
-        end: The time of the last event plus the gap, exclusive.
-        events: How many events were folded.
-    """
-
-    key: K
-    id: str
-    start: datetime
-    end: datetime
-    events: int
 
 
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]

@@ -1,5 +1,6 @@
 """The spec of a session: what it holds, and everything that it refuses on the driver."""
 
+import copy
 import pickle
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -10,6 +11,8 @@ import pytest
 from pyspark import cloudpickle
 
 from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
+from sessionkit._instants import micros_of
+from sessionkit._session_view import session_of
 from sessionkit._spec import key_class
 from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.session import SESSION_COLUMNS
@@ -238,6 +241,26 @@ def test_a_session_is_a_value() -> None:
     assert one == other
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         one.events = 3  # type: ignore[misc]
+
+
+def test_a_session_of_the_engine_is_the_same_value() -> None:
+    """Its times are made when they are read, which nobody can see."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    made = Session(("ann",), "id", start, start + HALF_HOUR, 2)
+
+    def lazy() -> Session[Any]:
+        return session_of(("ann",), "id", micros_of(start), micros_of(start + HALF_HOUR), 2)
+
+    assert (made.start, made.end) == (lazy().start, lazy().end)
+    assert made == lazy()
+    assert hash(made) == hash(lazy())
+    assert repr(made) == repr(lazy())
+    assert attrs.asdict(made) == attrs.asdict(lazy())
+    assert attrs.evolve(made, events=3) == attrs.evolve(lazy(), events=3)
+    assert made == copy.copy(lazy()) == copy.deepcopy(lazy())
+    assert made == pickle.loads(pickle.dumps(lazy()))  # noqa: S301 (what was just written)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        lazy().start = start  # type: ignore[misc]
 
 
 # ------------------------------------------------------------------------------ what it refuses

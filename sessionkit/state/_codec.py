@@ -110,10 +110,15 @@ def _array(kind: FieldType, values: list[Any]) -> pa.Array:
 
 
 def _listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values; numbers without nulls take a faster way through NumPy."""
-    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    """Return a column as Python values; without nulls, times and numbers as NumPy's numbers."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    listed: list[Any] = (
-        whole.to_numpy().tolist() if is_number and not whole.null_count else whole.to_pylist()
-    )
+    kind = whole.type
+    if whole.null_count:
+        listed: list[Any] = whole.to_pylist()
+    elif pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        listed = whole.view(pa.int64()).to_numpy().tolist()
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        listed = whole.to_numpy().tolist()
+    else:
+        listed = whole.to_pylist()
     return listed

@@ -41,12 +41,14 @@ RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 
 def pack(identity: bytes, tables: Sequence[pa.Table]) -> bytes:
     """Return the bytes of these tables under this identity."""
-    parts = [IDENTITY.pack(len(identity)), identity]
+    parts: list[Any] = [IDENTITY.pack(len(identity)), identity]
     for table in tables:
         stream = _stream(table)
-        parts += [TABLE.pack(len(stream)), stream]
-    body = b"".join(parts)
-    return HEADER.pack(MAGIC, FORMAT_VERSION, zlib.crc32(body)) + body
+        parts += [TABLE.pack(stream.size), stream]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, checksum), *parts])
 
 
 def unpack(payload: bytes, identity: bytes) -> list[pa.Table]:
@@ -163,9 +165,8 @@ def _identity(body: memoryview) -> tuple[bytes, int]:
     return bytes(body[IDENTITY.size : end]), end
 
 
-def _stream(table: pa.Table) -> bytes:
+def _stream(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
+    return sink.getvalue()

@@ -1,8 +1,11 @@
 """Rows of Arrow tables as the objects of the user's classes."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import event_columns, key_columns, prefixed_columns
@@ -21,7 +24,9 @@ def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
         decode_column(field.type, column)
         for field, column in zip(spec.key_fields, key_columns(table), strict=True)
     ]
-    return list(map(key_class(tuple(spec.keys)), *columns))
+    # What a named tuple does in Python, without the call of its own `__new__`.
+    make: Any = partial(tuple.__new__, key_class(tuple(spec.keys)))
+    return list(map(make, zip(*columns, strict=True)))
 
 
 def decode_states(cls: type[S], table: pa.Table) -> list[S]:
@@ -61,16 +66,28 @@ def encode_states(
         raise StateValueError(message) from misfit
 
 
-def build_events(spec: AnySpec, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+def build_events(
+    spec: AnySpec, table: pa.Table, places: npt.NDArray[np.int64] | None = None
+) -> tuple[list[Any], dict[int, str]]:
     """
     Return the events of a table as objects of the user's class.
 
-    One that its own class refuses (a validator, a converter) is None, with the reason by place.
+    Args:
+        spec: Whose class.
+        table: The rows.
+        places: Which of them, in which order; all of them by default.
+
+    Returns:
+        The objects, and the reasons for those that their own class refuses (a validator, a
+        converter), by their place among the objects. These are None.
     """
-    codec = codec_of(spec.event)
-    columns = event_columns(table)
+    codec, columns = codec_of(spec.event), event_columns(table)
     if not columns:
-        return [codec.type.build() for _ in range(table.num_rows)], {}
+        number = table.num_rows if places is None else len(places)
+        return [codec.type.build() for _ in range(number)], {}
+    if places is not None:
+        taken = pa.array(places)
+        columns = [column.take(taken) for column in columns]
     values = [
         decode_column(field.type, column)
         for field, column in zip(codec.type.fields, columns, strict=True)

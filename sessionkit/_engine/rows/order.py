@@ -1,7 +1,7 @@
 """The order of the events of one micro-batch in one bucket: by key, time and content."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +10,13 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import event_columns
 
-__all__ = ["in_total_order", "key_codes"]
+__all__ = ["in_total_order", "key_codes", "key_numbers"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+SORTABLE_BITS: Final = 63
+"""The bits of an integer that sorts as a number without a sign."""
 
 
 def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
@@ -33,6 +37,43 @@ def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
     return np.split(codes, np.cumsum(lengths)[:-1])
 
 
+def key_numbers(
+    events: Sequence[pa.ChunkedArray], stored: Sequence[pa.ChunkedArray]
+) -> tuple[Instants, Instants]:
+    """
+    Give the keys of events numbers from 0, and stored rows the numbers of theirs.
+
+    Only the keys of events are looked at one by one, so much state and little input cost little.
+
+    Args:
+        events: The key columns of the events.
+        stored: The key columns of what is stored, in the same order.
+
+    Returns:
+        The number of each event's key, in the order in which they first appear; and that of each
+        stored row, -1 where no event has its key.
+    """
+    numbers, found = _numbers(events[0], stored[0])
+    for event_column, stored_column in zip(events[1:], stored[1:], strict=True):
+        more, more_found = _numbers(event_column, stored_column)
+        width = 1 + more.max(initial=0)
+        both = np.where((found < 0) | (more_found < 0), -1, found * width + more_found)
+        numbers, found = _numbers(pa.array(numbers * width + more), pa.array(both))
+    return numbers, found
+
+
+def _numbers(
+    events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
+) -> tuple[Instants, Instants]:
+    values = _whole(events).dictionary_encode()
+    found = pc.index_in(_whole(stored), value_set=values.dictionary).fill_null(-1)
+    return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def in_total_order(
     keys: Instants, starts: Instants, events: pa.Table, first_event: int
 ) -> Instants:
@@ -48,29 +89,55 @@ def in_total_order(
         events: The rows of the events, whose intervals have the numbers from `first_event` on.
         first_event: How many intervals are open sessions; at one start they go first.
     """
-    order = np.lexsort((starts, keys)).astype(np.int64)
-    same = (np.diff(keys[order]) == 0) & (np.diff(starts[order]) == 0)
-    same &= order[:-1] >= first_event
-    if not same.any():
-        return order
-    tied = np.zeros(len(order), np.bool_)
-    tied[1:] |= same
-    tied[:-1] |= same
-    numbers = order[tied]
-    ranks = _ranks_by_content(events.take(pa.array(numbers - first_event)))
-    order[tied] = numbers[np.lexsort((ranks, starts[numbers], keys[numbers]))]
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    order, tied = _by_key_and_start(keys, starts, first_event)
+    if tied.any():
+        # Those of equal content keep the order in which they came.
+        numbers = np.sort(order[tied])
+        ranks = _ranks_by_content(events, numbers - first_event)
+        order[tied] = numbers[np.lexsort((ranks, starts[numbers], keys[numbers]))]
     return order
 
 
-def _ranks_by_content(rows: pa.Table) -> Instants:
-    columns = [_sortable(column) for column in event_columns(rows)]
-    ranks = np.zeros(rows.num_rows, np.int64)
+def _by_key_and_start(keys: Instants, starts: Instants, first_event: int) -> tuple[Instants, Mask]:
+    """Return the order, and which places of it hold events that tie with a neighbor."""
+    packed = _packed(keys, starts, first_event)
+    if packed is None:
+        order = np.lexsort((starts, keys)).astype(np.int64)
+        same = (np.diff(keys[order]) == 0) & (np.diff(starts[order]) == 0)
+        same &= order[:-1] >= first_event
+    else:
+        order = np.argsort(packed).astype(np.int64)
+        packed = packed[order]
+        same = (packed[1:] == packed[:-1]) & (packed[1:] & 1 == 1)
+    tied = np.zeros(len(order), np.bool_)
+    tied[1:] = same
+    tied[:-1] |= same
+    return order, tied
+
+
+def _packed(keys: Instants, starts: Instants, first_event: int) -> Instants | None:
+    """Return one integer each that sorts by key, start, and events last; None if none can."""
+    spans = starts - starts.min()
+    span_bits = int(spans.max()).bit_length()
+    if int(keys.max()).bit_length() + span_bits + 1 > SORTABLE_BITS:
+        return None
+    packed: Instants = ((keys << span_bits) | spans) << 1
+    packed[first_event:] |= 1
+    return packed
+
+
+def _ranks_by_content(events: pa.Table, places: Instants) -> Instants:
+    taken = pa.array(places)
+    columns = [_sortable(column.take(taken)) for column in event_columns(events)]
+    ranks = np.zeros(len(places), np.int64)
     if not columns:
         return ranks
     names = [str(place) for place in range(len(columns))]
     content = pa.table(dict(zip(names, columns, strict=True)))
     order = pc.sort_indices(content, sort_keys=[(name, "ascending") for name in names])
-    ranks[order.to_numpy()] = np.arange(rows.num_rows)
+    ranks[order.to_numpy()] = np.arange(len(places))
     return ranks
 
 
@@ -81,4 +148,5 @@ def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 
 def _renumbered(codes: Instants) -> Instants:
-    return np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    numbers: Instants = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers

@@ -27,8 +27,10 @@ __all__ = [
     "key_columns",
     "key_schema",
     "micros",
+    "parted",
     "prefixed_columns",
     "result_schema",
+    "stacked",
     "state_schema",
 ]
 
@@ -110,15 +112,28 @@ def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
     return [table[name] for name in table.column_names if name.startswith(prefix)]
 
 
+def parted(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that a mask chooses, and the others; a whole table as it is."""
+    if not chosen.any():
+        return table.slice(0, 0), table
+    if chosen.all():
+        return table, table.slice(0, 0)
+    return table.filter(pa.array(chosen)), table.filter(pa.array(~chosen))
+
+
+def stacked(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables; where only one has rows, that as it is."""
+    filled = [table for table in tables if table.num_rows]
+    return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
+
+
 def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
     """Return a column of instants as microseconds since the epoch."""
-    numbers = column.cast(pa.int64())
-    if isinstance(numbers, pa.ChunkedArray):
-        numbers = numbers.combine_chunks()
-    result: Instants = numbers.to_numpy(zero_copy_only=False)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    result: Instants = whole.view(pa.int64()).to_numpy(zero_copy_only=False)
     return result
 
 
 def instants(instants_us: Instants) -> pa.Array:
     """Return microseconds since the epoch as a column of instants."""
-    return pa.array(instants_us, type=pa.int64()).cast(INSTANT)
+    return pa.array(instants_us, type=pa.int64()).view(INSTANT)

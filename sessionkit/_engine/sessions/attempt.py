@@ -1,14 +1,15 @@
-"""The fold of all sessions of a plan that have events, and why it failed for some of them."""
+"""The fold of all sessions of a plan that have events, and which of them fail."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import decode_keys, decode_states
-from sessionkit._engine.sessions.fold import FoldError, SessionFold
+from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
+from sessionkit._engine.sessions.fold import SessionFold
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.table import state_columns
 from sessionkit._instants import instant_of
@@ -16,7 +17,9 @@ from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["Attempt", "attempt", "timed"]
+__all__ = ["Attempt", "attempt", "part_of", "timed"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen
@@ -25,25 +28,14 @@ class Attempt:
     What the functions made of the sessions of a plan that have events.
 
     Attributes:
-        states: Their states; None where a function failed.
-        failures: Why, by the place of the session.
+        good: Which sessions of the plan have a new state.
+        states: The columns of these states.
+        failed: Which sessions can't be folded.
     """
 
-    states: list[Any]
-    failures: dict[int, str]
-
-    def sessions(self, plan: Plan) -> pa.Table:
-        """
-        Return the table of open sessions, without those that failed.
-
-        Raises:
-            StateValueError: A state does not fit its fields; key and path are named.
-        """
-        good = plan.active.copy()
-        good[np.flatnonzero(good)[list(self.failures)]] = False
-        states = [s for place, s in enumerate(self.states) if place not in self.failures]
-        keys = plan.keys_of(good)
-        return plan.sessions(good, keys, state_columns(plan.spec, keys, states))
+    good: Mask
+    states: list[pa.Array]
+    failed: Mask
 
 
 def timed(spec: AnySessionSpec, objects: list[Any], starts_us: Sequence[int]) -> list[Any]:
@@ -51,6 +43,12 @@ def timed(spec: AnySessionSpec, objects: list[Any], starts_us: Sequence[int]) ->
     if not (spec.create_takes_time or spec.update_takes_time):
         return objects
     return list(zip(objects, map(instant_of, starts_us), strict=True))
+
+
+def part_of(plan: Plan, chosen: Mask) -> Plan:
+    """Return the plan of some of the sessions, which have events: from what is stored, anew."""
+    events = plan.events.at(plan.places_of(chosen))
+    return Plan.of(plan.spec, plan.opened_of(chosen), events)
 
 
 def attempt(plan: Plan, objects: list[Any]) -> Attempt:
@@ -63,39 +61,64 @@ def attempt(plan: Plan, objects: list[Any]) -> Attempt:
 
     Raises:
         FoldError: A function failed, and the spec says `on_error="raise"`.
+        StateValueError: A state does not fit its fields, and the spec says so too; key and path
+            are named.
     """
     spec, active = plan.spec, plan.active
-    keys = decode_keys(spec, plan.keys_of(active))
+    states, failed = _folded(plan, objects)
+    if failed and spec.on_error == "raise":
+        _take_over(plan, states, failed)
+        failed = []
+    places = np.flatnonzero(active)
+    good, states = _without(active, places[failed], states, failed)
+    try:
+        return Attempt(good, state_columns(spec, plan.keys_of(good), states), active & ~good)
+    except StateValueError:
+        if spec.on_error == "raise":
+            raise
+    codec = codec_of(spec.state)
+    misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
+    good, states = _without(good, np.flatnonzero(good)[misfits], states, misfits)
+    return Attempt(good, state_columns(spec, plan.keys_of(good), states), active & ~good)
+
+
+def _folded(plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return the state of each session that has events, and the places of those that fail."""
+    spec, active = plan.spec, plan.active
+    fold = SessionFold.of(spec)
+    keys: list[Any] = []
+    if fold.create is not None:
+        keys = decode_keys(spec, plan.keys_of(active & (plan.opened_counts == 0)))
     opened = decode_states(spec.state, plan.opened_of(active))
     events = timed(spec, objects, plan.events.starts[plan.event_places].tolist())
-    event_counts, sizes = plan.counts[active].tolist(), plan.unions.sizes[active].tolist()
+    counts = zip(plan.opened_counts[active].tolist(), plan.counts[active].tolist(), strict=True)
+    return fold.fold_all(iter(keys), opened, events, counts)
+
+
+def _take_over(plan: Plan, states: list[Any], failed: list[int]) -> None:
+    """Fold the sessions that failed again, one by one, to say why; or take over what comes out."""
+    spec, chosen = plan.spec, np.zeros(len(plan.counts), np.bool_)
+    chosen[np.flatnonzero(plan.active)[failed]] = True
+    part = part_of(plan, chosen)
     fold = SessionFold.of(spec).fold
-    states, failures = [], dict[int, str]()
-    event, session = 0, 0
-    for place, (key, count, size) in enumerate(zip(keys, event_counts, sizes, strict=True)):
-        stop, end = event + count, session + size - count
-        try:
-            states.append(fold(key, opened[session:end], events[event:stop]))
-        except FoldError as error:
-            if spec.on_error == "raise":
-                raise
-            states.append(None)
-            failures[place] = str(error)
-        event, session = stop, end
-    return Attempt(states, failures | _misfits(spec, states, failures))
+    keys = decode_keys(spec, part.keys_of(part.active))
+    opened = decode_states(spec.state, part.opened_of(part.active))
+    objects, _ = build_events(spec, part.events.table, part.event_places)
+    events = timed(spec, objects, part.events.starts[part.event_places].tolist())
+    old = new = 0
+    counts = zip(part.opened_counts.tolist(), part.counts.tolist(), strict=True)
+    for place, key, (opened_count, event_count) in zip(failed, keys, counts, strict=True):
+        states[place] = fold(key, opened[old : old + opened_count], events[new : new + event_count])
+        old, new = old + opened_count, new + event_count
 
 
-def _misfits(spec: AnySessionSpec, states: list[Any], failures: dict[int, str]) -> dict[int, str]:
-    """Return the states that can't be stored, where that fails events rather than the query."""
-    if spec.on_error == "raise":
-        return {}
-    codec = codec_of(spec.state)
-    try:
-        codec.encode([state for state in states if state is not None])
-    except StateValueError:
-        return {
-            place: str(misfit)
-            for place, state in enumerate(states)
-            if place not in failures and (misfit := codec.misfit(state))
-        }
-    return {}
+def _without(
+    good: Mask, failed: npt.NDArray[np.int64], states: list[Any], places: list[int]
+) -> tuple[Mask, list[Any]]:
+    """Return which sessions are good, and their states, without those that failed."""
+    if not places:
+        return good, states
+    left = good.copy()
+    left[failed] = False
+    gone = set(places)
+    return left, [state for place, state in enumerate(states) if place not in gone]

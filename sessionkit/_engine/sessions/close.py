@@ -1,5 +1,7 @@
 """Sessions that are over: `finish` is called, and its result rows become a table."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -10,12 +12,12 @@ from sessionkit._engine.rows.results import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import Rejected, key_columns, micros, result_schema
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._functions import call_failed
-from sessionkit._instants import instant_of
+from sessionkit._session_view import Session, session_of
 from sessionkit.errors import StateValueError, UserFunctionError
-from sessionkit.session import AnySessionSpec, Session
+from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["Closed", "close", "sessions_of"]
+__all__ = ["Closed", "close", "ids_of", "result_rows", "sessions_of"]
 
 
 @attrs.frozen
@@ -47,82 +49,120 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     """
     if not over.num_rows:
         return Closed(result_schema(spec).empty_table(), [], 0)
-    sessions = sessions_of(spec, over)
-    results: list[Any] = []
+    ids = ids_of(spec, over)
+    found = _finished(spec, over, ids)
+    columns = _encoded(spec, over, found)
+    return Closed(
+        result_rows(spec, over, ids, found.places, columns),
+        Rejected.with_reasons("failed_output", found.failed, over),
+        over.num_rows - len(found.failed),
+    )
+
+
+def ids_of(spec: AnySessionSpec, table: pa.Table) -> list[str]:
+    """Return the ids of the sessions of a table."""
+    types = [field.type for field in spec.key_fields]
+    return session_ids(types, key_columns(table), micros(table["start"]))
+
+
+def sessions_of(spec: AnySessionSpec, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
+    """Return the sessions of a table, without their states."""
+    starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
+    events = table["events"].to_numpy().tolist()
+    return list(map(session_of, decode_keys(spec, table), ids, starts, ends, events))
+
+
+def result_rows(
+    spec: AnySessionSpec,
+    over: pa.Table,
+    ids: Sequence[str],
+    places: Sequence[int],
+    columns: Sequence[pa.Array],
+) -> pa.Table:
+    """
+    Return the table of result rows.
+
+    Args:
+        spec: Whose results.
+        over: The sessions.
+        ids: Their ids.
+        places: For each row, the place of its session.
+        columns: The fields of the rows.
+    """
+    own = [*key_columns(over), pa.array(ids, pa.string()), over["start"], over["end"]]
+    if places != range(over.num_rows):
+        taken = pa.array(places, pa.int64())
+        own = [column.take(taken) for column in own]
+    return pa.Table.from_arrays([*own, *columns], schema=result_schema(spec))
+
+
+@attrs.define
+class _Finished:
+    """
+    What `finish` returned.
+
+    Attributes:
+        rows: The result rows.
+        places: For each, the place of its session.
+        failed: Why `finish` failed, by the place of the session.
+    """
+
+    rows: list[Any] = attrs.field(factory=list)
+    places: Sequence[int] = attrs.field(factory=list)
+    failed: dict[int, str] = attrs.field(factory=dict)
+
+    def fail(self, reasons: dict[int, str]) -> None:
+        """Leave out sessions, and the rows that they have."""
+        self.failed |= reasons
+        left = [n for n, place in enumerate(self.places) if place not in reasons]
+        self.rows = [self.rows[n] for n in left]
+        self.places = [self.places[n] for n in left]
+
+
+def _finished(spec: AnySessionSpec, over: pa.Table, ids: Sequence[str]) -> _Finished:
+    """Call `finish` for each session, once."""
+    states, finish, cls = decode_states(spec.state, over), spec.finish, spec.result
+    everywhere = range(len(states))
+    if finish is None:
+        return _Finished(states, everywhere)
+    sessions = sessions_of(spec, over, ids)
+    rows: list[Any] = []
     places: list[int] = []
     failed: dict[int, str] = {}
-    for place, (session, state) in enumerate(
-        zip(sessions, decode_states(spec.state, over), strict=True)
-    ):
+    for place, session, state in zip(everywhere, sessions, states, strict=True):
         try:
-            rows = _rows(spec, session, state)
+            found = finish(session, state)
+            if found.__class__ is cls:
+                rows.append(found)
+                places.append(place)
+            else:
+                several = collected(found, cls)
+                rows += several
+                places += [place] * len(several)
+        except Exception as error:
+            reason = call_failed("finish", finish, repr(session.key), error, session.start)
+            if spec.on_error == "raise":
+                raise UserFunctionError(reason) from error
+            failed[place] = reason
+    return _Finished(rows, everywhere if places == list(everywhere) else places, failed)
+
+
+def _encoded(spec: AnySessionSpec, over: pa.Table, found: _Finished) -> list[pa.Array]:
+    """Return the columns of the rows, without the sessions that have rows that aren't results."""
+    codec = codec_of(spec.result)
+    if {spec.result}.issuperset(map(type, found.rows)):
+        with suppress(StateValueError):
+            return codec.encode(found.rows)
+    finish: Any = spec.finish
+    keys = decode_keys(spec, over)
+    reasons: dict[int, str] = {}
+    for place, row in zip(found.places, found.rows, strict=True):
+        try:
+            check_rows([row], spec.result, "finish", finish, keys[place])
+            check_fit([row], spec.result, "finish", finish, keys[place])
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
-            failed[place] = str(error)
-            continue
-        results += rows
-        places += [place] * len(rows)
-    rows_of_all = _table(spec, over, [session.id for session in sessions], places, results)
-    return Closed(
-        rows_of_all,
-        Rejected.with_reasons("failed_output", failed, over),
-        over.num_rows - len(failed),
-    )
-
-
-def sessions_of(spec: AnySessionSpec, table: pa.Table) -> list[Session]:
-    """Return the sessions of a table, without their states."""
-    keys = decode_keys(spec, table)
-    starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
-    ids = session_ids([field.type for field in spec.key_fields], keys, starts)
-    return list(
-        map(
-            Session,
-            keys,
-            ids,
-            map(instant_of, starts),
-            map(instant_of, ends),
-            table["events"].to_pylist(),
-        )
-    )
-
-
-def _rows(spec: AnySessionSpec, session: Session, state: Any) -> list[Any]:
-    finish = spec.finish
-    if finish is None:
-        return [state]
-    try:
-        rows = collected(finish(session, state), spec.result)
-    except Exception as error:
-        raise UserFunctionError(
-            call_failed("finish", finish, repr(session.key), error, session.start)
-        ) from error
-    check_rows(rows, spec.result, "finish", finish, session.key)
-    if spec.on_error == "reject":
-        check_fit(rows, spec.result, "finish", finish, session.key)
-    return rows
-
-
-def _table(
-    spec: AnySessionSpec, over: pa.Table, ids: list[str], places: list[int], results: list[Any]
-) -> pa.Table:
-    taken = over.select(range(len(spec.keys) + 2)).take(pa.array(places, pa.int64()))
-    try:
-        columns = codec_of(spec.result).encode(results)
-    except StateValueError:
-        place, _ = codec_of(spec.result).first_misfit(results)
-        key = decode_keys(spec, over)[places[place]]
-        finish: Any = spec.finish
-        check_fit([results[place]], spec.result, "finish", finish, key)
-        raise
-    return pa.Table.from_arrays(
-        [
-            *key_columns(taken),
-            pa.array([ids[place] for place in places], pa.string()),
-            taken["start"],
-            taken["end"],
-            *columns,
-        ],
-        schema=result_schema(spec),
-    )
+            reasons.setdefault(place, str(error))
+    found.fail(reasons)
+    return codec.encode(found.rows)

@@ -3,11 +3,13 @@ The fold of one session: what the functions of the user make of its parts.
 
 The open sessions of the union are merged in the order of their starts; then its events are taken in
 the order of time, those at one instant in the order of their content, so that a micro-batch that
-runs again folds them alike. States are decoded anew for every fold: one that fails changes nothing
-that is stored.
+runs again folds them alike.
+
+`fold_all` is the loop over all sessions; it says only which of them fail. `fold` folds one of these
+again, from new objects since the functions may have changed the old ones, and says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -54,6 +56,55 @@ class SessionFold:
             create = _over_events(spec, create, takes_time=spec.create_takes_time)
         update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
         return cls(spec, create, update, not is_frozen(spec.state))
+
+    def fold_all(  # noqa: C901 (a call more a session would show in the speed)
+        self,
+        new_keys: Iterator[Any],
+        opened: Sequence[Any],
+        events: Sequence[Any],
+        counts: Iterable[tuple[int, int]],
+    ) -> tuple[list[Any], list[int]]:
+        """
+        Return the states of many sessions, and the places of those that fail.
+
+        Args:
+            new_keys: The keys of those that have no open session, where there is a `create`.
+            opened: The states of the open sessions of all, in order; they may be changed.
+            events: The events of all, in order.
+            counts: For each, how many of the open sessions and of the events are its own.
+        """
+        cls, create, update = self.spec.state, self.create, self.update
+        needs_return = not self.may_return_nothing
+        states: list[Any] = []
+        failed: list[int] = []
+        old = new = 0
+        for opened_count, event_count in counts:
+            first_old, first_new = old, new
+            old, new = old + opened_count, new + event_count
+            try:
+                if opened_count:
+                    state = opened[first_old]
+                    if opened_count > 1:
+                        state = self.merged(None, opened[first_old:old])
+                elif create is None:
+                    state = cls()
+                else:
+                    state = create(next(new_keys), events[first_new])
+                    first_new += 1
+                    if state.__class__ is not cls:
+                        _refuse_type("create", self.spec, state)
+                for event in events[first_new:new]:
+                    found = update(state, event)
+                    if found is not state:
+                        if found.__class__ is cls:
+                            state = found
+                        elif needs_return or found is not None:
+                            _refuse_type("update", self.spec, found)
+            except Exception:  # noqa: BLE001 (the functions of the user)
+                failed.append(len(states))
+                state = None
+            states.append(state)
+        return states, failed
 
     def fold(self, key: Any, opened: Sequence[Any], events: Sequence[Any]) -> Any:
         """

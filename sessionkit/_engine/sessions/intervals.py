@@ -12,7 +12,7 @@ One rule covers what a step per event would have to tell apart:
     several                           events bridge them:   merge from the left, then update
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -23,6 +23,8 @@ from sessionkit.timeouts import starts_new_session
 __all__ = ["Unions", "unite"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
+
+LARGEST: Final = 2**63 - 1
 
 
 @attrs.frozen
@@ -69,10 +71,16 @@ def _furthest_end(keys: Instants, ends: Instants, new_key: npt.NDArray[np.bool_]
     """Return the running maximum of the ends within each key."""
     if bool(np.all((ends[1:] >= ends[:-1]) | new_key)):
         return ends
-    # One running maximum serves all keys when ends are replaced by their rank and each key is
-    # lifted above the one before; ranks keep the sum within 64 bits, instants would not.
+    # One running maximum serves all keys when each key is lifted above the one before.
+    lowest = ends.min()
+    lift = int(ends.max() - lowest) + 1
+    if (int(keys[-1]) + 1) * lift <= LARGEST:
+        lifted = keys * lift
+        running: Instants = np.maximum.accumulate(lifted + (ends - lowest)) - lifted + lowest
+        return running
+    # Ranks keep the sum within 64 bits where instants don't.
     ascending = np.argsort(ends, kind="stable")
     rank = np.empty(len(ends), np.int64)
     rank[ascending] = np.arange(len(ends))
-    lift = keys * len(ends)
-    return ends[ascending[np.maximum.accumulate(lift + rank) - lift]]
+    lifted = keys * len(ends)
+    return ends[ascending[np.maximum.accumulate(lifted + rank) - lifted]]

@@ -3,12 +3,11 @@
 from typing import Any
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.sessions.attempt import Attempt, attempt
+from sessionkit._engine.rows.table import Rejected, stacked
+from sessionkit._engine.sessions.attempt import attempt, part_of
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.lateness import LATE_SESSION, timely
 from sessionkit._engine.sessions.plan import Plan
@@ -77,7 +76,7 @@ def _take(
     plan = judged.plan
     if plan is None:
         return _Taken(None, [], rejected)
-    objects, refused = build_events(spec, plan.events.table.take(pa.array(plan.event_places)))
+    objects, refused = build_events(spec, plan.events.table, plan.event_places)
     if not refused:
         return _Taken(plan, objects, rejected)
     reasons = {int(plan.event_places[place]): reason for place, reason in refused.items()}
@@ -103,24 +102,20 @@ def _folded(
     plan: Plan, objects: list[Any], rejected: list[Rejected], watermark_us: int | None
 ) -> Joined:
     tried = attempt(plan, objects)
-    joined, number = tried.sessions(plan), len(objects)
-    if not tried.failures:
-        return Joined(joined, number, rejected)
-    again = _again(plan, tried, watermark_us)
+    sessions, number = plan.sessions(tried.good, tried.states), len(objects)
+    if not tried.failed.any():
+        return Joined(sessions, number, rejected)
+    again = _again(part_of(plan, tried.failed), watermark_us)
     return Joined(
-        pa.concat_tables([joined, again.sessions]),
+        stacked([sessions, again.sessions]),
         number - sum(part.rows.num_rows for part in again.rejected),
         rejected + again.rejected,
     )
 
 
-def _again(plan: Plan, tried: Attempt, watermark_us: int | None) -> Joined:
+def _again(part: Plan, watermark_us: int | None) -> Joined:
     """Fold the sessions that failed from what is stored, without the events that fail."""
-    chosen = np.zeros(len(plan.counts), np.bool_)
-    chosen[np.flatnonzero(plan.active)[list(tried.failures)]] = True
-    events = plan.events.at(plan.places_of(chosen))
-    part = Plan.of(plan.spec, plan.opened_of(chosen), events)
-    again = refold(part, watermark_us)
+    events, again = part.events, refold(part, watermark_us)
     rejected = Rejected.with_reasons("failed", again.failures, events.table)
     rejected += Rejected.with_reasons("late", dict.fromkeys(again.late, LATE_SESSION), events.table)
     processed = events.table.num_rows - len(again.failures) - len(again.late)

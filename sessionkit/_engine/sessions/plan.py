@@ -1,6 +1,7 @@
 """Which sessions and events of a group go together, for all keys at once, by times alone."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import attrs
@@ -8,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.order import in_total_order, key_codes
-from sessionkit._engine.rows.table import key_columns, micros
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions, unite
-from sessionkit._engine.sessions.table import SessionColumns, sessions_table
 from sessionkit.session import AnySessionSpec
 
 __all__ = ["Plan"]
@@ -51,12 +51,9 @@ class Plan:
     @classmethod
     def of(cls, spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> "Plan":
         """Find out what belongs together, by times alone."""
-        codes, event_codes = key_codes([key_columns(sessions), key_columns(events.table)])
-        with_events = np.zeros(1 + max(codes.max(initial=0), event_codes.max()), np.bool_)
-        with_events[event_codes] = True
-        is_touched = with_events[codes]
-        touched = sessions.filter(pa.array(is_touched))
-        keys = np.concatenate([codes[is_touched], event_codes])
+        numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
+        touched, untouched = parted(sessions, found >= 0)
+        keys = np.concatenate([found[found >= 0], numbers])
         starts = np.concatenate([micros(touched["start"]), events.starts])
         ends = np.concatenate([micros(touched["end"]), events.ends])
         order = in_total_order(keys, starts, events.table, touched.num_rows)
@@ -64,14 +61,25 @@ class Plan:
         unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
         is_event = order >= touched.num_rows
         counts = unions.sums(is_event.astype(np.int64))
-        untouched = sessions.filter(pa.array(~is_touched))
         return cls(spec, events, touched, untouched, order, is_event, unions, counts)
 
-    @property
+    @cached_property
     def active(self) -> Mask:
         """Mark the sessions that have events."""
         active: Mask = self.counts > 0
         return active
+
+    @cached_property
+    def event_places(self) -> Numbers:
+        """The places of all events, by session, time and content."""
+        places: Numbers = self.order[self.is_event] - self.touched.num_rows
+        return places
+
+    @cached_property
+    def opened_counts(self) -> Numbers:
+        """How many open sessions became part of each session."""
+        counts: Numbers = self.unions.sizes - self.counts
+        return counts
 
     def places_of(self, chosen: Mask) -> Numbers:
         """Return the places of the events of the chosen sessions, in order."""
@@ -85,34 +93,29 @@ class Plan:
         return self.touched.take(pa.array(members))
 
     def keys_of(self, chosen: Mask) -> pa.Table:
-        """Return the key columns of the chosen sessions."""
-        names = [f.name for f in self.touched.schema if f.name.startswith("key.")]
-        both = pa.concat_tables([self.touched.select(names), self.events.table.select(names)])
-        return both.take(pa.array(self.order[self.unions.first[chosen]]))
+        """Return the key columns of the chosen sessions, each of which has events."""
+        first_event = np.cumsum(self.counts) - self.counts
+        names = [name for name in self.events.table.column_names if name.startswith("key.")]
+        places = self.event_places[first_event[chosen]]
+        return self.events.table.select(names).take(pa.array(places))
 
-    @property
-    def event_places(self) -> Numbers:
-        """The places of all events, by session, time and content."""
-        places: Numbers = self.order[self.is_event] - self.touched.num_rows
-        return places
-
-    def sessions(self, good: Mask, keys: pa.Table, states: Sequence[pa.Array]) -> pa.Table:
+    def sessions(self, good: Mask, states: Sequence[pa.Array]) -> pa.Table:
         """
-        Return the table of open sessions.
+        Return the table of open sessions: those without events as they were, and the folded ones.
 
         Args:
             good: The sessions with events that have a new state.
-            keys: Their key columns.
             states: The columns of their states.
         """
+        number = self.touched.num_rows
         passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
-        before = np.zeros(len(self.order), np.int64)
-        before[~self.is_event] = self.touched["events"].to_numpy()[self.order[~self.is_event]]
-        columns = SessionColumns(
-            self.unions.start[good],
-            self.unions.end[good],
-            (self.counts + self.unions.sums(before))[good],
-            states,
-        )
-        folded = sessions_table(self.spec, keys, columns)
-        return pa.concat_tables([self.untouched, passed, folded])
+        before = np.append(self.touched["events"].to_numpy(), 0)[np.minimum(self.order, number)]
+        folded = [
+            *self.keys_of(good).columns,
+            instants(self.unions.start[good]),
+            instants(self.unions.end[good]),
+            pa.array((self.counts + self.unions.sums(before))[good]),
+            *states,
+        ]
+        schema = self.touched.schema
+        return stacked([self.untouched, passed, pa.Table.from_arrays(folded, schema=schema)])

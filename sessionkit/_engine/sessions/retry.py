@@ -15,11 +15,11 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.rows.table import micros
+from sessionkit._engine.rows.table import INSTANT, micros
 from sessionkit._engine.sessions.attempt import timed
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.table import SessionColumns, sessions_table, state_columns
+from sessionkit._engine.sessions.table import state_columns
 from sessionkit._functions import name_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
@@ -69,11 +69,20 @@ class Refolded:
 
     def table(self, plan: Plan) -> pa.Table:
         """Return the table of the sessions that are left."""
-        places, *columns = zip(*self.rows, strict=True) if self.rows else [()] * 5
+        places, starts, ends, events, states = (
+            zip(*self.rows, strict=True) if self.rows else [()] * 5
+        )
         keys = plan.keys_of(plan.active).take(pa.array(places, pa.int64()))
-        starts, ends, events, states = map(list, columns)
-        stored = state_columns(plan.spec, keys, states)
-        return sessions_table(plan.spec, keys, SessionColumns(starts, ends, events, stored))
+        return pa.Table.from_arrays(
+            [
+                *keys.columns,
+                pa.array(starts, INSTANT),
+                pa.array(ends, INSTANT),
+                pa.array(events, pa.int64()),
+                *state_columns(plan.spec, keys, states),
+            ],
+            schema=plan.touched.schema,
+        )
 
 
 def refold(plan: Plan, watermark_us: int | None) -> Refolded:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.table import micros
+from sessionkit._engine.rows.table import micros, parted
 from sessionkit._engine.sessions.close import Closed, close
 from sessionkit._engine.sessions.joining import Joined, join
 from sessionkit._engine.sessions.table import session_identity, sessions_schema
@@ -86,7 +86,4 @@ def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
 
 def _split(sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
     """Part the sessions that are over from those that stay open."""
-    over = is_over(micros(sessions["end"]), watermark_us)
-    if not over.any():
-        return sessions.slice(0, 0), sessions
-    return sessions.filter(pa.array(over)), sessions.filter(pa.array(~over))
+    return parted(sessions, is_over(micros(sessions["end"]), watermark_us))

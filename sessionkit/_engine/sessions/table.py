@@ -11,52 +11,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
 from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.objects import decode_keys, encode_states
-from sessionkit._engine.rows.table import INSTANT, instants, key_schema, state_schema
+from sessionkit._engine.rows.table import INSTANT, key_schema, state_schema
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 
-__all__ = [
-    "SessionColumns",
-    "session_identity",
-    "sessions_schema",
-    "sessions_table",
-    "state_columns",
-]
+__all__ = ["session_identity", "sessions_schema", "state_columns"]
 
 
 def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
     return pa.schema([*key_schema(spec), *own, *state_schema(spec)])
-
-
-@attrs.frozen
-class SessionColumns:
-    """Sessions as columns: start and end in microseconds, how many events, those of the state."""
-
-    starts_us: Any
-    ends_us: Any
-    events: Any
-    states: Sequence[pa.Array]
-
-
-def sessions_table(spec: AnySessionSpec, keys: pa.Table, columns: SessionColumns) -> pa.Table:
-    """Return the table of open sessions."""
-    return pa.Table.from_arrays(
-        [
-            *keys.columns,
-            instants(columns.starts_us),
-            instants(columns.ends_us),
-            pa.array(columns.events, pa.int64()),
-            *columns.states,
-        ],
-        schema=sessions_schema(spec),
-    )
 
 
 def state_columns(spec: AnySessionSpec, keys: pa.Table, states: Sequence[Any]) -> list[pa.Array]:

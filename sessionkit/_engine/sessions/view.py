@@ -7,7 +7,7 @@ import attrs
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_states
-from sessionkit._engine.sessions.close import sessions_of
+from sessionkit._engine.sessions.close import ids_of, sessions_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._spec import S
 from sessionkit.session import SessionSpec
@@ -47,5 +47,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     states = decode_states(spec.state, table)
     return [
         OpenSession(session.key, session.id, session.start, session.end, session.events, state)
-        for session, state in zip(sessions_of(spec, table), states, strict=True)
+        for session, state in zip(
+            sessions_of(spec, table, ids_of(spec, table)), states, strict=True
+        )
     ]

@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from sessionkit._engine.sessions.ids import ENCODINGS, session_ids
 from sessionkit._spec import KEY_TYPES
 from sessionkit.state import field_type
+from sessionkit.state._codec import encode_column
 from tests.support.strategies import INTS, decimals, instants
 
 START_US = 1_704_067_200_000_000  # 2024-01-01 00:00:00 UTC
@@ -39,9 +42,20 @@ VECTORS: list[tuple[Any, Any, str]] = [
 
 def id_of(annotations: Sequence[Any], key: Sequence[Any], start_us: int = START_US) -> str:
     """Return the id of one session."""
-    types = [field_type(annotation, "keys") for annotation in annotations]
-    (found,) = session_ids(types, [key], [start_us])
+    (found,) = ids_of(annotations, [[value] for value in key], [start_us])
     return found
+
+
+def ids_of(
+    annotations: Sequence[Any], columns: Sequence[list[Any]], starts_us: list[int]
+) -> list[str]:
+    """Return the ids of sessions from the columns of their keys."""
+    types = [field_type(annotation, "keys") for annotation in annotations]
+    stored = [
+        pa.chunked_array([encode_column(kind, values, "keys")])
+        for kind, values in zip(types, columns, strict=True)
+    ]
+    return session_ids(types, stored, np.array(starts_us, np.int64))
 
 
 def expected_id(key: Sequence[object], start_us: int) -> str:
@@ -117,10 +131,9 @@ def test_ids_agree_with_the_second_implementation(key: tuple[Any, ...], start_us
 
 def test_ids_come_in_the_order_of_the_sessions() -> None:
     """Many sessions are named at once, each as it is alone."""
-    types = [field_type(str, "keys")]
     expected = [id_of([str], ["b"], 2), id_of([str], ["a"], 1), id_of([str], ["b"], 2)]
-    assert expected == session_ids(types, [("b",), ("a",), ("b",)], [2, 1, 2])
-    assert [] == session_ids(types, [], [])
+    assert expected == ids_of([str], [["b", "a", "b"]], [2, 1, 2])
+    assert [] == ids_of([str], [[]], [])
 
 
 @pytest.mark.parametrize(

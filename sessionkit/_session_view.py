@@ -1,0 +1,72 @@
+"""What `finish` is given of a session that is over."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic
+
+import attrs
+
+from sessionkit._instants import instant_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+
+__all__ = ["Session", "session_of"]
+
+
+@attrs.frozen(slots=False)
+class Session(Generic[K]):
+    """
+    A closed session, as `finish` is given it. All times are event time, in UTC.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `SessionSpec.keys`. Write a `NamedTuple`
+            with the same fields and annotate `session: Session[User]` to have it checked.
+        id: A hash of key and start, the same in every run and for every cut into batches.
+        start: The time of the first event.
+        end: The time of the last event plus the gap, exclusive.
+        events: How many events were folded.
+    """
+
+    key: K
+    id: str
+    start: datetime
+    end: datetime
+    events: int
+
+
+class _MadeWhenAsked:
+    """A time of a session that the engine leaves as microseconds until someone reads it."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.micros = name, f"_{name}_us"
+
+    def __get__(self, session: Any, owner: type[Any]) -> Any:
+        """Make the time; from then on it hides this, as it's in the session's own dict."""
+        if session is None:
+            return self
+        own = session.__dict__
+        own[self.name] = instant_of(own.pop(self.micros))
+        return own[self.name]
+
+
+for _name in ("start", "end"):
+    # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
+    setattr(Session, _name, _MadeWhenAsked(_name))
+
+
+def session_of(key: Any, name: str, start_us: int, end_us: int, events: int) -> Session[Any]:
+    """Return a session whose times are made when they are first read."""
+    session: Session[Any] = object.__new__(Session)
+    own = session.__dict__
+    own["key"] = key
+    own["id"] = name
+    own["_start_us"] = start_us
+    own["_end_us"] = end_us
+    own["events"] = events
+    return session
