@@ -3,7 +3,7 @@
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
@@ -230,12 +230,12 @@ class Spec(Generic[E, S, R]):
         """How old an event can be, counted from the watermark, without being late."""
         return timedelta(0)
 
-    @property
+    @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         """The key columns, typed."""
         return typed_columns(self.keys, "keys")
 
-    @property
+    @cached_property
     def passthrough_fields(self) -> tuple[Field, ...]:
         """The columns passed through, typed; all may be null."""
         return tuple(
@@ -243,12 +243,12 @@ class Spec(Generic[E, S, R]):
             for field in typed_columns(self.passthrough, "passthrough")
         )
 
-    @property
+    @cached_property
     def result_fields(self) -> tuple[Field, ...]:
         """The columns of a result row: the key, sessionkit's own, and the fields of the result."""
         return (*self.key_fields, *self.own_fields, *codec_of(self.result).type.fields)
 
-    @property
+    @cached_property
     def latest_event_us(self) -> int:
         """The last event time whose deadlines still lie within the years of a `datetime`."""
         ends = (one.span for one in deadlines_of(self.timeout) if one.clock == "event_time")

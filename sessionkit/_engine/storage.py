@@ -18,7 +18,8 @@ from sessionkit._engine.keys.row import KeyRow
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.rows.remembered import remembered
+from sessionkit._engine.rows.table import no_events
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, with_hint
@@ -88,11 +89,11 @@ class BucketRow:
         check_format(version)
         kept, *buffered = unpack(bytes(payload), self.logic.identity)
         self._check_bucket_count(bucket_count)
-        events = events_schema(self.logic.spec)
+        nothing = no_events(self.logic.spec)
         # By name: the fields of a class may have been put in another order.
         return Memory(
             kept.select(self.logic.schema.names),
-            buffered[0].select(events.names) if buffered else events.empty_table(),
+            buffered[0].select(nothing.column_names) if buffered else nothing,
         )
 
     def _check_bucket_count(self, stored: int) -> None:
@@ -161,9 +162,10 @@ def logic_of(spec: AnySpec) -> Logic:
     return LOGICS[type(spec)](spec)
 
 
+@remembered
 def nothing_of(logic: Logic) -> Memory:
     """Return the memory of a group that remembers nothing."""
-    return Memory(logic.schema.empty_table(), events_schema(logic.spec).empty_table())
+    return Memory(logic.schema.empty_table(), no_events(logic.spec))
 
 
 def row_of(logic: Logic) -> Row:

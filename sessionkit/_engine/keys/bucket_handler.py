@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.keys.table import age_clock, keys_schema, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_codes
-from sessionkit._engine.rows.table import instants, key_columns, key_schema, micros
+from sessionkit._engine.rows.table import instants, key_columns, key_schema, micros, no_results
 from sessionkit._functions import call_failed, name_of
 from sessionkit._instants import BEGINNING_US
 from sessionkit._key_view import BatchTimes
@@ -61,7 +61,7 @@ def fold_bucket(
             `on_error="raise"`.
     """
     if not events.num_rows:
-        return Folded(keys, _schema(spec.result_fields).empty_table())
+        return Folded(keys, no_results(spec))
     row_codes, event_codes = key_codes([key_columns(keys), key_columns(events)])
     is_touched = np.isin(row_codes, event_codes)
     touched, untouched = keys.filter(pa.array(is_touched)), keys.filter(pa.array(~is_touched))
@@ -74,7 +74,7 @@ def fold_bucket(
     except UserFunctionError as error:
         if spec.on_error == "raise":
             raise
-        return Folded(keys, _schema(spec.result_fields).empty_table(), str(error))
+        return Folded(keys, no_results(spec), str(error))
     return Folded(pa.concat_tables([untouched, stored]), rows)
 
 

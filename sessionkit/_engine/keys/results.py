@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from sessionkit._engine.keys.calls import KeyRun
 from sessionkit._engine.rows.results import check_fit
-from sessionkit._engine.rows.table import Rejected, key_schema, result_schema
+from sessionkit._engine.rows.table import Rejected, key_schema, no_results, result_schema
 from sessionkit.errors import StateValueError
 from sessionkit.state import codec_of
 from sessionkit.stateful import AnyStatefulSpec
@@ -20,7 +20,7 @@ def result_rows(spec: AnyStatefulSpec, runs: Sequence[KeyRun]) -> pa.Table:
     schema = result_schema(spec)
     results = [row for run in runs for row in run.rows]
     if not results:
-        return schema.empty_table()
+        return no_results(spec)
     keys = [run.held.key for run in runs for _ in run.rows]
     return pa.Table.from_arrays(
         [*_key_arrays(spec, keys), *_encoded(spec, results, runs)], schema=schema

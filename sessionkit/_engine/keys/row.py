@@ -15,7 +15,7 @@ from sessionkit._engine.keys.table import (
     timer_columns,
 )
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.rows.table import INSTANT, events_schema, micros
+from sessionkit._engine.rows.table import INSTANT, micros, no_events
 from sessionkit._engine.wire.columns import load_wire, wire_values
 from sessionkit._key_view import Armed
 from sessionkit.state import (
@@ -112,10 +112,10 @@ class KeyRow:
         ]
 
     def _buffered(self, payload: bytes | None) -> pa.Table:
-        events = events_schema(self.spec)
+        nothing = no_events(self.spec)
         if payload is None:
-            return events.empty_table()
-        return unpack(bytes(payload), self.identity)[0].select(events.names)
+            return nothing
+        return unpack(bytes(payload), self.identity)[0].select(nothing.column_names)
 
 
 def _plain(value: Any) -> Any:

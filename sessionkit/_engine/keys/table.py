@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.rows.identity import shared_identity
+from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import INSTANT, key_schema, micros, state_schema
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit._key_view import Armed
@@ -65,6 +66,7 @@ EARLIEST: Final[dict[Clock, str]] = {
 }
 
 
+@remembered
 def keys_schema(spec: AnyStatefulSpec) -> pa.Schema:
     """Return the schema of the table of keys."""
     own = [

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.rows.remembered import remembered
 from sessionkit._spec import AnySpec
 from sessionkit.state import codec_of
 
@@ -27,6 +28,8 @@ __all__ = [
     "key_columns",
     "key_schema",
     "micros",
+    "no_events",
+    "no_results",
     "parted",
     "prefixed_columns",
     "result_schema",
@@ -73,6 +76,7 @@ class Rejected:
         return [cls(kind, [reasons[place] for place in places], rows.take(places))]
 
 
+@remembered
 def events_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the table of events."""
     event = [field.with_name(f"event.{field.name}") for field in codec_of(spec.event).schema]
@@ -92,9 +96,22 @@ def state_schema(spec: AnySpec) -> list[pa.Field]:
     return [field.with_name(f"state.{field.name}") for field in codec_of(spec.state).schema]
 
 
+@remembered
+def no_events(spec: AnySpec) -> pa.Table:
+    """Return a table of no events."""
+    return events_schema(spec).empty_table()
+
+
+@remembered
 def result_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of the result rows, under the names that users see."""
     return pa.schema([pa.field(field.name, field.type.arrow) for field in spec.result_fields])
+
+
+@remembered
+def no_results(spec: AnySpec) -> pa.Table:
+    """Return a table of no result rows."""
+    return result_schema(spec).empty_table()
 
 
 def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:

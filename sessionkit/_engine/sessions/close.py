@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
-from sessionkit._engine.rows.table import Rejected, key_columns, micros, result_schema
+from sessionkit._engine.rows.table import Rejected, key_columns, micros, no_results, result_schema
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._functions import call_failed
 from sessionkit._session_view import Session, session_of
@@ -48,7 +48,7 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
         UserFunctionError: `finish` failed, and the spec says `on_error="raise"`.
     """
     if not over.num_rows:
-        return Closed(result_schema(spec).empty_table(), [], 0)
+        return Closed(no_results(spec), [], 0)
     ids = ids_of(spec, over)
     found = _finished(spec, over, ids)
     columns = _encoded(spec, over, found)
