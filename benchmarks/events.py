@@ -1,86 +1,125 @@
 """The events: made from a seed, and written to files before any time is measured."""
 
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DELAY", "FILES_A_BATCH", "GAP", "Load", "batch_of_events", "write_batches"]
+from benchmarks.workloads import SPAN, Workload
+
+__all__ = [
+    "CLOSING",
+    "FILES_A_BATCH",
+    "batch_of_events",
+    "closing_event",
+    "linked",
+    "schema_of",
+    "write_batches",
+]
 
 SEED: Final = 20_260_101
 FIRST_US: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-SPAN_US: Final = 10 * 60 * 1_000_000
-"""The event time that a batch covers: twice the gap, so that sessions close in later batches."""
-GAP: Final = timedelta(minutes=5)
-DELAY: Final = timedelta(minutes=2)
-"""By how much the watermark trails; events are out of order by less, so that none is late."""
-PAGES: Final = 1_000
 FILES_A_BATCH: Final = 2
+"""One for each core."""
+PAGES: Final = 1_000
+TIME: Final = pa.timestamp("us", tz="UTC")
+CLOSING: Final = "~close"
+"""The user of the event that moves the watermark past the end of every session."""
 
 
-@attrs.frozen
-class Load:
-    """
-    How much comes in.
-
-    Attributes:
-        events: How many events a batch has.
-        keys: Over how many users they are spread, evenly by chance.
-        batches: How many batches there are.
-        one_each: Whether every user has exactly one event a batch instead; there are as many
-            events as keys.
-    """
-
-    events: int
-    keys: int
-    batches: int = 6
-    one_each: bool = False
-
-    def scaled(self, factor: float) -> "Load":
-        """Return the same with so many times the events and keys, at least one of each."""
-        events, keys = (max(1, round(n * factor)) for n in (self.events, self.keys))
-        return attrs.evolve(self, events=events, keys=keys)
-
-
-def batch_of_events(load: Load, batch: int) -> pa.Table:
+def batch_of_events(workload: Workload, batch: int) -> pa.Table:
     """
     Return the events of one batch, in the order in which they come.
 
-    They come evenly over the span of the batch, each after its event time by less than the delay.
+    They come evenly over the span of the batch, each after its event time by at most the disorder.
     """
     dice = np.random.default_rng([SEED, batch])
-    arrival_us = np.sort(dice.integers(batch * SPAN_US, (batch + 1) * SPAN_US, load.events))
-    delay_us = DELAY // timedelta(microseconds=1)
-    times_us = FIRST_US + arrival_us - dice.integers(0, delay_us, load.events)
-    users = pa.array([f"user-{number:07d}" for number in range(load.keys)])
-    chosen = (
-        dice.permutation(load.keys) if load.one_each else dice.integers(0, load.keys, load.events)
+    users = _users(workload, batch, dice)
+    arrival_us = dice.integers(batch * _us(SPAN), (batch + 1) * _us(SPAN), len(users))
+    late_us = dice.integers(0, _us(workload.disorder) + 1, len(users))
+    # Whole milliseconds, because Flink knows no others.
+    times_us = (FIRST_US + arrival_us - late_us) // 1000 * 1000
+    return _table(workload, users, times_us, dice)
+
+
+def closing_event(workload: Workload) -> pa.Table:
+    """Return one event, so far ahead that every session is over once it has been read."""
+    ahead_us = (workload.batches + 1) * _us(SPAN) + 2 * _us(workload.gap) + _us(workload.disorder)
+    table = _table(
+        workload, np.array([0]), np.array([FIRST_US + ahead_us]), np.random.default_rng()
     )
+    return table.set_column(0, "user_id", pa.array([CLOSING]))
+
+
+def write_batches(workload: Workload, folder: Path) -> None:
+    """Write every batch as some files of one age each, which is how Spark orders them."""
+    folder.mkdir(parents=True)
+    for batch in range(workload.batches):
+        _write(batch_of_events(workload, batch), folder, batch)
+    _write(closing_event(workload), folder, workload.batches)
+
+
+def linked(files: Path, batches: Iterable[int], folder: Path) -> Path:
+    """Make a folder with the files of these batches; the closing event follows the last batch."""
+    folder.mkdir(parents=True)
+    for batch in batches:
+        for path in files.glob(f"batch-{batch:02d}-*.parquet"):
+            (folder / path.name).hardlink_to(path)
+    return folder
+
+
+def schema_of(workload: Workload) -> str:
+    """Return the columns of the files as Spark names them."""
+    extra = [f"extra_{number} string" for number in range(workload.extra_columns)]
+    return ", ".join(["user_id string, ts timestamp, page string, seconds double", *extra])
+
+
+def _us(span: timedelta) -> int:
+    return span // timedelta(microseconds=1)
+
+
+def _users(workload: Workload, batch: int, dice: np.random.Generator) -> Any:
+    if workload.opened and batch == 0:
+        return dice.permutation(workload.opened)
+    if workload.one_each:
+        return dice.permutation(workload.keys)
+    users = dice.integers(0, workload.keys, workload.events)
+    users[dice.random(workload.events) < workload.hot_share] = 0
+    return users
+
+
+def _table(workload: Workload, users: Any, times_us: Any, dice: np.random.Generator) -> pa.Table:
     pages = pa.array([f"/page/{number}" for number in range(PAGES)])
+    some_pages = pages.take(pa.array(dice.integers(0, PAGES, len(users))))
+    extra = {f"extra_{number}": some_pages for number in range(workload.extra_columns)}
     return pa.table(
         {
-            "user_id": users.take(pa.array(chosen)),
-            "ts": pa.array(times_us).cast(pa.timestamp("us", tz="UTC")),
-            "page": pages.take(pa.array(dice.integers(0, PAGES, load.events))),
-            "seconds": pa.array(dice.exponential(30.0, load.events)),
+            "user_id": _names(max(workload.keys, workload.opened)).take(pa.array(users)),
+            "ts": pa.array(times_us).cast(TIME),
+            "page": some_pages,
+            "seconds": pa.array(dice.exponential(30.0, len(users))),
+            **extra,
         }
     )
 
 
-def write_batches(load: Load, folder: Path) -> None:
-    """Write every batch as some files of one age each, which is how Spark orders them."""
-    folder.mkdir(parents=True)
-    oldest = FIRST_US // 1_000_000
-    for batch in range(load.batches):
-        events = batch_of_events(load, batch)
-        bounds = np.linspace(0, load.events, FILES_A_BATCH + 1, dtype=int).tolist()
-        for part, (start, stop) in enumerate(pairwise(bounds)):
-            path = folder / f"batch-{batch:02d}-{part}.parquet"
-            pq.write_table(events.slice(start, stop - start), path, compression="snappy")
-            os.utime(path, (oldest + batch, oldest + batch))
+@cache
+def _names(count: int) -> pa.Array:
+    # Eight bytes each: the size of a state is counted for keys of that length.
+    return pa.array([f"u{number:07d}" for number in range(count)])
+
+
+def _write(events: pa.Table, folder: Path, batch: int) -> None:
+    age = FIRST_US // 1_000_000 + batch
+    bounds = np.linspace(0, events.num_rows, FILES_A_BATCH + 1, dtype=int).tolist()
+    for part, (start, stop) in enumerate(pairwise(bounds)):
+        path = folder / f"batch-{batch:02d}-{part}.parquet"
+        pq.write_table(events.slice(start, stop - start), path, compression="snappy")
+        os.utime(path, (age, age))

@@ -6,19 +6,18 @@ the number of events and not with its square. The exponent says which: 1 is line
 """
 
 import argparse
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from statistics import linear_regression
 from typing import Any, Final, TypeAlias
 
 import attrs
 
+from benchmarks.targets import exponent
 from sessionkit import EventTimeGap, KeyState, KeyTimes, Session, SessionSpec, StatefulSpec
 from sessionkit.testing import SessionDriver, StatefulDriver
 
-__all__ = ["CASES", "exponent", "main", "seconds_of_batch"]
+__all__ = ["CASES", "main", "seconds_of_batch"]
 
 Driver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, Any]
 
@@ -132,11 +131,6 @@ def seconds_of_batch(driver: Driver, events: int) -> float:
     driver.advance_watermark_to(NOON + timedelta(days=1))
     driver.run_batch()
     return time.process_time() - begun
-
-
-def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the power of the size with which the time grows, fitted over all samples."""
-    return linear_regression([*map(math.log, sizes)], [*map(math.log, seconds)]).slope
 
 
 def main() -> None:

@@ -1,122 +1,184 @@
-"""Medians and ratios of the samples, as a table to read and as JSON to keep."""
+"""What was measured, as tables to read: on the terminal, and as a page of the documentation."""
 
-import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
-from statistics import median
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import attrs
-import numpy as np
-import pyarrow as pa
+from benchmarks.entrants import ENTRANTS
+from benchmarks.results import Result
+from benchmarks.targets import TARGETS, Exponent, Size, Target
 
-from benchmarks.events import Load
+__all__ = ["page", "table_of", "targets_of", "text_of"]
 
-__all__ = ["CaseResult", "as_json", "difference", "machine", "table"]
+Rows: TypeAlias = Sequence[Sequence[str]]
+"""Cells as text; the first row is the heading."""
 
-Runs: TypeAlias = Sequence[Sequence[float]]
-"""For each run its micro-batches, in seconds."""
+NONE: Final = "-"
+HEADING: Final = (
+    "entrant",
+    "s",
+    "CPU s",
+    "of it outside the JVM",
+    "peak GB",
+    "checkpoint MB",
+    "bytes a session",
+    "n",
+)
+SMALL_RATIO: Final = 0.2
+"""Below it, 1/18 reads better than 0.06."""
+OPENING: Final = """\
+# Benchmarks
 
-PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "attrs")
-ROUNDING: Final = 1e-9
-"""Sums of floats differ by the order of their parts, relative to their size."""
+`make bench` measures sessionkit side by side with every other way to get the same rows, and writes
+this page; nobody copies a figure by hand. All entrants read the same files. Their rows are compared
+with those that NumPy finds before any time counts. Each run has a process and a JVM of its own.
+Figures are medians over the micro-batches of a run, without the first one. Seconds are Spark's
+`addBatch`; CPU seconds are those of the JVM and of all Python workers.
 
+![The time of each entrant, compared with session_window](benchmarks.svg)
 
-@attrs.frozen
-class CaseResult:
-    """
-    What was measured side by side.
+## What it must reach
 
-    Attributes:
-        name: The name of the case.
-        load: How much came in.
-        rows: How many rows every contestant emitted, equal ones.
-        runs: The samples, by contestant.
-        divided: The names of the two whose medians are divided.
-    """
-
-    name: str
-    load: Load
-    rows: int
-    runs: Mapping[str, Runs]
-    divided: tuple[str, str]
-
-    @property
-    def medians(self) -> dict[str, float]:
-        """The median micro-batch of each contestant, without the first one of every run."""
-        return {
-            name: median(seconds for run in runs for seconds in run[1:])
-            for name, runs in self.runs.items()
-        }
-
-    @property
-    def ratio(self) -> float:
-        """The first of the two medians divided by the second."""
-        first, second = self.divided
-        return self.medians[first] / self.medians[second]
+"""
+SEE_ALSO: Final = """
+`python -m benchmarks --help` shows how to run a part of it. Ratios carry over to other machines
+better than seconds do.
+"""
 
 
-def difference(left: pa.Table, right: pa.Table) -> str | None:
-    """Say where two tables of rows differ, both sorted; floats may, within rounding."""
-    if left.num_rows != right.num_rows:
-        return f"{left.num_rows:,} rows and {right.num_rows:,}"
-    for name in left.column_names:
-        one, other = left[name].to_numpy(), right[name].to_numpy()
-        is_float = np.issubdtype(one.dtype, np.floating)
-        equal = np.isclose(one, other, rtol=ROUNDING, atol=0) if is_float else one == other
-        if not equal.all():
-            row = int(np.argmin(equal))
-            return f"`{name}` in row {row}: {one[row]} and {other[row]}"
-    return None
+def text_of(result: Result) -> str:
+    """Return a result as a table for the terminal."""
+    lines = [f"{result.workload.name}: {result.workload.about}{_scale(result)}", ""]
+    lines += _aligned(table_of(result))
+    lines += [f"  not run: {name}: {reason}" for name, reason in result.not_run.items()]
+    return "\n".join(lines)
 
 
-def machine(load_before: float) -> dict[str, Any]:
-    """Return what the times depend on; the load is that of the minute before the run."""
-    return {
-        "cores": os.cpu_count(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
-        "load_before": round(load_before, 2),
-    }
+def targets_of(results: Mapping[str, Result]) -> Rows:
+    """Return what was to be reached, and what was, for the workloads that have run."""
+    families = {result.workload.family for result in results.values()}
+    rows: list[Sequence[str]] = [("workload", "entrant", "measured", "is", "at most", "met")]
+    rows += [_target(target, results) for target in TARGETS if target.workload in families]
+    return rows
 
 
-def as_json(facts: Mapping[str, Any], results: Iterable[CaseResult]) -> dict[str, Any]:
-    """Return all that was found, every sample included."""
-    return {
-        "machine": dict(facts),
-        "cases": {
-            result.name: {
-                "load": attrs.asdict(result.load),
-                "equal_rows": result.rows,
-                "median_seconds": result.medians,
-                "ratio": {" / ".join(result.divided): result.ratio},
-                "seconds": {
-                    name: [list(run) for run in runs] for name, runs in result.runs.items()
-                },
-            }
-            for result in results
-        },
-    }
+def table_of(result: Result) -> Rows:
+    """Return the figures of a result, the fastest entrant first."""
+    order = sorted(result.runs, key=lambda name: result.figure(name, "seconds") or 0)
+    return [HEADING, *(_figures(result, name) for name in order)]
 
 
-def table(results: Iterable[CaseResult]) -> str:
-    """Return the medians and ratios as a table."""
-    rows: list[tuple[str, ...]] = [
-        ("case", "events a batch", "keys", "contestant", "median s", "min s", "max s", "n")
+def page(results: Mapping[str, Result]) -> str:
+    """Return the page of the documentation."""
+    parts = [
+        OPENING,
+        _markdown(targets_of(results), words=3),
+        "\n## Who takes part\n\n",
+        _entrants(results),
     ]
-    ratios = []
-    for result in results:
-        load = (result.name, f"{result.load.events:,}", f"{result.load.keys:,}")
-        rows += [(*load, *_cells(name, result.runs[name])) for name in result.runs]
-        ratios.append(f"{result.name}: {' / '.join(result.divided)} = {result.ratio:.2f}")
+    for result in results.values():
+        heading = f"\n## {result.workload.name}\n\n{_sentence(result)}\n\n"
+        parts += [heading, _markdown(table_of(result)), _not_run(result)]
+    return "".join(
+        [*parts, "\n## The machine\n\n", _markdown(_machines(results), words=7), SEE_ALSO]
+    )
+
+
+def aligned(rows: Rows) -> str:
+    """Return cells as lines of text."""
+    return "\n".join(_aligned(rows))
+
+
+def _aligned(rows: Rows) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
-    return "\n".join([*lines, "", *ratios])
+    return ["  ".join(map(str.rjust, row, widths)) for row in rows]
 
 
-def _cells(name: str, runs: Runs) -> tuple[str, ...]:
-    samples = [seconds for run in runs for seconds in run[1:]]
-    times = (median(samples), min(samples), max(samples))
-    return (name, *(f"{seconds:.2f}" for seconds in times), str(len(samples)))
+def _markdown(rows: Rows, words: int = 1) -> str:
+    """Return a table whose first columns are words, and whose others are numbers."""
+    heading, *others = rows
+    rule = ["---"] * words + ["---:"] * (len(heading) - words)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (heading, rule, *others))
+
+
+def _figures(result: Result, name: str) -> tuple[str, ...]:
+    seconds, cpu_s, rest_s, peak, written, state = (
+        result.figure(name, figure)
+        for figure in (
+            "seconds",
+            "cpu_s",
+            "rest_s",
+            "peak_rss_bytes",
+            "checkpoint_bytes",
+            "state_bytes",
+        )
+    )
+    counted = sum(len(run.samples[result.workload.uncounted :]) for run in result.runs[name])
+    return (
+        name,
+        _number(seconds),
+        _number(cpu_s),
+        _number(rest_s),
+        _number(peak, 1e9),
+        _number(written, 1e6),
+        _number(state),
+        str(counted),
+    )
+
+
+def _number(value: float | None, unit: float = 1.0) -> str:
+    return (
+        NONE
+        if value is None
+        else f"{value / unit:.3g}"
+        if value / unit < 1
+        else f"{value / unit:,.2f}"
+    )
+
+
+def _target(target: Target, results: Mapping[str, Result]) -> tuple[str, ...]:
+    measured = target.measured(results)
+    shown = _amount(target, measured)
+    at_most = _amount(target, target.at_most)
+    if target.goal is not None:
+        at_most += f" (stretch {_amount(target, target.goal)})"
+    met = "not run" if measured is None else "yes" if measured <= target.at_most else "**no**"
+    return (target.workload, target.entrant, target.text, shown, at_most, met)
+
+
+def _amount(target: Target, value: float | None) -> str:
+    if value is None:
+        return NONE
+    if isinstance(target, Size):
+        return f"{value:.0f}" if target.figure == "state_bytes" else f"{value / 1e6:.2f} MB"
+    if isinstance(target, Exponent) or value > SMALL_RATIO:
+        return f"{value:.2f}"
+    return f"1/{1 / value:.0f}"
+
+
+def _sentence(result: Result) -> str:
+    return f"{result.workload.about[0].upper()}{result.workload.about[1:]}{_scale(result)}."
+
+
+def _scale(result: Result) -> str:
+    return "" if result.scale == 1 else f" (times {result.scale:g})"
+
+
+def _entrants(results: Mapping[str, Result]) -> str:
+    named = {name for result in results.values() for name in (*result.runs, *result.not_run)}
+    rows = [(name, entrant.about) for name, entrant in ENTRANTS.items() if name in named]
+    return "".join(f"- **{name}**: {about}\n" for name, about in rows)
+
+
+def _not_run(result: Result) -> str:
+    lines = [f"- {name}: {reason}\n" for name, reason in result.not_run.items()]
+    return "".join(["\nNot run:\n\n", *lines]) if lines else ""
+
+
+def _machines(results: Mapping[str, Result]) -> Rows:
+    facts: Iterable[str] = ("when", "cores", "platform", "python", "versions", "load")
+    rows: list[Sequence[str]] = [("workload", *facts)]
+    rows += [
+        (name, *(str(result.machine.get(fact, NONE)) for fact in facts))
+        for name, result in results.items()
+    ]
+    return rows

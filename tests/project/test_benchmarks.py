@@ -1,34 +1,65 @@
 """The parts of the benchmark that need no Spark: its events, its comparison, its report."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.events import DELAY, FILES_A_BATCH, GAP, Load, batch_of_events, write_batches
-from benchmarks.one_key import CASES, exponent, seconds_of_batch
-from benchmarks.report import CaseResult, as_json, difference, table
+from benchmarks import one_key
+from benchmarks.child import Job
+from benchmarks.entrants import ENTRANTS
+from benchmarks.entrants.intervals import merged
+from benchmarks.environments import NAMES
+from benchmarks.events import CLOSING, batch_of_events, closing_event, linked, write_batches
+from benchmarks.processes import Process, Sampler, tree_of, usage_of
+from benchmarks.report import aligned, page, targets_of, text_of
+from benchmarks.results import Result, Run, Sample, loaded, saved
+from benchmarks.rows import difference, expected
+from benchmarks.targets import TARGETS, Exponent, Ratio, exponent
+from benchmarks.workloads import SPAN, WORKLOADS, Workload
 
-SMALL = Load(events=200, keys=20, batches=3)
+# Names of entrants that a workload may list before a version has them.
+PLANNED = {"declarative", "pages", "declarative pages"}
+
+SMALL = Workload(
+    name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3
+)
 
 
-def result(runs: dict[str, list[list[float]]]) -> CaseResult:
-    """A case in which the first of two contestants is divided by the second."""
-    first, second = runs
-    return CaseResult("small", SMALL, rows=7, runs=runs, divided=(first, second))
+def result(
+    seconds: Mapping[str, Sequence[float]], workload: Workload = SMALL, **facts: Any
+) -> Result:
+    """A result with one run of each entrant, which took so many seconds in its batches."""
+    runs = {
+        name: [Run([Sample(each, each / 2, each / 4) for each in batches], peak_rss_bytes=10**9)]
+        for name, batches in seconds.items()
+    }
+    settings: dict[str, Any] = {"scale": 1.0, "machine": {"cores": 2}, "not_run": {}, **facts}
+    return Result(workload=workload, runs=runs, **settings)
 
 
 def sessions(seconds: float, users: tuple[str, ...] = ("ada", "bob")) -> pa.Table:
-    """Rows as a contestant hands them out."""
+    """Rows as an entrant hands them out."""
     return pa.table({"user_id": users, "seconds": [seconds] * len(users)})
 
 
-def times_us(batch: int) -> pa.Array:
+def times_us(batch: int, workload: Workload = SMALL) -> Any:
     """The event times of one batch."""
-    return batch_of_events(SMALL, batch)["ts"].cast(pa.int64()).to_numpy()
+    return batch_of_events(workload, batch)["ts"].cast(pa.int64()).to_numpy()
+
+
+# ------------------------------------------------------------------------------------------ events
 
 
 def test_the_same_batch_has_the_same_events_every_time() -> None:
@@ -44,26 +75,63 @@ def test_a_batch_has_as_many_events_as_it_says_over_the_users_it_says() -> None:
     assert 20 == len(events["user_id"].unique())
 
 
-def test_a_user_has_one_event_a_batch_where_the_load_says_so() -> None:
-    """Every user comes once, in another order in every batch."""
-    load = Load(events=20, keys=20, batches=2, one_each=True)
-    first, second = (batch_of_events(load, batch)["user_id"].to_pylist() for batch in range(2))
+def test_a_key_has_eight_bytes() -> None:
+    """The size of a state is counted for keys of that length."""
+    assert {8} == {len(user) for user in batch_of_events(SMALL, 0)["user_id"].to_pylist()}
 
-    assert 20 == len(set(first))
+
+def test_a_user_has_one_event_a_batch_where_the_workload_says_so() -> None:
+    """Every user comes once, in another order in every batch."""
+    workload = attrs.evolve(SMALL, one_each=True)
+    first, second = (batch_of_events(workload, batch)["user_id"].to_pylist() for batch in range(2))
+
+    assert 20 == len(set(first)) == len(first)
     assert sorted(first) == sorted(second)
     assert first != second
 
 
-def test_events_are_out_of_order_and_none_is_late() -> None:
-    """Every event of a batch is ahead of the watermark that the batch before it has left."""
-    before, after = times_us(0), times_us(1)
+def test_the_first_batch_opens_the_sessions_that_stay_open() -> None:
+    """A workload with much state gets it in one batch; the others are small."""
+    workload = attrs.evolve(SMALL, events=10, keys=500, opened=500)
+    first, second = (batch_of_events(workload, batch)["user_id"] for batch in range(2))
+
+    assert (500, 500) == (len(first), len(first.unique()))
+    assert 10 == len(second)
+
+
+def test_a_hot_user_has_its_share_of_the_events() -> None:
+    """Skew is one user with a fifth of the events, and many with few."""
+    events = batch_of_events(attrs.evolve(SMALL, events=10_000, keys=1000, hot_share=0.2), 0)
+    hot = events["user_id"].to_pylist().count("u0000000")
+
+    assert 0.18 < hot / 10_000 < 0.22
+
+
+@pytest.mark.parametrize("seconds", [0, 90])
+def test_no_event_is_late(seconds: int) -> None:
+    """Every event of a batch is ahead of the watermark that the batches before it have left."""
+    disorder = timedelta(seconds=seconds)
+    workload = attrs.evolve(SMALL, disorder=disorder)
+    before, after = times_us(0, workload), times_us(1, workload)
+
     assert bool((np.diff(after) < 0).any())
-    assert int(after.min()) > int(before.max()) - DELAY.total_seconds() * 1_000_000
+    assert int(after.min()) >= int(before.max()) - disorder // timedelta(microseconds=1)
+    assert bool(seconds) == (int(after.min()) < int(before.max()))
 
 
 def test_a_batch_covers_more_time_than_the_gap() -> None:
     """So sessions of one batch are over in the next."""
-    assert GAP.total_seconds() * 1_000_000 < int(np.ptp(times_us(0)))
+    assert SMALL.gap < SPAN
+    assert SMALL.gap // timedelta(microseconds=1) < int(np.ptp(times_us(0)))
+
+
+def test_the_closing_event_is_ahead_of_every_end() -> None:
+    """It moves the watermark past the end of the last session."""
+    closing = closing_event(SMALL)
+
+    assert [CLOSING] == closing["user_id"].to_pylist()
+    last_end = int(times_us(2).max()) + SMALL.gap // timedelta(microseconds=1)
+    assert int(closing["ts"].cast(pa.int64())[0].as_py()) > last_end
 
 
 def test_the_files_of_a_batch_hold_its_events_and_are_older_than_those_of_the_next(
@@ -71,31 +139,73 @@ def test_the_files_of_a_batch_hold_its_events_and_are_older_than_those_of_the_ne
 ) -> None:
     """Spark reads files by age, so the age decides which of them make a batch."""
     write_batches(SMALL, tmp_path / "events")
-    paths = sorted((tmp_path / "events").iterdir())
+    folder = linked(tmp_path / "events", [0, 2, SMALL.batches], tmp_path / "some")
+    paths = sorted(folder.iterdir())
     ages = [path.stat().st_mtime for path in paths]
-    first = pa.concat_tables([pq.read_table(path) for path in paths[:FILES_A_BATCH]])
-    assert SMALL.batches * FILES_A_BATCH == len(paths)
-    assert [age for age in sorted(set(ages)) for _ in range(FILES_A_BATCH)] == ages
-    assert batch_of_events(SMALL, 0).equals(first)
+
+    assert [age for age in sorted(set(ages)) for _ in range(2)] == ages
+    assert 3 == len(set(ages))
+    tables = [pq.read_table(path) for path in paths]
+    assert batch_of_events(SMALL, 0).equals(pa.concat_tables(tables[:2]).combine_chunks())
+    assert [CLOSING] == pa.concat_tables(tables[-2:])["user_id"].to_pylist()
 
 
 @pytest.mark.parametrize(
     ("factor", "events", "keys"), [(0.1, 20, 2), (2.0, 400, 40), (0.001, 1, 1)]
 )
-def test_a_scaled_load_keeps_its_batches(factor: float, events: int, keys: int) -> None:
+def test_a_scaled_workload_keeps_its_batches(factor: float, events: int, keys: int) -> None:
     """Events and keys are scaled alike, to at least one of each."""
-    assert Load(events, keys, SMALL.batches) == SMALL.scaled(factor)
+    assert attrs.evolve(SMALL, events=events, keys=keys) == SMALL.scaled(factor)
 
 
-def test_the_median_leaves_out_the_first_batch_of_every_run() -> None:
-    """The first batch of a run pays for what starts with it."""
-    found = result({"slow": [[90.0, 3.0, 4.0], [80.0, 5.0, 6.0]], "fast": [[70.0, 1.0, 2.0]]})
-    assert {"slow": 4.5, "fast": 1.5} == found.medians
+# ------------------------------------------------------------------------------- entrants and rows
 
 
-def test_the_ratio_divides_the_first_median_by_the_second() -> None:
-    """Ratios of one run compare, where seconds of two machines do not."""
-    assert 3.0 == result({"slow": [[9.0, 4.5]], "fast": [[9.0, 1.5]]}).ratio
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+def test_every_entrant_of_a_workload_can_do_its_task(workload: Workload) -> None:
+    """A name is that of an entrant, or planned; Spark's entrants have a way to the rows."""
+    for name in workload.entrants:
+        entrant = ENTRANTS.get(name)
+        if entrant is None:
+            assert name in PLANNED
+        else:
+            assert entrant.script or workload.task in entrant.ways
+    assert set(workload.few) <= set(workload.entrants)
+
+
+@pytest.mark.parametrize("entrant", ENTRANTS.values(), ids=ENTRANTS)
+def test_what_an_entrant_needs_is_there(entrant: Any) -> None:
+    """Its program and its list of packages are in the project."""
+    root = Path(__file__).parents[2]
+
+    assert entrant.environment is None or entrant.environment in NAMES
+    assert entrant.script is None or (root / "benchmarks" / "engines" / entrant.script).exists()
+
+
+def test_the_expected_sessions_are_those_of_merged_intervals() -> None:
+    """What NumPy finds on all events at once is what plain Python finds user by user."""
+    batches = [batch_of_events(SMALL, batch) for batch in range(3)]
+    gap_us = SMALL.gap // timedelta(microseconds=1)
+    windows: dict[str, list[Any]] = {}
+    for event in pa.concat_tables(batches).to_pylist():
+        start_us = round(event["ts"].timestamp() * 1_000_000)
+        windows.setdefault(event["user_id"], []).append(
+            (start_us, start_us + gap_us, 1, event["seconds"])
+        )
+    rows = [(user, *each) for user in sorted(windows) for each in merged(windows[user])]
+    names = ["user_id", "start_us", "end_us", "events", "seconds"]
+    right = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+    assert difference(right, expected(SMALL, batches)) is None
+    assert right.num_rows > 20
+
+
+def test_the_expected_counts_are_running_totals() -> None:
+    """A user with an event in a batch has a row, with all its events until then."""
+    workload = attrs.evolve(SMALL, task="counts", one_each=True)
+    rows = expected(workload, [batch_of_events(workload, batch) for batch in range(3)])
+
+    assert [1] * 20 + [2] * 20 + [3] * 20 == sorted(rows["events"].to_pylist())
 
 
 def test_equal_sessions_have_no_difference() -> None:
@@ -112,25 +222,150 @@ def test_a_difference_names_the_column_and_the_row() -> None:
     assert "2 rows and 1" == difference(sessions(1.0), sessions(1.0, ("ada",)))
 
 
-def test_the_json_keeps_every_sample_beside_the_medians_and_the_ratio() -> None:
-    """Whoever doubts a median can take another one."""
-    runs = {"slow": [[9.0, 4.0]], "fast": [[8.0, 2.0]]}
-    found = json.loads(json.dumps(as_json({"cores": 2}, [result(runs)])))
-    assert {"cores": 2} == found["machine"]
-    assert {
-        "load": {"events": 200, "keys": 20, "batches": 3, "one_each": False},
-        "equal_rows": 7,
-        "median_seconds": {"slow": 4.0, "fast": 2.0},
-        "ratio": {"slow / fast": 2.0},
-        "seconds": runs,
-    } == found["cases"]["small"]
+# ----------------------------------------------------------------------------------------- measure
 
 
-def test_the_table_shows_medians_and_ratios() -> None:
-    """A line a contestant, and below them a line a case."""
-    text = table([result({"slow": [[9.0, 4.0]], "fast": [[8.0, 2.0]]})])
-    assert "small             200    20        slow      4.00   4.00   4.00  1" in text
-    assert text.endswith("\n\nsmall: slow / fast = 2.00")
+def test_a_job_is_the_same_after_its_way_through_json(tmp_path: Path) -> None:
+    """The process that runs an entrant gets what the one that measures it meant."""
+    paths = {"files": tmp_path / "a", "checkpoint": tmp_path / "b", "answer": tmp_path / "c"}
+    job = Job(entrant="functions", workload="dense", **paths)
+    compared = attrs.evolve(job, rows=tmp_path / "d")
+
+    assert job == Job.of_json(job.as_json())
+    assert compared == Job.of_json(compared.as_json())
+
+
+def test_a_tree_has_the_descendants_of_its_root_alone() -> None:
+    """Children of children count; other processes don't."""
+    parents = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1}
+    processes = {pid: Process("python", parent, 0, 0) for pid, parent in parents.items()}
+
+    assert {10, 11, 12} == set(tree_of(10, processes))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
+def test_the_time_of_a_child_counts_while_it_runs_and_after_it_has_ended() -> None:
+    """CPU seconds of a tree only grow."""
+    spin = "import time\nwhile time.process_time() < 0.4: pass\nprint(flush=True)\ninput()"
+    before = usage_of(os.getpid())
+    command = [sys.executable, "-c", spin]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        during = usage_of(os.getpid())
+    after = usage_of(os.getpid())
+
+    assert during.cpu_s >= before.cpu_s + 0.35
+    assert after.cpu_s >= during.cpu_s
+    assert during.rss_bytes > before.rss_bytes / 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
+def test_a_sampler_knows_the_cpu_between_two_times() -> None:
+    """Between two looks it's interpolated."""
+    with Sampler(os.getpid()) as usage:
+        time.sleep(0.25)
+        begun = time.time()
+        busy_until = time.process_time() + 0.5
+        while time.process_time() < busy_until:
+            pass
+        ended = time.time()
+        time.sleep(0.25)
+
+    assert 0.3 < sum(usage.cpu_between(begun, ended)) < 1.0
+    assert usage.peak_rss_bytes > 1_000_000
+
+
+# ------------------------------------------------------------------------------ results and report
+
+
+def test_the_median_leaves_out_the_first_batch_of_every_run() -> None:
+    """The first batch of a run pays for what starts with it."""
+    found = result({"slow": [90.0, 3.0, 4.0, 5.0]})
+
+    assert 4.0 == found.figure("slow", "seconds")
+    assert 3.0 == found.figure("slow", "cpu_s")
+    assert 1.0 == found.figure("slow", "rest_s")
+    assert found.figure("other", "seconds") is None
+
+
+def test_the_only_sample_counts() -> None:
+    """A workload of one batch, or a whole job, has no other."""
+    assert 7.0 == result({"slow": [7.0]}, attrs.evolve(SMALL, batches=1)).figure("slow", "seconds")
+    assert 7.0 == result({"slow": [7.0]}, attrs.evolve(SMALL, mode="job")).figure("slow", "seconds")
+
+
+def test_results_are_the_same_after_their_way_through_a_file(tmp_path: Path) -> None:
+    """Every sample is kept, with the medians beside them."""
+    found = {"small": result({"functions": [9.0, 4.0]}, not_run={"java": "no javac"})}
+    saved(found, tmp_path / "out" / "bench.json")
+
+    assert found == loaded(tmp_path / "out" / "bench.json")
+    text = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert {"seconds": 4.0, "cpu_s": 3.0} == text["small"]["medians"]["functions"]
+
+
+def test_a_ratio_divides_the_medians_of_one_run() -> None:
+    """Ratios compare, where seconds of two machines don't."""
+    ratio = Ratio("small", "functions", "java", at_most=1.15)
+    found = {"small": result({"functions": [9.0, 3.0], "java": [9.0, 2.0]})}
+
+    assert 1.5 == ratio.measured(found)
+    assert ratio.measured({"small": result({"functions": [9.0, 3.0]})}) is None
+    assert ratio.measured({}) is None
+
+
+def test_an_exponent_is_fitted_over_a_family() -> None:
+    """Time that doubles with the size has the exponent 1."""
+    family = [
+        attrs.evolve(SMALL, name=f"g-{size}", family="growth-events", size=size)
+        for size in (1, 2, 4)
+    ]
+    found = {each.name: result({"functions": [9.0, 3.0 * each.size]}, each) for each in family}
+
+    assert 1.0 == pytest.approx(Exponent("growth-events", "functions", 1.05).measured(found))
+
+
+def test_every_target_is_about_a_workload_and_its_entrants() -> None:
+    """A target of another name would always say `not run`."""
+    entrants = {each.family: each.entrants for each in WORKLOADS.values()}
+    for target in TARGETS:
+        assert target.entrant in entrants[target.workload]
+        assert not isinstance(target, Ratio) or target.against in entrants[target.workload]
+
+
+def test_the_table_of_targets_says_what_is_met() -> None:
+    """A row for each target of a workload that has run."""
+    seconds = {"functions": [9.0, 1.0], "declarative": [9.0, 2.0], "by hand": [9.0, 20.0]}
+    found = {"small": result(seconds)}
+
+    assert [
+        ("workload", "entrant", "measured", "is", "at most", "met"),
+        ("small", "functions", "time / by hand", "1/20", "1/18", "yes"),
+        ("small", "declarative", "time / by hand", "1/10", "1/20", "**no**"),
+    ] == list(targets_of(found))
+    assert "not run" in aligned(targets_of({"small": result({"functions": [9.0, 1.0]})}))
+
+
+def test_the_text_shows_figures_and_who_has_not_run() -> None:
+    """The fastest comes first."""
+    text = text_of(result({"slow": [9.0, 4.0], "fast": [8.0, 2.0]}, not_run={"java": "no javac"}))
+
+    assert text.index("fast") < text.index("slow")
+    assert text.startswith("small: some events\n")
+    assert text.endswith("not run: java: no javac")
+
+
+def test_the_page_has_the_targets_and_a_table_for_each_workload() -> None:
+    """It's made of the results alone, so no figure is copied by hand."""
+    text = page({"small": result({"functions": [9.0, 1.0], "by hand": [9.0, 20.0]}, scale=0.5)})
+
+    assert "| small | functions | time / by hand | 1/20 | 1/18 | yes |" in text
+    assert "## small\n\nSome events (times 0.5).\n" in text
+    assert "| functions | 1.00 | 0.75 | 0.25 | 1.00 | - | - | 1 |" in text
+
+
+# ------------------------------------------------------------------------------------- one hot key
 
 
 def test_the_exponent_is_the_power_of_the_size() -> None:
@@ -141,11 +376,11 @@ def test_the_exponent_is_the_power_of_the_size() -> None:
     assert 1 == pytest.approx(exponent(sizes, [size * 3.0 for size in sizes]))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", one_key.CASES)
 def test_every_event_of_one_key_is_measured(case: str) -> None:
     """A case handles all its events: one is processed or has failed, and the session has closed."""
-    driver = CASES[case]()
-    seconds = seconds_of_batch(driver, 10)
+    driver = one_key.CASES[case]()
+    seconds = one_key.seconds_of_batch(driver, 10)
 
     assert seconds > 0
     assert 10 == driver.counts.processed + driver.counts.failed

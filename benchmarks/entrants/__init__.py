@@ -1,0 +1,35 @@
+"""The entrants: each turns the same files of events into the same rows."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from benchmarks.entrants.by_hand import BY_HAND
+from benchmarks.entrants.engines import ENGINES
+from benchmarks.entrants.entrant import Entrant
+from benchmarks.entrants.floor import FLOOR
+from benchmarks.entrants.functions import FUNCTIONS
+from benchmarks.entrants.java import FLAT_MAP_GROUPS
+from benchmarks.entrants.spark_sql import (
+    SESSION_WINDOW,
+    SESSION_WINDOW_DEFAULT_STORE,
+    WINDOW_FUNCTIONS,
+)
+from benchmarks.entrants.transform import TRANSFORM, TRANSFORM_PANDAS
+
+__all__ = ["ENTRANTS", "Entrant"]
+
+ENTRANTS: Final[Mapping[str, Entrant]] = {
+    entrant.name: entrant
+    for entrant in (
+        FUNCTIONS,
+        SESSION_WINDOW,
+        SESSION_WINDOW_DEFAULT_STORE,
+        FLAT_MAP_GROUPS,
+        BY_HAND,
+        TRANSFORM,
+        TRANSFORM_PANDAS,
+        WINDOW_FUNCTIONS,
+        FLOOR,
+        *ENGINES,
+    )
+}

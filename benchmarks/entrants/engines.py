@@ -1,0 +1,48 @@
+"""Other engines: programs of their own, each in an environment of its own."""
+
+from typing import Final
+
+from benchmarks.entrants.entrant import Entrant
+
+__all__ = ["ENGINES"]
+
+ENGINES: Final = (
+    Entrant(
+        name="DuckDB",
+        about="window functions in DuckDB, two threads",
+        script="duckdb_sessions.py",
+        environment="tables",
+    ),
+    Entrant(
+        name="Polars",
+        about="lazy window expressions in Polars, two threads",
+        script="polars_sessions.py",
+        environment="tables",
+    ),
+    Entrant(
+        name="Flink SQL",
+        about="the SESSION window of Flink SQL, parallelism 2, from CSV files",
+        script="flink_sql.py",
+        environment="flink",
+        reads="csv",
+    ),
+    Entrant(
+        name="PyFlink",
+        about="session windows of PyFlink's DataStream, parallelism 2, from CSV files",
+        script="flink_stream.py",
+        environment="flink",
+        reads="csv",
+    ),
+    Entrant(
+        name="Bytewax",
+        about="the session windower of Bytewax, two workers",
+        script="bytewax_sessions.py",
+        environment="bytewax",
+    ),
+    Entrant(
+        name="Pathway",
+        about="the session window of Pathway, two threads, static input",
+        script="pathway_sessions.py",
+        environment="pathway",
+    ),
+)

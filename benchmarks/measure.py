@@ -1,0 +1,233 @@
+"""Runs one entrant on one workload, in processes of its own, and looks at them from outside."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from benchmarks.child import Batch, Job
+from benchmarks.entrants import Entrant
+from benchmarks.environments import packages_of, python_of
+from benchmarks.events import CLOSING, linked, write_batches
+from benchmarks.processes import Sampler
+from benchmarks.results import Run, Sample
+from benchmarks.rows import COLUMNS, difference, expected, in_order
+from benchmarks.workloads import Workload
+
+__all__ = ["Place", "RunError", "place", "timed", "wrong_rows"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+COMPARED_BATCHES: Final = 3
+COMPARED_SHARE: Final = 0.05
+"""How much of the events and keys a slow entrant gets to show its rows."""
+NUMBERS: Final = count()
+
+
+class RunError(Exception):
+    """Raised when a run fails or takes too long; the message says why."""
+
+
+@attrs.frozen
+class Place:
+    """
+    Where the files of a workload are.
+
+    Attributes:
+        workload: The workload, as scaled.
+        files: The folder with all its events.
+        few: The same for a small part of it.
+        folder: Where runs may write.
+        patience_s: How long a run may take.
+    """
+
+    workload: Workload
+    files: Path
+    few: Path
+    folder: Path
+    patience_s: float
+
+    def new_folder(self) -> Path:
+        """Make a folder that nobody has used."""
+        folder = self.folder / f"run-{next(NUMBERS)}"
+        folder.mkdir()
+        return folder
+
+
+def place(workload: Workload, folder: Path, patience_s: float) -> Place:
+    """Write the events of a workload."""
+    found = Place(workload, folder / "files", folder / "few", folder, patience_s)
+    write_batches(workload, found.files)
+    if workload.few:
+        write_batches(_part(workload), found.few)
+    return found
+
+
+def wrong_rows(entrant: Entrant, at: Place) -> str | None:
+    """Say where the rows of an entrant differ from those that NumPy finds, on the same files."""
+    is_slow = entrant.name in at.workload.few
+    workload, files = (_part(at.workload), at.few) if is_slow else (at.workload, at.files)
+    batches = range(min(COMPARED_BATCHES, workload.batches))
+    # A batch and another engine close every session at the end of their input.
+    needs_closing = workload.mode != "batch" and entrant.script is None
+    closing = [workload.batches] if needs_closing else []
+    folder = at.new_folder()
+    linked(files, [*batches, *closing], folder / "files")
+    rows = folder / ("rows" if entrant.script is None else "rows.parquet")
+    _finished(entrant, workload, folder, at.patience_s, rows)
+    right = expected(workload, [_events(files, batch) for batch in batches])
+    found = pq.read_table(rows).select(COLUMNS[workload.task]).cast(right.schema)
+    # Spark would push this filter below the watermark, which the event then couldn't move.
+    found = found.filter(pc.field("user_id") != CLOSING)
+    shutil.rmtree(folder)
+    return difference(in_order(found), right)
+
+
+def timed(entrant: Entrant, at: Place) -> Run:
+    """Run an entrant without looking at its rows."""
+    folder, workload = at.new_folder(), at.workload
+    batches = workload.batches_of(entrant.name)
+    closes = workload.mode == "job" and entrant.script is None
+    closing = [workload.batches] if closes else []
+    linked(at.files, [*range(batches), *closing], folder / "files")
+    begun = time.time()
+    answer, usage = _finished(entrant, workload, folder, at.patience_s)
+    found = [Batch(**each) for each in json.loads(answer.read_text())]
+    if workload.mode == "job":
+        took_s = answer.stat().st_mtime - begun
+        found = [Batch(begun, took_s, took_s)]
+    share = batches if workload.mode == "job" else 1
+    run = Run(
+        samples=[_sample(batch, usage, share) for batch in found],
+        peak_rss_bytes=usage.peak_rss_bytes,
+        **_written(workload, folder / "checkpoint", found),
+    )
+    shutil.rmtree(folder)
+    return run
+
+
+def _part(workload: Workload) -> Workload:
+    return workload.scaled(COMPARED_SHARE).shortened(COMPARED_BATCHES)
+
+
+def _events(files: Path, batch: int) -> pa.Table:
+    return pa.concat_tables(map(pq.read_table, sorted(files.glob(f"batch-{batch:02d}-*.parquet"))))
+
+
+def _sample(batch: Batch, usage: Sampler, share: int) -> Sample:
+    jvm_s, rest_s = usage.cpu_between(batch.begun, batch.begun + batch.took_s)
+    return Sample(batch.seconds / share, jvm_s / share, rest_s / share)
+
+
+def _written(workload: Workload, checkpoint: Path, batches: Sequence[Batch]) -> dict[str, float]:
+    if not checkpoint.exists() or workload.mode != "stream":
+        return {}
+    stats = [
+        path.stat() for path in checkpoint.rglob("*") if path.is_file() and path.name[0] != "."
+    ]
+    counted = batches[workload.uncounted :]
+    since = counted[0].begun
+    written = {
+        "checkpoint_bytes": sum(each.st_size for each in stats if each.st_mtime >= since)
+        / len(counted)
+    }
+    if workload.batches == 1:
+        written["state_bytes"] = sum(each.st_size for each in stats) / workload.opened
+    return written
+
+
+def _finished(
+    entrant: Entrant, workload: Workload, folder: Path, patience_s: float, rows: Path | None = None
+) -> tuple[Path, Sampler]:
+    job = Job(
+        entrant=entrant.name,
+        workload=workload.name,
+        files=folder / "files",
+        checkpoint=folder / "checkpoint",
+        answer=folder / "answer.json",
+        rows=rows,
+    )
+    if entrant.reads == "csv":
+        _as_csv(job.files)
+    command = _command(entrant, workload, job)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=_environment(entrant),
+            cwd=folder,
+            start_new_session=True,
+        )
+        with Sampler(process.pid) as usage:
+            code = _waited(process, patience_s)
+    if code != 0 or not job.answer.exists():
+        raise RunError(_last_words(folder / "log") or f"it ended with code {code}")
+    return job.answer, usage
+
+
+def _command(entrant: Entrant, workload: Workload, job: Job) -> list[str]:
+    if entrant.script is None or entrant.environment is None:
+        return [sys.executable, "-m", "benchmarks.child", job.as_json()]
+    told = {
+        "files": sorted(map(str, job.files.iterdir())),
+        "gap_us": workload.gap // timedelta(microseconds=1),
+        "repetitions": workload.repetitions if job.rows is None else 1,
+        "rows": job.rows and str(job.rows),
+        "answer": str(job.answer),
+    }
+    script = ROOT / "benchmarks" / "engines" / entrant.script
+    return [str(python_of(entrant.environment)), str(script), json.dumps(told)]
+
+
+def _environment(entrant: Entrant) -> Mapping[str, str]:
+    if entrant.script is not None:
+        return {**os.environ, "PYTHONPATH": ""}
+    extra = [packages_of(entrant.environment)] if entrant.environment == "protobuf" else []
+    # Python workers import the functions of the entrants by name.
+    path = os.pathsep.join(map(str, [ROOT, *extra]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+
+
+def _as_csv(files: Path) -> None:
+    for path in sorted(files.glob("*.parquet")):
+        events = pq.read_table(path, columns=["user_id", "ts", "seconds"])
+        times = events["ts"].cast(pa.int64())
+        pyarrow.csv.write_csv(
+            events.set_column(1, "ts", times),
+            path.with_suffix(".csv"),
+            pyarrow.csv.WriteOptions(include_header=False),
+        )
+        path.unlink()
+
+
+def _waited(process: "subprocess.Popen[Any]", patience_s: float) -> int:
+    try:
+        return process.wait(patience_s)
+    except subprocess.TimeoutExpired as error:
+        message = f"it took more than {patience_s:,.0f} s"
+        raise RunError(message) from error
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if "Error" in line or "Exception" in line]
+    return (told or lines or [""])[-1][:300]

@@ -1,0 +1,131 @@
+"""What sessionkit has to reach, as ratios of medians of one run, and whether it does."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log
+from statistics import linear_regression
+from typing import Final
+
+import attrs
+
+from benchmarks.results import Figure, Result
+
+__all__ = ["TARGETS", "Exponent", "Ratio", "Size", "Target", "exponent"]
+
+FUNCTIONS: Final = "functions"
+DECLARATIVE: Final = "declarative"
+PAGES: Final = "pages"
+DECLARATIVE_PAGES: Final = "declarative pages"
+WINDOW: Final = "session_window"
+
+
+@attrs.frozen
+class Ratio:
+    """An entrant's seconds a batch, divided by another's."""
+
+    workload: str
+    entrant: str
+    against: str
+    at_most: float
+    goal: float | None = None
+
+    def measured(self, results: Mapping[str, Result]) -> float | None:
+        """Return the ratio, if both have run."""
+        result = results.get(self.workload)
+        one = result and result.figure(self.entrant, "seconds")
+        other = result and result.figure(self.against, "seconds")
+        return one / other if one and other else None
+
+    @property
+    def text(self) -> str:
+        """Say what is measured."""
+        return f"time / {self.against}"
+
+
+@attrs.frozen
+class Size:
+    """How many bytes an entrant writes."""
+
+    workload: str
+    entrant: str
+    figure: Figure
+    at_most: float
+    goal: float | None = None
+
+    def measured(self, results: Mapping[str, Result]) -> float | None:
+        """Return the bytes, if it has run."""
+        result = results.get(self.workload)
+        return result.figure(self.entrant, self.figure) if result else None
+
+    @property
+    def text(self) -> str:
+        """Say what is measured."""
+        return {
+            "checkpoint_bytes": "bytes to the checkpoint a batch",
+            "state_bytes": "bytes in the checkpoint for an open session",
+        }.get(self.figure, self.figure)
+
+
+@attrs.frozen
+class Exponent:
+    """The power of the size with which an entrant's time grows, in a family of workloads."""
+
+    workload: str
+    entrant: str
+    at_most: float
+    goal: float | None = None
+
+    def measured(self, results: Mapping[str, Result]) -> float | None:
+        """Return the exponent, if the entrant has run at two sizes or more."""
+        points = [
+            (result.workload.size, seconds)
+            for result in results.values()
+            if result.workload.family == self.workload
+            if (seconds := result.figure(self.entrant, "seconds"))
+        ]
+        return exponent(*zip(*points, strict=True)) if len(points) > 1 else None
+
+    @property
+    def text(self) -> str:
+        """Say what is measured."""
+        return "exponent of the growth of the time"
+
+
+Target = Ratio | Size | Exponent
+
+
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return the power of the size with which the seconds grow, by a fit of their logarithms."""
+    return linear_regression([log(size) for size in sizes], [log(each) for each in seconds]).slope
+
+
+def _both(
+    workload: str, against: str, functions: float, declarative: float, goal: float | None = None
+) -> Iterator[Target]:
+    yield Ratio(workload, FUNCTIONS, against, functions, goal)
+    yield Ratio(workload, DECLARATIVE, against, declarative)
+
+
+TARGETS: Final[Sequence[Target]] = (
+    *_both("dense", "java", 1.15, 1.0, goal=1.0),
+    *_both("dense", WINDOW, 0.5, 0.42),
+    Ratio("dense", DECLARATIVE, "floor", 1.15),
+    *_both("small", "by hand", 1 / 18, 1 / 20),
+    Ratio("keys", FUNCTIONS, "by hand", 1 / 60),
+    Ratio("keys", FUNCTIONS, "transformWithState", 1 / 12),
+    Ratio("sparse", PAGES, WINDOW, 1.0),
+    Ratio("sparse", DECLARATIVE_PAGES, WINDOW, 1.0),
+    Size("sparse", PAGES, "checkpoint_bytes", 5e6),
+    Size("sparse", DECLARATIVE_PAGES, "checkpoint_bytes", 5e6),
+    *_both("batch", "SQL window functions", 1.1, 0.6),
+    Ratio("batch", DECLARATIVE, "DuckDB", 2.0),
+    *_both("long", WINDOW, 0.62, 0.58),
+    *_both("skew", WINDOW, 0.45, 0.38),
+    *(
+        Size("state", entrant, "state_bytes", 64)
+        for entrant in (FUNCTIONS, DECLARATIVE, PAGES, DECLARATIVE_PAGES)
+    ),
+    Exponent("growth-events", FUNCTIONS, 1.05),
+    Exponent("growth-events", DECLARATIVE, 1.05),
+    Exponent("growth-open", PAGES, 0.3),
+    Exponent("growth-open", DECLARATIVE_PAGES, 0.3),
+)
