@@ -18,6 +18,7 @@ __all__ = [
     "InOrder",
     "InOrderFinishing",
     "Merging",
+    "Rules",
     "Settings",
     "SettingsInOrder",
     "functions_of",
@@ -82,15 +83,12 @@ Merging: TypeAlias = _Merging[S, E] | _MergingAt[S, E]
 Finishing: TypeAlias = _Finishing[S, E, R] | _FinishingAt[S, E, R]
 
 
-class _Settings(TypedDict, total=False):
+class Rules(TypedDict, total=False):
+    """What `SessionSpec.aggregate` takes beside the aggregates, and `SessionSpec.of` too."""
+
     keys: Required[Mapping[str, Any]]
     event_time: Required[str]
     watermark_delay: Required[Duration]
-    result: type[Any]
-    create: Callable[..., Any]
-    update: Callable[..., Any]
-    merge: Callable[..., Any] | None
-    finish: Callable[..., Any]
     gap: Duration
     timeout: EventTimeGap | Duration
     late_by: Literal["event", "session"]
@@ -102,6 +100,14 @@ class _Settings(TypedDict, total=False):
     passthrough: Mapping[str, Any]
     bucket_count: int
     state_version: int
+
+
+class _Settings(Rules, total=False):
+    result: type[Any]
+    create: Callable[..., Any]
+    update: Callable[..., Any]
+    merge: Callable[..., Any] | None
+    finish: Callable[..., Any]
 
 
 class Settings(_Settings, total=False):

@@ -10,23 +10,27 @@ from typing import (
     TypeAlias,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 
 import attrs
 
-from sessionkit._functions import (
-    FinishMethod,
-    Place,
-    check_function,
-    check_key,
-    is_frozen,
-    is_method,
-    name_of,
-    returns_none,
-    takes_time,
+from sessionkit._aggregated import (
+    BoundAggregate,
+    aggregated_class,
+    bound_aggregates,
+    check_result,
 )
+from sessionkit._functions import check_function, check_key, takes_time
 from sessionkit._instants import Duration, duration
+from sessionkit._session_functions import (
+    annotations,
+    check_in_place,
+    check_left_out,
+    check_no_functions,
+    check_role,
+)
 from sessionkit._session_view import Session
 from sessionkit._spec import (
     E,
@@ -45,13 +49,13 @@ from sessionkit._state_class import (
     InOrder,
     InOrderFinishing,
     Merging,
+    Rules,
     Settings,
     SettingsInOrder,
     functions_of,
-    needed_fields,
-    shared_defaults,
     timeout_of,
 )
+from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, StrType
 from sessionkit.timeouts import EventTimeGap
@@ -73,27 +77,6 @@ SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
 """The columns that sessionkit adds to every result row, after those of the key."""
 
 
-FUNCTIONS: Final = {
-    "create": ("key", "event"),
-    "update": ("state", "event"),
-    "merge": ("left", "right"),
-    "finish": ("session", "state"),
-}
-METHODS: Final = {
-    "create": ("key", "event"),
-    "update": ("self", "event"),
-    "merge": ("self", "other"),
-    "finish": ("self", "session"),
-}
-MEANINGS: Final[Mapping[str, Mapping[int | None, str]]] = {
-    "create": {0: "key", 1: "event", None: "state"},
-    "update": {0: "state", 1: "event", None: "state"},
-    "merge": {0: "state", 1: "state", None: "state"},
-    "finish": {0: "session", 1: "state", None: "row"},
-}
-"""What the parameters of each function are by their place, and what it returns."""
-
-
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
 Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]
 
@@ -112,7 +95,8 @@ class SessionSpec(Spec[E, S, R]):
     The definition of a session: what is read, how it is folded, when it is over.
 
     The same spec runs on a stream, on a batch and in a test. All times are event time.
-    `SessionSpec.of(Visit, ...)` reads the functions from the methods of the state class.
+    `SessionSpec.of(Visit, ...)` reads the functions from the methods of the state class, and
+    `SessionSpec.aggregate(View, {...}, ...)` takes aggregates instead of functions.
 
     Attributes:
         create: `create(key, event) -> state`, for the first event of a session. Left out, the
@@ -126,6 +110,8 @@ class SessionSpec(Spec[E, S, R]):
             say `order="event_time"`, where no event can come between.
         finish: `finish(session, state)` for a session that is over: a result row, several, or
             None. Called once a session. Left out, the state is the row.
+        aggregates: Instead of all functions: what a session comes to, by the fields of its row. See
+            `sessionkit.aggregates`. The row so far is then what `open_sessions` shows as the state.
         timeout: When a session is over: an `EventTimeGap`, or only the gap, such as `"30 minutes"`.
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
             gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
@@ -138,9 +124,12 @@ class SessionSpec(Spec[E, S, R]):
 
     event_time: str = attrs.field(validator=column_name)
     create: Create[E, S] | None = None
-    update: Update[S, E]
+    # None only where there are aggregates: whoever passes functions passes this one.
+    update: Update[S, E] = attrs.field(default=cast("Any", None))
     merge: Callable[[S, S], S | None] | None = None
     finish: Callable[[Session[Any], S], FinishResult[R]] | None = None
+    aggregates: Mapping[str, Aggregate] | None = None
+    bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
     timeout: EventTimeGap = attrs.field(converter=_read_timeout)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
     late_by: Literal["event", "session"] = attrs.field(
@@ -153,24 +142,40 @@ class SessionSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         """Read what the functions say, and check what the single fields cannot see."""
+        if self.aggregates is not None:
+            self._set_aggregates(self.aggregates)
+            return
+        set_derived(self, bound=())
         create_at = self.create is not None and takes_time(self.create)
         set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
         for role in ("create", "update", "merge", "finish"):
-            _check_function(self, role, {})
-        self._set_class("event", _annotations(self, "event"), "in `update`: `event: View`")
-        self._set_class("state", _annotations(self, "state"), "in `update`: `state: Visit`")
+            check_role(self, role, {})
+        self._set_class("event", annotations(self, "event"), "in `update`: `event: View`")
+        self._set_class("state", annotations(self, "state"), "in `update`: `state: Visit`")
         if self.finish is None and self._result is None:
             set_derived(self, result=self.state)
         else:
-            self._set_class("result", _annotations(self, "row"), "what `finish` returns")
+            self._set_class("result", annotations(self, "row"), "what `finish` returns")
         check_shared(self)
         classes = {"event": self.event, "state": self.state, "session": Session}
         for role in ("create", "update", "merge", "finish"):
-            _check_function(self, role, classes)
-        for place in (*_annotations(self, "key"), *_annotations(self, "session")):
+            check_role(self, role, classes)
+        for place in (*annotations(self, "key"), *annotations(self, "session")):
             check_key(place, self.keys)
-        _check_left_out(self)
-        _check_in_place(self)
+        check_left_out(self)
+        check_in_place(self)
+        _check_times(self)
+
+    def _set_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
+        """Set and check what follows from aggregates: the row is the state, as without `finish`."""
+        check_no_functions(self)
+        self._set_class("event", (), "")
+        bound = bound_aggregates(self.event, aggregates)
+        row = self._result or aggregated_class(bound)
+        check_result(row, bound)
+        set_derived(self, bound=bound, state=row, result=row)
+        set_derived(self, create_takes_time=False, update_takes_time=False)
+        check_shared(self)
         _check_times(self)
 
     @overload
@@ -240,6 +245,42 @@ class SessionSpec(Spec[E, S, R]):
             raise SpecError(with_hint(found, hint))
         return SessionSpec(state=state, **timeout_of(functions))
 
+    @overload
+    @classmethod
+    def aggregate(
+        cls,
+        event: type[E1],
+        aggregates: Mapping[str, Aggregate],
+        /,
+        *,
+        result: type[R1],
+        **rules: Unpack[Rules],
+    ) -> "SessionSpec[E1, R1, R1]": ...
+    @overload
+    @classmethod
+    def aggregate(
+        cls, event: type[E1], aggregates: Mapping[str, Aggregate], /, **rules: Unpack[Rules]
+    ) -> "SessionSpec[E1, Any, Any]": ...
+    @classmethod
+    def aggregate(
+        cls, event: Any, aggregates: Any, /, *, result: Any = None, **rules: Any
+    ) -> "SessionSpec[Any, Any, Any]":
+        """
+        Make a spec from aggregates instead of functions: no Python runs for an event.
+
+        Args:
+            event: The attrs class of an event, without validators and converters.
+            aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
+            result: An attrs class with these fields, for typed rows. Left out, one is made.
+            rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
+                `timeout`. There is no `order`: aggregates come to the same in any order.
+
+        Raises:
+            SpecError: Something cannot work; the message says what to change.
+            FieldTypeError: A class has fields that cannot be stored; all are named.
+        """
+        return cls(event=event, aggregates=aggregates, result=result, **timeout_of(rules))
+
     @property
     def least_retention(self) -> timedelta:
         """How old an event can be, counted from the watermark, without being late."""
@@ -248,76 +289,6 @@ class SessionSpec(Spec[E, S, R]):
 
 show_shared_arguments(SessionSpec)
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
-
-
-def _annotations(spec: AnySessionSpec, meaning: str) -> list[Place]:
-    """Return the annotations that name a class of the spec: event, state or row."""
-    roles = ("create", "update", "merge", "finish")
-    return [
-        Place(role, function, position, own=spec._state)  # noqa: SLF001
-        for role in roles
-        for function, meanings in [_meanings(spec, role)]
-        for position, named in meanings.items()
-        if named == meaning
-    ]
-
-
-def _meanings(spec: AnySessionSpec, role: str) -> tuple[Any, dict[int | None, str]]:
-    """Return a function, and what its parameters are, and what it returns."""
-    function = getattr(spec, role)
-    if isinstance(function, FinishMethod):
-        return function.method, {0: "state", 1: "session", None: "row"}
-    return function, {} if function is None else dict(MEANINGS[role])
-
-
-def _check_function(spec: AnySessionSpec, role: str, classes: Mapping[str, type[Any]]) -> None:
-    """Check one function, with the classes that are known by now."""
-    function, meanings = _meanings(spec, role)
-    if function is None and role != "update":
-        return
-    names = METHODS[role] if callable(function) and is_method(function) else FUNCTIONS[role]
-    wanted = {name: classes.get(meanings.get(place, "")) for place, name in enumerate(names)}
-    if getattr(spec, f"{role}_takes_time", False):
-        wanted["time"] = None
-    check_function(function, role, **wanted)
-
-
-def _check_left_out(spec: AnySessionSpec) -> None:
-    if spec.merge is None and spec.order != "event_time":
-        found = "`merge` is missing: an event may bridge two open sessions"
-        hint = 'pass merge=..., or order="event_time", where no event can come between'
-        raise SpecError(with_hint(found, hint))
-    if spec.create is None:
-        _check_new_state(spec.state)
-    if spec.finish is None and spec.result is not spec.state:
-        found = f"`finish` is left out, so the state is the row, and {spec.result.__name__} is not"
-        hint = "pass finish=..., or leave result out"
-        raise SpecError(with_hint(f"{found} {spec.state.__name__}", hint))
-
-
-def _check_new_state(state: type[Any]) -> None:
-    """Check that `State()` makes a state, and a new one each time."""
-    name = state.__name__
-    needed = needed_fields(state)
-    if needed:
-        found = f"`create` is left out, and {name} cannot be made without {', '.join(needed)}"
-        hint = f"pass create=..., or give the fields of {name} defaults"
-        raise SpecError(with_hint(found, hint))
-    for owner, shared in shared_defaults(state):
-        kind = type(shared.default).__name__
-        found = f"`create` is left out, and all states would share one {kind}, the default of"
-        hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
-        raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
-
-
-def _check_in_place(spec: AnySessionSpec) -> None:
-    state = spec.state.__name__
-    for role in ("update", "merge"):
-        function = getattr(spec, role)
-        if function is not None and returns_none(function) and is_frozen(spec.state):
-            found = f"`{role}` ({name_of(function)}) returns None: it changes the state in place"
-            hint = f"return the new state, or make {state} with attrs.define"
-            raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))
 
 
 def _check_times(spec: AnySessionSpec) -> None:

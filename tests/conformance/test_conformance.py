@@ -10,7 +10,15 @@ from hypothesis.strategies import DataObject
 from pyspark.sql import SparkSession
 
 from sessionkit.testing.strategies import cuts
-from tests.support.conformance.cases import CASES, Batch, NotRun, Run, Watermark, planned
+from tests.support.conformance.cases import (
+    CASES,
+    Batch,
+    NotRun,
+    Run,
+    Watermark,
+    from_aggregates,
+    planned,
+)
 from tests.support.conformance.dedup import DEDUP_CASES
 from tests.support.conformance.keyed import KEYED_RUNS, KeyedRun
 from tests.support.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
@@ -42,6 +50,12 @@ def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
 def test_on_driver(run: Run | KeyedRun) -> None:
     """A case comes to its answer on the driver."""
     assert run.expected == on_driver(run)
+
+
+@pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
+def test_on_driver_from_aggregates(run: Run) -> None:
+    """A case about sessions comes to the same answer without functions."""
+    assert run.expected == on_driver(from_aggregates(run))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from sessionkit import (
     by_bucket,
     by_frame,
 )
+from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 
 KEYS = {"user_id": str}
@@ -277,3 +278,22 @@ per_bucket = StatefulSpec(
     timeout=NoTimeout(),
 )
 assert_type(per_bucket, StatefulSpec[View, Visit, Row])
+
+# -- aggregates --------------------------------------------------------------------------------
+
+made = SessionSpec.aggregate(
+    View, {"pages": agg.count()}, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
+)
+assert_type(made, SessionSpec[View, Any, Any])
+
+typed = SessionSpec.aggregate(
+    View,
+    {"pages": agg.count(), "urls": agg.collect("url", at_most=3, where="is_new")},
+    result=Row,
+    keys=KEYS,
+    event_time="ts",
+    timeout=EventTimeGap("1m", gap_inclusive=False),
+    watermark_delay="1m",
+)
+assert_type(typed, SessionSpec[View, Row, Row])
+assert_type(SessionDriver(typed).take_results(), list[Row])

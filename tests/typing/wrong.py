@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from sessionkit import KeyState, KeyTimes, NoTimeout, Session, SessionSpec, StatefulSpec
+from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 from tests.typing.right import InPlace, Row, View, Visit, create, finish, in_place, merge, update
 
@@ -213,3 +214,22 @@ misspelt = SessionSpec.of(  # wrong
 
 driver = SessionDriver(in_place)
 driver.add("ann", at("10:00"), Click(1))  # wrong
+
+not_aggregates = SessionSpec.aggregate(  # wrong
+    View,
+    {"pages": "count(*)"},
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+)
+aggregates_in_order = SessionSpec.aggregate(  # wrong
+    View,
+    {"pages": agg.count()},
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+    order="event_time",
+)
+agg.sum(1)  # wrong

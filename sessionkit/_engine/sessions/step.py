@@ -23,9 +23,10 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.table import micros, parted
-from sessionkit._engine.sessions.close import Closed, close
-from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.sessions.close import Closed
+from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.table import session_identity, sessions_schema
+from sessionkit._engine.sessions.ways import Way, way_of
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import Clock, is_over
 
@@ -48,6 +49,11 @@ class SessionLogic:
         """The schema of the table of open sessions."""
         return sessions_schema(self.spec)
 
+    @property
+    def way(self) -> Way:
+        """How events become states, and states rows."""
+        return way_of(self.spec)
+
     def due(self, memory: Memory) -> dict[Clock, int]:
         """Return when the first session ends, or the first event takes its turn."""
         times = [*map(micros, (memory.kept["end"], memory.buffered["time"]))]
@@ -58,15 +64,17 @@ class SessionLogic:
         if self.spec.order == "event_time":
             return self._in_time_order(memory, arrived, clocks.watermark_us)
         over, still_open = _split(memory.kept, clocks.watermark_us)
-        joined = join(self.spec, still_open, arrived, clocks.watermark_us)
-        return _outcome(close(self.spec, over), joined, Memory(joined.sessions, memory.buffered))
+        joined = self.way.join(self.spec, still_open, arrived, clocks.watermark_us)
+        closed = self.way.close(self.spec, over)
+        return _outcome(closed, joined, Memory(joined.sessions, memory.buffered))
 
     def _in_time_order(self, memory: Memory, arrived: pa.Table, watermark_us: int) -> Outcome:
         most = self.spec.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, watermark_us, most)
-        joined = join(self.spec, memory.kept, turns.due, None)
+        joined = self.way.join(self.spec, memory.kept, turns.due, None)
         over, still_open = _split(joined.sessions, watermark_us)
-        outcome = _outcome(close(self.spec, over), joined, Memory(still_open, turns.waiting))
+        closed = self.way.close(self.spec, over)
+        outcome = _outcome(closed, joined, Memory(still_open, turns.waiting))
         return attrs.evolve(
             outcome,
             rejected=turns.rejected + outcome.rejected,

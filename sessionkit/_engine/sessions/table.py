@@ -16,8 +16,10 @@ import pyarrow as pa
 from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import INSTANT, key_schema, state_schema
+from sessionkit._engine.sessions.aggregates.kernels import stored_fields
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
+from sessionkit.state import type_text
 
 __all__ = ["session_identity", "sessions_schema", "state_columns"]
 
@@ -25,7 +27,14 @@ __all__ = ["session_identity", "sessions_schema", "state_columns"]
 def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
-    return pa.schema([*key_schema(spec), *own, *state_schema(spec)])
+    return pa.schema([*key_schema(spec), *own, *_stored_schema(spec)])
+
+
+def _stored_schema(spec: AnySessionSpec) -> list[pa.Field]:
+    """Return the fields of the columns of the state: the user's own, or those of aggregates."""
+    if spec.aggregates is None:
+        return state_schema(spec)
+    return [pa.field(f"state.{field.name}", field.type.arrow) for field in stored_fields(spec)]
 
 
 def state_columns(spec: AnySessionSpec, keys: pa.Table, states: Sequence[Any]) -> list[pa.Array]:
@@ -52,4 +61,7 @@ def session_identity(spec: AnySessionSpec) -> bytes:
         "longest_gap_us": span_us(spec.timeout.longest),
         "gap_inclusive": spec.timeout.gap_inclusive,
     }
+    if spec.aggregates is not None:
+        entries["state"] = {field.name: type_text(field.type) for field in stored_fields(spec)}
+        entries["aggregates"] = {one.name: one.text for one in spec.bound}
     return json.dumps(entries, sort_keys=True).encode()

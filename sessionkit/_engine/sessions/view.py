@@ -6,9 +6,8 @@ from typing import Any, Generic
 import attrs
 
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.sessions.close import ids_of, sessions_of
-from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.ways import way_of
 from sessionkit._spec import S
 from sessionkit.session import SessionSpec
 
@@ -26,7 +25,7 @@ class OpenSession(Generic[S]):
         start: The time of its first event so far.
         end: The time of its last event so far plus the gap, exclusive.
         events: How many events were folded.
-        state: Its state, an object of its own.
+        state: Its state, an object of its own; with aggregates the row that it would be now.
     """
 
     key: Any
@@ -43,8 +42,9 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
 
     Under `order="event_time"` the events that wait for their turn are folded in for this view.
     """
-    table = join(spec, memory.kept, memory.buffered, None).sessions
-    states = decode_states(spec.state, table)
+    way = way_of(spec)
+    table = way.join(spec, memory.kept, memory.buffered, None).sessions
+    states = way.states(spec, table)
     return [
         OpenSession(session.key, session.id, session.start, session.end, session.events, state)
         for session, state in zip(

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.table import sessions_schema
+from sessionkit._engine.sessions.ways import way_of
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.state import DatetimeType, codec_of, encode_column
 from sessionkit.testing.generators.arrivals import Arrival, arrival, instants
@@ -151,14 +150,14 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
 def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> pa.Table:
     sessions = sessions_schema(spec).empty_table()
     for batch in batches:
-        sessions = join(spec, sessions, batch, None).sessions
+        sessions = way_of(spec).join(spec, sessions, batch, None).sessions
     return sessions.sort_by("start")
 
 
 def _states(spec: AnySessionSpec, sessions: pa.Table) -> list[tuple[int, Any]]:
     """Return of each session how many events it has, and its state."""
     return list(
-        zip(sessions["events"].to_pylist(), decode_states(spec.state, sessions), strict=True)
+        zip(sessions["events"].to_pylist(), way_of(spec).states(spec, sessions), strict=True)
     )
 
 

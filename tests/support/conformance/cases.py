@@ -10,6 +10,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import aggregates as agg
 
 Case: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]
@@ -191,6 +192,15 @@ def merge(left: State, right: State) -> State:
 def finish(session: Session, state: State) -> Result:
     """Hand the values out."""
     return Result(state.values)
+
+
+def from_aggregates(run: "Run") -> "Run":
+    """Return the case with a spec that lists the values without functions."""
+    changes: dict[str, Any] = dict.fromkeys(
+        ("create", "update", "merge", "finish", "state", "result")
+    )
+    changes["aggregates"] = {"values": agg.collect("value", at_most=1_000)}
+    return attrs.evolve(run, spec=attrs.evolve(run.spec, **changes))
 
 
 def own_gap(event: Event) -> timedelta:

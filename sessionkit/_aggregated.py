@@ -1,0 +1,286 @@
+"""The aggregates of a spec, checked against its event class, and the class of their results."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from difflib import get_close_matches
+from functools import lru_cache
+from keyword import iskeyword
+from typing import Annotated, Any, Final, get_args
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from sessionkit.aggregates import Aggregate, Condition
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.state import (
+    AttrsType,
+    BoolType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    DecimalType,
+    DictType,
+    EnumType,
+    FieldType,
+    FloatType,
+    IntType,
+    ListType,
+    OptionalType,
+    StrType,
+    TimedeltaType,
+    TupleType,
+    codec_of,
+    fields_of,
+    inner_type,
+)
+
+__all__ = [
+    "BoundAggregate",
+    "aggregated_class",
+    "bound_aggregates",
+    "check_result",
+    "condition_of",
+    "evaluated",
+]
+
+NESTED: Final = (AttrsType, DictType, ListType, TupleType)
+ADDED: Final = (IntType, FloatType, TimedeltaType, DecimalType)
+MEANT: Final = (IntType, FloatType)
+PLAIN: Final[dict[type[FieldType], Any]] = {
+    IntType: int,
+    FloatType: float,
+    BoolType: bool,
+    StrType: str,
+    BytesType: bytes,
+    DatetimeType: datetime,
+    DateType: date,
+    TimedeltaType: timedelta,
+}
+UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
+
+
+@attrs.frozen
+class BoundAggregate:
+    """
+    An aggregate under its name, with what the event class says of it.
+
+    Attributes:
+        name: The field of the result.
+        aggregate: What is computed.
+        type: The type of the values that it is of, without Optional; bool for a condition.
+        may_be_missing: Whether an event may have no part in it: it isn't chosen, or has a null.
+    """
+
+    name: str
+    aggregate: Aggregate
+    type: FieldType
+    may_be_missing: bool
+
+    @property
+    def is_of_condition(self) -> bool:
+        """Whether it is of a condition, not of a field."""
+        return self.aggregate.kind in {"any", "all"}
+
+    @property
+    def text(self) -> str:
+        """What must not change while a checkpoint lives: not its conditions, which are code."""
+        of = "" if self.is_of_condition or self.aggregate.of is None else self.aggregate.of
+        return f"{self.aggregate.kind}({of}), {self.aggregate.at_most}"
+
+    @property
+    def result(self) -> Any:
+        """The annotation of the field of the result."""
+        match self.aggregate.kind:
+            case "count":
+                return int
+            case "any" | "all":
+                return bool
+            case "count_distinct":
+                return int | None
+            case "collect":
+                return list[_annotation(self.type)]  # type: ignore[misc]  # known when it runs
+            case "sum" if isinstance(self.type, DecimalType):
+                return _annotation(DecimalType(scale=self.type.scale))
+            case "sum":
+                return _annotation(self.type)
+        value = float if self.aggregate.kind == "mean" else _annotation(self.type)
+        return value | None if self.may_be_missing else value
+
+
+def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggregate, ...]:
+    """
+    Return the aggregates of a spec, checked.
+
+    Args:
+        event: The event class.
+        aggregates: A dict of the aggregates, by the names of their results.
+
+    Raises:
+        SpecError: A name can't be that of a field, the event class has no such field or another
+            type of it, or changes or refuses values itself.
+        FieldTypeError: The event class has fields that can't be read.
+    """
+    _check_event_class(event)
+    if not (isinstance(aggregates, Mapping) and aggregates):
+        found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
+        raise SpecError(with_hint(found, 'write {"pages": agg.count()}'))
+    return tuple(_bound(event, name, aggregate) for name, aggregate in aggregates.items())
+
+
+def aggregated_class(bound: Sequence[BoundAggregate]) -> type[Any]:
+    """Return the class of the result; equal fields have one class."""
+    return _made(tuple((one.name, one.result) for one in bound))
+
+
+@lru_cache(maxsize=256)
+def _made(fields: tuple[tuple[str, Any], ...]) -> type[Any]:
+    made = {name: attrs.field(type=annotation) for name, annotation in fields}
+    return attrs.make_class("Row", made, frozen=True)
+
+
+def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
+    """
+    Check a class that is given for the result: it must have the fields, in any order.
+
+    Raises:
+        SpecError: It has others, or one of another type.
+        FieldTypeError: It has fields that can't be stored.
+    """
+    wanted = {field.name: field.type for field in fields_of(aggregated_class(bound)).fields}
+    found = {field.name: field.type for field in fields_of(result).fields}
+    if wanted.keys() != found.keys():
+        text = f"{result.__name__} has the fields {', '.join(found)}; the aggregates are "
+        raise SpecError(with_hint(text + ", ".join(wanted), "give both the same names"))
+    for one in bound:
+        if found[one.name] not in (wanted[one.name], OptionalType(wanted[one.name])):
+            text = f"`{result.__name__}.{one.name}` has another type than `{one.aggregate}`"
+            spelled = getattr(one.result, "__name__", None)
+            spelled = str(one.result) if get_args(one.result) or spelled is None else spelled
+            raise SpecError(with_hint(text, f"write `{one.name}: {spelled}`"))
+
+
+def _annotation(kind: FieldType) -> Any:
+    if isinstance(kind, DecimalType):
+        return Annotated[Decimal, kind]
+    return kind.cls if isinstance(kind, EnumType) else PLAIN[type(kind)]
+
+
+def condition_of(condition: Condition) -> Any:
+    """Return a condition as an expression."""
+    return pc.field(condition) if isinstance(condition, str) else condition
+
+
+def evaluated(table: pa.Table, expressions: Sequence[Any]) -> list[pa.ChunkedArray]:
+    """Return what expressions come to for the rows of a table."""
+    if not expressions:
+        return []
+    names = [str(place) for place in range(len(expressions))]
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names)),
+    ]
+    found: list[pa.ChunkedArray] = (
+        acero.Declaration.from_sequence(steps).to_table(use_threads=False).columns
+    )
+    return found
+
+
+# -- checks -------------------------------------------------------------------------------------
+
+
+def _check_event_class(event: type[Any]) -> None:
+    codec_of(event)
+    hint = "use functions, which build events, or a class without it and a `where`"
+    for field in attrs.fields(event):
+        for what in ("validator", "converter"):
+            if getattr(field, what) is not None:
+                found = f"`{event.__name__}.{field.name}` has a {what}, and aggregates build no"
+                raise SpecError(with_hint(f"{found} event to run it", hint))
+    if hasattr(event, "__attrs_post_init__"):
+        found = f"{event.__name__} has `__attrs_post_init__`, and aggregates build no event"
+        raise SpecError(with_hint(f"{found} to run it", hint))
+
+
+def _bound(event: type[Any], name: object, aggregate: Any) -> BoundAggregate:
+    if not (isinstance(name, str) and name.isidentifier()) or iskeyword(name):
+        found = f"`aggregates`: {name!r} can't be the name of a field"
+        raise SpecError(with_hint(found, "use letters, digits and underscores"))
+    if not isinstance(aggregate, Aggregate):
+        found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
+        raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))
+    where = aggregate.where is not None
+    if where:
+        _check_condition(event, name, "where", aggregate.where)
+    if aggregate.kind in {"any", "all"}:
+        _check_condition(event, name, aggregate.kind, aggregate.of)
+        return BoundAggregate(name, aggregate, BoolType(), may_be_missing=True)
+    if aggregate.of is None:
+        return BoundAggregate(name, aggregate, IntType(), may_be_missing=where)
+    kind = _type_of(event, name, aggregate)
+    missing = where or isinstance(kind, OptionalType)
+    _check_type(event, name, aggregate, inner_type(kind))
+    return BoundAggregate(name, aggregate, inner_type(kind), missing)
+
+
+def _type_of(event: type[Any], name: str, aggregate: Aggregate) -> FieldType:
+    types = {field.name: field.type for field in codec_of(event).type.fields}
+    if aggregate.of not in types:
+        found = f"`{name}` is `{aggregate}`, and {event.__name__} has no field `{aggregate.of}`"
+        raise SpecError(with_hint(found, _nearest(event, str(aggregate.of))))
+    return types[aggregate.of]
+
+
+def _nearest(event: type[Any], name: str) -> str:
+    names = [field.name for field in codec_of(event).type.fields]
+    near = get_close_matches(name, names, n=1)
+    return f"write `{near[0]}`" if near else f"it has {', '.join(names) or 'none'}"
+
+
+def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldType) -> None:
+    found = f"`{name}` is `{aggregate}`, and `{event.__name__}.{aggregate.of}` is"
+    if aggregate.kind == "sum" and not isinstance(kind, ADDED):
+        hint = "add up an int, a float, a timedelta or a Decimal"
+        if isinstance(kind, BoolType):
+            hint = f'count the events: count(where="{aggregate.of}")'
+        raise SpecError(with_hint(f"{found} none of int, float, timedelta, Decimal", hint))
+    if aggregate.kind == "mean" and not isinstance(kind, MEANT):
+        hint = "use `sum` and `count`, and divide one by the other"
+        raise SpecError(with_hint(f"{found} neither an int nor a float", hint))
+    if aggregate.kind != "count" and isinstance(kind, NESTED):
+        hint = "use a field of a plain type, such as a column that Spark computes from it"
+        raise SpecError(with_hint(f"{found} a collection or a class", hint))
+
+
+def _check_condition(event: type[Any], name: str, role: str, condition: Condition | None) -> None:
+    """Check that a condition is over fields of the event, and is true or false."""
+    what = f"`{name}`: `{role}`"
+    if isinstance(condition, str):
+        types = {field.name: inner_type(field.type) for field in codec_of(event).type.fields}
+        if condition not in types:
+            found = f"{what} is {condition!r}, and {event.__name__} has no field `{condition}`"
+            raise SpecError(with_hint(found, _nearest(event, condition)))
+        if not isinstance(types[condition], BoolType):
+            found = f"{what} is {condition!r}, and `{event.__name__}.{condition}` is not a bool"
+            raise SpecError(with_hint(found, f'compare it: pc.field("{condition}") == ...'))
+        return
+    schema = codec_of(event).schema
+    try:
+        (column,) = evaluated(schema.empty_table(), [condition])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SpecError(_unbound(event, f"{what} is {condition}", error)) from error
+    if not pa.types.is_boolean(column.type):
+        found = f"{what} is {condition}, which is {column.type}, neither true nor false"
+        raise SpecError(with_hint(found, 'compare it, such as pc.field("kind") == "buy"'))
+
+
+def _unbound(event: type[Any], what: str, error: Exception) -> str:
+    unknown = UNKNOWN.search(str(error))
+    if unknown:
+        found = f"{what}, and {event.__name__} has no field `{unknown[1]}`"
+        return with_hint(found, _nearest(event, unknown[1]))
+    found = f"{what}, which does not fit the fields of {event.__name__}: {error}"
+    return with_hint(found, "compare a field with a value of its type")

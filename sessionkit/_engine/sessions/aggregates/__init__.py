@@ -1,0 +1,1 @@
+"""Sessions from aggregates: their states are columns, folded by NumPy and Arrow alone."""

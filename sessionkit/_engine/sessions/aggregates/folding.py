@@ -1,0 +1,132 @@
+"""Events join open sessions, and sessions that are over become rows, by aggregates alone."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._aggregated import condition_of, evaluated
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.table import Rejected, no_results
+from sessionkit._engine.sessions.aggregates.kernels import kernels_of
+from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
+from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
+from sessionkit._engine.sessions.aggregates.values import Mask, whole
+from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
+from sessionkit._engine.sessions.events import read_events
+from sessionkit._engine.sessions.joining import Joined
+from sessionkit._engine.sessions.lateness import timely
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._instants import span_us
+from sessionkit.errors import StateValueError, with_hint
+from sessionkit.session import AnySessionSpec
+from sessionkit.state import codec_of
+
+__all__ = ["close_by_aggregates", "join_by_aggregates", "states_by_aggregates"]
+
+
+def join_by_aggregates(
+    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, watermark_us: int | None
+) -> Joined:
+    """
+    Let events join the open sessions of a group; see `join`.
+
+    Raises:
+        StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
+    """
+    events, rejected = read_events(spec, arrived)
+    while True:
+        judged = timely(spec, sessions, events, watermark_us)
+        rejected += judged.late
+        plan = judged.plan
+        if plan is None:
+            return Joined(sessions, 0, rejected)
+        try:
+            joined = plan.sessions(plan.active, _states(plan))
+        except SumTooLargeError as error:
+            reasons = _too_large(plan, error)
+            rejected += Rejected.with_reasons("failed", reasons, plan.events.table)
+            events = plan.events.without(reasons)
+        else:
+            return Joined(joined, plan.events.table.num_rows, rejected)
+
+
+def _states(plan: Plan) -> list[pa.Array]:
+    """Return the columns of the states of the sessions that have events."""
+    rows, active = _rows(plan), plan.active
+    columns = [column for kernel in kernels_of(plan.spec) for column in kernel.fold(rows)]
+    if active.all():
+        return columns
+    return [column.filter(pa.array(active)) for column in columns]
+
+
+def _rows(plan: Plan) -> Rows:
+    spec, events = plan.spec, plan.events
+    gap = spec.timeout.gap
+    return Rows(
+        segments=Segments(plan.order, plan.unions.first, plan.unions.sizes),
+        stored=plan.touched,
+        events=events.table,
+        times=events.starts,
+        conditions=_conditions(spec, events.table),
+        gap_us=None if callable(gap) else span_us(spec.timeout.longest),
+    )
+
+
+def _conditions(spec: AnySessionSpec, events: pa.Table) -> dict[str, pa.Array]:
+    """Return what the conditions of a spec come to for events, by their text."""
+    both = [
+        part
+        for one in spec.bound
+        for part in (one.aggregate.where, one.aggregate.of if one.is_of_condition else None)
+        if part is not None
+    ]
+    conditions = {repr(condition): condition_of(condition) for condition in both}
+    if not conditions:
+        return {}
+    fields = codec_of(spec.event).schema
+    names = [f"event.{name}" for name in fields.names]
+    columns = evaluated(
+        events.select(names).rename_columns(fields.names), list(conditions.values())
+    )
+    return dict(zip(conditions, map(whole, columns), strict=True))
+
+
+def _too_large(plan: Plan, error: SumTooLargeError) -> dict[int, str]:
+    """Return why the events of sessions whose sums do not fit have failed, by their place."""
+    bound = error.bound
+    key = decode_keys(plan.spec, plan.keys_of(_only_first(error.sessions)))[0]
+    text = f"`{bound.name}`, `{bound.aggregate}`, does not fit {bound.type.arrow} for {key!r}"
+    hint = "sum a float or a Decimal column, or count such events as failed with on_error='reject'"
+    message = with_hint(text, hint)
+    if plan.spec.on_error == "raise":
+        raise StateValueError(message) from error
+    places: list[int] = plan.places_of(error.sessions).tolist()
+    return dict.fromkeys(places, f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
+
+
+def _only_first(chosen: Mask) -> Mask:
+    first: Mask = np.arange(len(chosen)) == int(chosen.argmax())
+    return first
+
+
+def close_by_aggregates(spec: AnySessionSpec, over: pa.Table) -> Closed:
+    """Return the result rows of sessions that are over."""
+    number = over.num_rows
+    if not number:
+        return Closed(no_results(spec), [], 0)
+    rows = result_rows(spec, over, ids_of(spec, over), range(number), _results(spec, over))
+    return Closed(rows, [], number)
+
+
+def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
+    """Return the rows that sessions would come to if they were over, as objects."""
+    if not sessions.num_rows:
+        return []
+    return codec_of(spec.result).decode(_results(spec, sessions))
+
+
+def _results(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    """Return the columns of the results, in the order of the fields of their class."""
+    found = {kernel.bound.name: kernel.result(sessions) for kernel in kernels_of(spec)}
+    return [found[field.name] for field in codec_of(spec.result).type.fields]

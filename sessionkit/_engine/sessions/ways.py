@@ -1,0 +1,50 @@
+"""The two ways in which events become states and states become rows: functions and aggregates."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.sessions.aggregates.folding import (
+    close_by_aggregates,
+    join_by_aggregates,
+    states_by_aggregates,
+)
+from sessionkit._engine.sessions.close import Closed, close
+from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit.session import AnySessionSpec
+
+__all__ = ["Way", "way_of"]
+
+Join: TypeAlias = Callable[[AnySessionSpec, pa.Table, pa.Table, int | None], Joined]
+
+
+@attrs.frozen
+class Way:
+    """
+    What a session comes to. Which events belong to it is the same in both.
+
+    Attributes:
+        join: Lets events join the open sessions.
+        close: Makes result rows of those that are over.
+        states: Returns the states of open sessions as objects.
+    """
+
+    join: Join
+    close: Callable[[AnySessionSpec, pa.Table], Closed]
+    states: Callable[[AnySessionSpec, pa.Table], list[Any]]
+
+
+def _decoded(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
+    return decode_states(spec.state, sessions)
+
+
+FUNCTIONS: Final = Way(join, close, _decoded)
+AGGREGATES: Final = Way(join_by_aggregates, close_by_aggregates, states_by_aggregates)
+
+
+def way_of(spec: AnySessionSpec) -> Way:
+    """Return the way that a spec goes."""
+    return FUNCTIONS if spec.aggregates is None else AGGREGATES

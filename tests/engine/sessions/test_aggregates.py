@@ -1,0 +1,187 @@
+"""Aggregates at their limits: sums that do not fit, lists that are full, values that tie."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import EventTimeGap, SessionSpec, StateMismatchError, StateValueError
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver, at, minutes
+
+LARGEST = 2**63 - 1
+MOST = Decimal("99999999999999999999.999999999999999999")
+
+
+@attrs.frozen
+class Act:
+    """An event."""
+
+    kind: str
+    number: int = 0
+    price: Decimal = Decimal(0)
+    spent: timedelta = timedelta(0)
+
+
+def spec_of(**aggregates: Any) -> SessionSpec[Act, Any, Any]:
+    """Return a spec with these aggregates."""
+    return SessionSpec.aggregate(
+        Act, aggregates, keys={"user": str}, event_time="ts", gap="10m", watermark_delay="1 hour"
+    )
+
+
+def rejecting(spec: SessionSpec[Act, Any, Any]) -> SessionSpec[Act, Any, Any]:
+    """Return the spec under which failures are data."""
+    return attrs.evolve(spec, on_error="reject")
+
+
+def driven(spec: SessionSpec[Act, Any, Any], *batches: list[tuple[int, Act]]) -> Any:
+    """Return a driver that has run batches of (minutes after ten, event)."""
+    driver = SessionDriver(spec)
+    for batch in batches:
+        for minute, event in batch:
+            driver.add("ann", at("10:00") + minutes(minute), event)
+        driver.run_batch()
+    return driver
+
+
+def states(driver: Any) -> list[Any]:
+    """Return the rows of the open sessions so far, in order."""
+    return [session.state for session in driver.open_sessions()]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("number", LARGEST),
+        ("number", -LARGEST - 1),
+        ("price", MOST),
+        ("price", MOST.copy_negate()),
+        ("spent", timedelta(microseconds=LARGEST)),
+    ],
+)
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_a_sum_that_does_not_fit_stops_the_query(field: str, value: Any, cut: int) -> None:
+    """The text names the aggregate and the key, and what is stored stays as it was."""
+    events = [(0, Act("see")), (1, Act("see", **{field: value})), (2, Act("see", **{field: value}))]
+    driver = driven(spec_of(total=agg.sum(field)), events[:cut])
+    before = driver.snapshot()
+    for minute, event in events[cut:]:
+        driver.add("ann", at("10:00") + minutes(minute), event)
+
+    with pytest.raises(StateValueError) as raised:
+        driver.run_batch()
+
+    assert f"`total`, `sum('{field}')`, does not fit" in str(raised.value)
+    assert "Key(user='ann')" in str(raised.value)
+    assert before.groups == driver.snapshot().groups
+
+
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST, 2**40, -(2**40)])
+def test_sums_are_exact_up_to_the_last_number_that_fits(value: int) -> None:
+    """What one addition passes and the next takes back was never too large."""
+    events = [(0, Act("a", value)), (1, Act("b", value)), (2, Act("c", -value)), (3, Act("d", 0))]
+
+    assert [value] == [
+        state.total for state in states(driven(spec_of(total=agg.sum("number")), events))
+    ]
+
+
+def test_a_sum_that_does_not_fit_fails_the_events_of_its_session() -> None:
+    """Under `on_error="reject"` those of the micro-batch fail, and other sessions go on."""
+    driver = driven(
+        rejecting(spec_of(events=agg.count(), total=agg.sum("number"))),
+        [(0, Act("a", LARGEST)), (16, Act("b", 1))],
+        [(8, Act("bridge", 5)), (40, Act("c", 2))],
+    )
+
+    assert [(1, LARGEST), (1, 1), (1, 2)] == [attrs.astuple(state) for state in states(driver)]
+    assert ["`total`, `sum('number')`, would not fit its type"] == [
+        rejection.reason for rejection in driver.take_rejections("failed")
+    ]
+    assert (3, 1) == (driver.counts.processed, driver.counts.failed)
+    assert driver.counts.is_balanced
+
+
+def test_a_count_of_different_values_beyond_its_limit_is_none() -> None:
+    """It is exact up to the limit, and never becomes a number again."""
+    spec = spec_of(kinds=agg.count_distinct("kind", at_most=2))
+    batches = [[(0, Act("a")), (1, Act("a"))], [(2, Act("b"))], [(3, Act("c"))], [(4, Act("a"))]]
+
+    found = [states(driven(spec, *batches[:number]))[0].kinds for number in range(1, 5)]
+
+    assert [1, 2, None, None] == found
+
+
+def test_collect_keeps_the_earliest_whenever_they_come() -> None:
+    """An event that is earlier than all others pushes the last one out."""
+    spec = spec_of(path=agg.collect("kind", at_most=2))
+    batches = [[(5, Act("c")), (6, Act("d"))], [(1, Act("a"))], [(2, Act("b")), (7, Act("e"))]]
+
+    found = [states(driven(spec, *batches[:number]))[0].path for number in range(1, 4)]
+
+    assert [["c", "d"], ["a", "c"], ["a", "b"]] == found
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_values_at_one_instant_are_taken_by_value(cut: int) -> None:
+    """The first is the least and the last is the greatest, whichever came first."""
+    spec = spec_of(
+        first=agg.first("kind"),
+        last=agg.last("kind"),
+        first_odd=agg.first("kind", where=pc.bit_wise_and(pc.field("number"), 1) == 1),
+    )
+    events = [(0, Act("b", 1)), (0, Act("a", 2)), (0, Act("c", 1)), (0, Act("d", 4))]
+
+    driver = driven(spec, events[:cut], events[cut:])
+
+    assert [("a", "d", "b")] == [attrs.astuple(state) for state in states(driver)]
+
+
+def test_a_session_of_count_and_sum_is_small() -> None:
+    """With a key of 8 bytes, start, end, count and sum take at most 64 bytes of the payload."""
+    spec = attrs.evolve(
+        spec_of(events=agg.count(), total=agg.sum("number")), keys={"user": int}, bucket_count=1
+    )
+    driver = SessionDriver(spec)
+    for user in range(2_000):
+        driver.add(user, at("10:00"), Act("a", 1))
+    driver.run_batch()
+
+    (group,) = driver.snapshot().groups.values()
+
+    assert len((group.value or ())[-1]) / 2_000 <= 64
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"total": agg.mean("number")}, "`aggregates` is {'total': 'mean(number), None'}"),
+        ({"total": agg.sum("spent")}, "`state` is {'total': 'timedelta'}"),
+    ],
+)
+def test_other_aggregates_refuse_the_checkpoint(changed: Any, found: str) -> None:
+    """The message says what it was and what it is."""
+    driver = driven(spec_of(total=agg.sum("number")), [(0, Act("a", 1))])
+
+    with pytest.raises(StateMismatchError) as refused:
+        SessionDriver.restore(spec_of(**changed), driver.snapshot()).open_sessions()
+
+    assert found in str(refused.value)
+
+
+def test_a_gap_of_each_event_may_be_a_function() -> None:
+    """It alone is called for every event."""
+    spec = attrs.evolve(
+        spec_of(events=agg.count(), last=agg.last("kind")),
+        timeout=EventTimeGap(lambda event: event.spent, at_most="10m"),
+    )
+    acts = [(0, Act("a", spent=minutes(1))), (1, Act("b", spent=minutes(2))), (9, Act("c"))]
+
+    driver = driven(spec, acts)
+
+    assert [(2, "b")] == [attrs.astuple(state) for state in states(driver)]
+    assert ["the gap is not positive"] == [one.reason for one in driver.take_rejections()]

@@ -1,0 +1,129 @@
+"""
+Sessions from aggregates against the same sessions from functions.
+
+The functions keep all events of a session, and compute its row in plain Python when it's over.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit.testing import SessionDriver
+from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions, naive_row
+from tests.support.strategies import decimals
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+GAP = timedelta(seconds=10)
+Arrival = tuple[str, datetime, Act]
+
+# Few values, so that many tie; numbers in floats are small, so that no sum rounds.
+floats = st.sampled_from([0.0, -0.5, 2.25, 1024.0, math.nan])
+times = st.integers(0, 12).map(lambda steps: NOON + steps * GAP / 2)
+acts = st.builds(
+    Act,
+    kind=st.sampled_from(["buy", "see", ""]),
+    number=st.integers(-3, 3) | st.integers(-(2**58), 2**58),
+    maybe=st.none() | st.integers(0, 3),
+    weight=floats,
+    light=st.none() | floats,
+    is_good=st.booleans(),
+    is_bad=st.none() | st.booleans(),
+    at=st.none() | times,
+    day=times.map(datetime.date),
+    spent=st.integers(-3, 3).map(lambda n: timedelta(microseconds=n)),
+    price=decimals(9, 2),
+    rebate=st.none() | decimals(36, 18),
+    colour=st.sampled_from(Colour),
+    raw=st.none() | st.binary(max_size=2),
+    gap=st.sampled_from([GAP / 4, GAP]),
+)
+arrivals = st.tuples(st.sampled_from("ab"), times, acts)
+timeouts = st.sampled_from(
+    [
+        EventTimeGap(GAP),
+        EventTimeGap(GAP, gap_inclusive=False),
+        EventTimeGap(lambda event: event.gap, at_most=GAP),
+    ]
+)
+
+
+def run(spec: SessionSpec[Any, Any, Any], batches: Sequence[Sequence[Arrival]]) -> dict[str, Any]:
+    """Run batches and then the end of all sessions; return all that there is to see."""
+    driver = SessionDriver(spec)
+    for batch in batches:
+        for key, at, act in batch:
+            driver.add(key, at, act)
+        driver.run_batch()
+        driver = SessionDriver.restore(spec, driver.snapshot())
+        still_open = driver.open_sessions()
+    driver.advance_watermark_to(NOON + timedelta(days=1))
+    results = driver.run_batch()
+    return {
+        "rows": driver.take_rows() + results.rows,
+        "rejections": driver.take_rejections(),
+        "counts": driver.counts,
+        "open": [(o.key, o.id, o.start, o.end, o.events) for o in still_open],
+    }
+
+
+def shown(value: Any) -> Any:
+    """Return a value as text where it's a float: NaN and both zeros are equal, sums round."""
+    if isinstance(value, dict):
+        return {name: shown(item) for name, item in value.items()}
+    if isinstance(value, float):
+        return f"{value + 0.0:.9g}"
+    if isinstance(value, Decimal):
+        return value + 0
+    if isinstance(value, list | tuple):
+        return [shown(item) for item in value]
+    if attrs.has(type(value)):
+        return shown(attrs.asdict(value, recurse=False))
+    return value
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("late_by", ["event", "session"])
+def test_aggregates_equal_functions(late_by: Any, data: st.DataObject) -> None:
+    """Rows, ids, counts, rejected and open sessions are the same, whatever comes."""
+    arrived = data.draw(st.lists(arrivals, min_size=1, max_size=12))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(arrived)), max_size=4)))
+    batches = [arrived[start:stop] for start, stop in pairwise([0, *cuts, len(arrived)])]
+    options = {
+        "timeout": data.draw(timeouts),
+        "watermark_delay": data.draw(st.sampled_from([timedelta(0), GAP, 9 * GAP])),
+        "late_by": late_by,
+        "bucket_count": data.draw(st.sampled_from([1, 64])),
+    }
+
+    expected = run(by_functions(**options), batches)
+
+    assert shown(expected) == shown(run(by_aggregates(**options), batches))
+
+
+@given(data=st.data())
+def test_no_order_and_no_cut_shows(data: st.DataObject) -> None:
+    """Open sessions have the row of all their events, whatever the order and the cut."""
+    arrived = data.draw(st.lists(arrivals, min_size=1, max_size=12))
+    moved = data.draw(st.permutations(arrived))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(moved)), max_size=4)))
+    driver = SessionDriver(by_aggregates(EventTimeGap(2 * GAP), watermark_delay="1 hour"))
+    for start, stop in pairwise([0, *cuts, len(moved)]):
+        for key, at, act in moved[start:stop]:
+            driver.add(key, at, act)
+        driver.run_batch()
+
+    found = driver.open_sessions()
+    events = [
+        [(at, act) for key, at, act in arrived if key == one.key.key and one.start <= at < one.end]
+        for one in found
+    ]
+    assert [shown(naive_row(those)) for those in events] == [shown(one.state) for one in found]

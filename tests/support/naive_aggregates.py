@@ -1,0 +1,215 @@
+"""Aggregates that anyone can check by eye: plain Python over the list of a session's events."""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cmp_to_key
+from typing import Annotated, Any, Final
+
+import attrs
+import pyarrow.compute as pc
+
+from sessionkit import DecimalType, EventTimeGap, Session, SessionSpec
+from sessionkit import aggregates as agg
+
+__all__ = ["AGGREGATES", "Act", "Colour", "Row", "by_aggregates", "by_functions", "naive_row"]
+
+
+class Colour(Enum):
+    """An enumeration of texts."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+@attrs.frozen
+class Act:
+    """An event with a field of every plain type, some Optional."""
+
+    kind: str
+    number: int
+    maybe: int | None
+    weight: float
+    light: float | None
+    is_good: bool
+    is_bad: bool | None
+    at: datetime | None
+    day: date
+    spent: timedelta
+    price: Annotated[Decimal, DecimalType(9, 2)]
+    rebate: Decimal | None
+    colour: Colour
+    raw: bytes | None
+    gap: timedelta
+
+
+IS_BUY: Final = pc.field("kind") == "buy"
+AGGREGATES: Final = {
+    "events": agg.count(),
+    "known": agg.count("maybe"),
+    "buys": agg.count(where=IS_BUY),
+    "number": agg.sum("number"),
+    "maybe": agg.sum("maybe", where=IS_BUY),
+    "weight": agg.sum("weight"),
+    "spent": agg.sum("spent"),
+    "price": agg.sum("price", where="is_good"),
+    "rebate": agg.sum("rebate"),
+    "mean_number": agg.mean("number"),
+    "mean_light": agg.mean("light", where=pc.field("number") > 0),
+    "least": agg.min("number"),
+    "most": agg.max("maybe"),
+    "least_weight": agg.min("weight"),
+    "most_light": agg.max("light", where="is_bad"),
+    "least_light": agg.min("light"),
+    "least_kind": agg.min("kind"),
+    "most_price": agg.max("price"),
+    "most_raw": agg.max("raw"),
+    "most_day": agg.max("day", where=IS_BUY),
+    "least_spent": agg.min("spent"),
+    "most_at": agg.max("at"),
+    "is_any_good": agg.max("is_good"),
+    "first_kind": agg.first("kind"),
+    "last_kind": agg.last("kind"),
+    "first_maybe": agg.first("maybe"),
+    "last_weight": agg.last("weight"),
+    "last_light": agg.last("light", where=IS_BUY),
+    "first_at": agg.first("at"),
+    "first_day": agg.first("day"),
+    "last_colour": agg.last("colour", where="is_good"),
+    "last_rebate": agg.last("rebate"),
+    "kinds": agg.count_distinct("kind"),
+    "few_numbers": agg.count_distinct("number", at_most=2),
+    "weights": agg.count_distinct("weight", where=IS_BUY),
+    "colours": agg.count_distinct("colour"),
+    "all_kinds": agg.collect("kind"),
+    "two_maybe": agg.collect("maybe", at_most=2),
+    "prices": agg.collect("price", where=IS_BUY),
+    "lights": agg.collect("light"),
+    "any_buy": agg.any(IS_BUY),
+    "any_bad": agg.any("is_bad"),
+    "all_good": agg.all("is_good", where=IS_BUY),
+    "all_bad": agg.all("is_bad"),
+}
+
+Pair = tuple[datetime, Act]
+Values = list[tuple[datetime, Any]]
+
+
+def _is_buy(event: Act) -> bool:
+    return event.kind == "buy"
+
+
+ZEROS: Final[dict[Any, Any]] = {"weight": 0.0, "spent": timedelta(0)}
+CONDITIONS: Final[dict[str, Callable[[Act], bool | None]]] = {
+    repr(None): lambda event: True,
+    repr(IS_BUY): _is_buy,
+    repr("is_good"): lambda event: event.is_good,
+    repr("is_bad"): lambda event: event.is_bad,
+    repr(pc.field("number") > 0): lambda event: event.number > 0,
+}
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _compared(left: Any, right: Any) -> int:
+    """Compare values; NaN is equal to itself and greater than all numbers."""
+    nans = [isinstance(value, float) and math.isnan(value) for value in (left, right)]
+    if any(nans):
+        return nans[0] - nans[1]
+    left, right = _plain(left), _plain(right)
+    return int(left > right) - int(left < right)
+
+
+by_value = cmp_to_key(_compared)
+
+
+def _in_order(values: Values) -> list[Any]:
+    return [value for _, value in sorted(values, key=lambda pair: (pair[0], by_value(pair[1])))]
+
+
+def _distinct(values: list[Any], most: int) -> int | None:
+    found: list[Any] = []
+    for value in values:
+        if not any(_compared(value, other) == 0 for other in found):
+            found.append(value)
+    return len(found) if len(found) <= most else None
+
+
+def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
+    chosen = [(at, act) for at, act in events if CONDITIONS[repr(aggregate.where)](act)]
+    if aggregate.kind in {"any", "all"}:
+        holds = [CONDITIONS[repr(aggregate.of)](act) for _, act in chosen]
+        known = [flag for flag in holds if flag is not None]
+        return any(known) if aggregate.kind == "any" else all(known)
+    if aggregate.of is None:
+        return len(chosen)
+    pairs = [(at, getattr(act, aggregate.of)) for at, act in chosen]
+    pairs = [(at, value) for at, value in pairs if value is not None]
+    values = _in_order(pairs)
+    match aggregate.kind:
+        case "count":
+            return len(values)
+        case "sum":
+            return sum(values, ZEROS.get(aggregate.of, 0))
+        case "mean":
+            return sum(values) / len(values) if values else None
+        case "min" | "max":
+            pick = min if aggregate.kind == "min" else max
+            return pick(values, key=by_value) if values else None
+        case "first" | "last":
+            return values[0 if aggregate.kind == "first" else -1] if values else None
+        case "count_distinct":
+            return _distinct(values, aggregate.at_most or 0)
+        case _:
+            return values[: aggregate.at_most]
+
+
+def by_aggregates(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Any, Any]:
+    """Return the spec with aggregates."""
+    return SessionSpec.aggregate(Act, AGGREGATES, keys={"key": str}, event_time="ts",
+                                 timeout=timeout, **options)  # fmt: skip
+
+
+MADE: Final = by_aggregates(EventTimeGap("1 minute"), watermark_delay="1 minute").result
+# A class of this module, which executors find by its name.
+Row: Any = attrs.make_class(
+    "Row", {field.name: attrs.field(type=field.type) for field in attrs.fields(MADE)}, frozen=True
+)
+
+
+@attrs.define
+class Kept:
+    """All events of a session."""
+
+    times: list[datetime] = attrs.field(factory=list)
+    acts: list[Act] = attrs.field(factory=list)
+
+
+def _update(state: Kept, event: Act, time: datetime) -> None:
+    state.times.append(time)
+    state.acts.append(event)
+
+
+def _merge(left: Kept, right: Kept) -> None:
+    left.times += right.times
+    left.acts += right.acts
+
+
+def naive_row(events: Sequence[Pair]) -> Any:
+    """Return the row of a session from its events, in any order."""
+    return Row(**{name: _naive(aggregate, events) for name, aggregate in AGGREGATES.items()})
+
+
+def _finish(session: Session, state: Kept) -> Any:
+    return naive_row(list(zip(state.times, state.acts, strict=True)))
+
+
+def by_functions(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Kept, Any]:
+    """Return the same spec written with functions."""
+    return SessionSpec(event=Act, state=Kept, result=Row, update=_update, merge=_merge,
+                       finish=_finish, keys={"key": str}, event_time="ts", timeout=timeout,
+                       **options)  # fmt: skip

@@ -1,0 +1,220 @@
+"""Specs from aggregates: what their construction refuses, and what it makes."""
+
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+from pyspark import cloudpickle
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.errors import SpecError
+from sessionkit.testing.strategies import check_merge_law
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    kind: str
+    seconds: float
+    clicks: int | None
+    is_paid: bool
+    tags: list[str]
+
+
+def spec_of(aggregates: Any, event: type[Any] = View, **rules: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec with these aggregates."""
+    settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts"}
+    settings |= {"watermark_delay": "1m", "gap": "1m", **rules}
+    return SessionSpec.aggregate(event, aggregates, **settings)
+
+
+IS_BUY = pc.field("kind") == "buy"
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "found", "hint"),
+    [
+        (agg.sum("secnds"), "View has no field `secnds`", "write `seconds`"),
+        (agg.sum("zzz"), "no field `zzz`", "it has kind, seconds, clicks, is_paid, tags"),
+        (agg.sum("kind"), "`View.kind` is none of int, float", "add up an int"),
+        (agg.sum("is_paid"), "`View.is_paid` is none", 'count(where="is_paid")'),
+        (agg.mean("kind"), "neither an int nor a float", "use `sum` and `count`"),
+        (agg.first("tags"), "a collection or a class", "use a field of a plain type"),
+        (agg.count(where=pc.field("knd") == "buy"), "View has no field `knd`", "write `kind`"),
+        (agg.count(where="is_payd"), "View has no field `is_payd`", "write `is_paid`"),
+        (agg.count(where="kind"), "`View.kind` is not a bool", 'pc.field("kind") == ...'),
+        (agg.count(where=pc.field("clicks")), "is int64, neither true nor false", "compare it"),
+        (agg.count(where=pc.field("clicks") == "x"), "does not fit the fields of View", "compare"),
+        (agg.any(pc.field("clicks")), "`any` is clicks, which is int64", "compare it"),
+        (agg.all("seconds"), "`all` is 'seconds', and `View.seconds` is not a bool", "compare"),
+        ("count(*)", "must be an aggregate, found 'count(*)'", 'write {"x": agg.count()}'),
+    ],
+)
+def test_what_does_not_fit_the_event_is_refused(aggregate: Any, found: str, hint: str) -> None:
+    """A typo or a wrong type is an error on the driver, with the one thing to change."""
+    with pytest.raises(SpecError) as refused:
+        spec_of({"x": aggregate})
+
+    text, _, hinted = str(refused.value).partition("\n\nHint: ")
+    assert found in text
+    assert "`x`" in text
+    assert hint in hinted
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (lambda: agg.sum(3), "`sum` takes the name of a field, as text, found 3"),  # type: ignore[arg-type]
+        (lambda: agg.any(True), "`any` takes a condition, found True"),  # noqa: FBT003
+        (lambda: agg.count(where=False), "`where` takes an expression"),
+        (lambda: agg.collect("kind", at_most=0), "`at_most` must be a whole number from 1"),
+    ],
+)
+def test_what_is_no_aggregate_is_refused_where_it_is_made(made: Any, found: str) -> None:
+    """What needs no event class is checked at once."""
+    with pytest.raises(SpecError, match=found):
+        made()
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "rules", "found"),
+    [
+        ({}, {}, "`aggregates` must be a dict of names and aggregates, found {}"),
+        ({"a b": agg.count()}, {}, "'a b' can't be the name of a field"),
+        ({"class": agg.count()}, {}, "'class' can't be the name of a field"),
+        ({"user": agg.count()}, {}, "two columns named `user`"),
+        ({"n": agg.count()}, {"order": "event_time"}, "has no effect on aggregates"),
+        ({"n": agg.count()}, {"update": len}, "`aggregates` and `update` are both given"),
+        ({"n": agg.count()}, {"state": View}, "`aggregates` and `state` are both given"),
+        ({"n": agg.count()}, {"timeout": "1m"}, "`gap` and `timeout` are the same"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(aggregates: Any, rules: Any, found: str) -> None:
+    """Aggregates take the place of all functions, and need no order."""
+    with pytest.raises(SpecError) as refused:
+        spec_of(aggregates, **rules)
+
+    assert found in str(refused.value)
+
+
+@pytest.mark.parametrize("rule", ["validator", "converter", "__attrs_post_init__"])
+def test_an_event_class_with_rules_of_its_own_is_refused(rule: str) -> None:
+    """No event is built, so a validator would not run; that is said rather than left out."""
+    given: dict[str, Any] = {"validator": attrs.validators.ge(0), "converter": int}
+    options = {rule: given[rule]} if rule in given else {}
+    fields = {"number": attrs.field(type=int, **options)}
+    body = {rule: lambda self: None} if rule.startswith("__") else {}
+    event = attrs.make_class("Checked", fields, class_body=body)
+
+    with pytest.raises(SpecError, match=f"has .*{rule}.*build no event"):
+        spec_of({"n": agg.sum("number")}, event)
+
+
+def test_a_session_needs_functions_or_aggregates() -> None:
+    """A spec with neither is refused."""
+    with pytest.raises(SpecError, match="`update` must be a function, found None"):
+        SessionSpec(  # type: ignore[call-overload,unused-ignore]
+            event=View, keys={"user": str}, event_time="ts", timeout="1m", watermark_delay="1m"
+        )
+
+
+def test_the_result_has_the_types_of_the_event() -> None:
+    """A field is Optional only if it is in the event class, or if a filter may leave nothing."""
+    spec = spec_of(
+        {
+            "pages": agg.count(),
+            "seconds": agg.sum("seconds"),
+            "least": agg.min("seconds"),
+            "least_buy": agg.min("seconds", where=IS_BUY),
+            "clicks": agg.first("clicks"),
+            "mean": agg.mean("seconds"),
+            "kinds": agg.count_distinct("kind"),
+            "path": agg.collect("kind"),
+            "bought": agg.any(IS_BUY),
+        }
+    )
+
+    assert {
+        "pages": int,
+        "seconds": float,
+        "least": float,
+        "least_buy": float | None,
+        "clicks": int | None,
+        "mean": float,
+        "kinds": int | None,
+        "path": list[str],
+        "bought": bool,
+    } == {field.name: field.type for field in attrs.fields(spec.result)}
+
+
+@attrs.frozen
+class Visit:
+    """A result class of the user's own, its fields in another order."""
+
+    seconds: float | None
+    pages: int
+
+
+def test_a_class_of_ones_own_gives_typed_rows() -> None:
+    """A field may be Optional where the aggregate isn't."""
+    spec = spec_of({"pages": agg.count(), "seconds": agg.sum("seconds")}, result=Visit)
+
+    assert (Visit, Visit) == (spec.result, spec.state)
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "found"),
+    [
+        ({"pages": agg.count()}, "Visit has the fields seconds, pages; the aggregates are pages"),
+        (
+            {"pages": agg.count(), "seconds": agg.first("kind")},
+            "`Visit.seconds` has another type than `first('kind')`\n\nHint: write `seconds: str`",
+        ),
+    ],
+)
+def test_a_class_of_ones_own_must_fit(aggregates: Any, found: str) -> None:
+    """Its fields are those of the aggregates, with their types."""
+    with pytest.raises(SpecError) as refused:
+        spec_of(aggregates, result=Visit)
+
+    assert found in str(refused.value)
+
+
+def test_specs_of_equal_aggregates_are_equal_here_and_on_an_executor() -> None:
+    """The class that is made for equal fields is one, and expressions are compared as written."""
+    one = spec_of({"buys": agg.count(where=pc.field("kind") == "buy")})
+    same = spec_of({"buys": agg.count(where=pc.field("kind") == "buy")})
+    other = spec_of({"buys": agg.count(where=pc.field("kind") == "sell")})
+
+    assert same == one
+    assert other != one
+    sent = cloudpickle.dumps(one)  # type: ignore[no-untyped-call]  # bundled without annotations
+    assert one == pickle.loads(sent)  # noqa: S301 (bytes of this test)
+    assert attrs.evolve(one, bucket_count=8).result is one.result
+
+
+def test_aggregates_keep_the_merge_law() -> None:
+    """The check of the testing kit has nothing to find."""
+    check_merge_law(
+        spec_of({"path": agg.collect("kind", at_most=2), "last": agg.last("clicks")}),
+        max_examples=20,
+    )
+
+
+def test_a_spec_says_its_aggregates_in_full() -> None:
+    """`aggregates=` is an argument of the class too, beside a timeout with options."""
+    spec: SessionSpec[Any, Any, Any] = SessionSpec(
+        event=View,
+        aggregates={"pages": agg.count()},
+        keys={"user": str},
+        event_time="ts",
+        timeout=EventTimeGap("1m", gap_inclusive=False),
+        watermark_delay="1m",
+    )
+
+    assert timedelta(minutes=1) == spec.least_retention
