@@ -7,7 +7,9 @@ The program: `python -m benchmarks` measures, `python -m benchmarks report` writ
 import argparse
 import os
 import platform
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -32,6 +34,8 @@ PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "attrs")
 
 def main() -> None:
     """Do what the command line says."""
+    # An end from outside is an exit as any other: it ends the runs, and removes their files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = _options()
     match options.command:
         case "setup":

@@ -17,127 +17,33 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
-import attrs
 import pyarrow as pa
 
-from benchmarks.events import DELAY, FIRST_US, SPAN_US, Load, batch_of_events
-from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, SessionSpec, StatefulSpec
+from benchmarks.entrants.functions import COUNTS, visits
+from benchmarks.events import FIRST_US, batch_of_events
+from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.storage import logic_of, nothing_of, row_of
 
-__all__ = ["WORKLOADS", "Workload", "main"]
+__all__ = ["main"]
 
 Run = Callable[[], Any]
+BUCKETS: Final = 64
 GROUP: Final = ("bucket",)
-
-
-@attrs.define
-class View:
-    """An event."""
-
-    seconds: float
-
-
-@attrs.define
-class Visit:
-    """The state of a session, and of a user."""
-
-    pages: int
-    seconds: float
-
-
-@attrs.frozen
-class Row:
-    """A result."""
-
-    pages: int
-    seconds: float
-
-
-def create(key: Any, view: View) -> Visit:
-    """Begin a session."""
-    return Visit(1, view.seconds)
-
-
-def update(visit: Visit, view: View) -> Visit:
-    """Take one more view."""
-    visit.pages += 1
-    visit.seconds += view.seconds
-    return visit
-
-
-def merge(left: Visit, right: Visit) -> Visit:
-    """Join two sessions."""
-    return Visit(left.pages + right.pages, left.seconds + right.seconds)
-
-
-def finish(session: Any, visit: Visit) -> Row:
-    """Make the result."""
-    return Row(visit.pages, visit.seconds)
-
-
-def process(key: Any, views: list[View], state: KeyState[Visit], times: KeyTimes) -> Row:
-    """Count the views of a user."""
-    visit = state.get(Visit(0, 0.0))
-    for view in views:
-        visit = update(visit, view)
-    state.set(visit)
-    return Row(visit.pages, visit.seconds)
-
-
-def sessions(gap: str) -> SessionSpec[Any, Any, Any]:
-    """Return sessions of a count and a sum."""
-    return SessionSpec(
-        keys={"user_id": str}, event_time="ts", event=View, state=Visit, result=Row,
-        create=create, update=update, merge=merge, finish=finish,
-        timeout=EventTimeGap(gap), watermark_delay=DELAY,
-    )  # fmt: skip
-
-
-def counters() -> StatefulSpec[Any, Any, Any]:
-    """Return a count and a sum for each user."""
-    return StatefulSpec(
-        keys={"user_id": str}, event=View, state=Visit, result=Row,
-        process=process, timeout=NoTimeout(),
-    )  # fmt: skip
-
-
-@attrs.frozen
-class Workload:
-    """
-    What a bucket is called with.
-
-    Attributes:
-        spec: Makes the spec.
-        load: The events of a batch in this bucket.
-        open_before: How many users have an open session before; those of the load by default.
-    """
-
-    spec: Callable[[], Any]
-    load: Load
-    open_before: int = 0
-
-
-WORKLOADS: Final = {
-    "dense": Workload(lambda: sessions("5 minutes"), Load(15_625, 3_125)),
-    "small": Workload(lambda: sessions("5 minutes"), Load(1_560, 312)),
-    "sparse": Workload(lambda: sessions("30 days"), Load(16, 16), open_before=31_250),
-    "keys": Workload(counters, Load(1_560, 1_560, one_each=True)),
+CASES: Final = {
+    name: WORKLOADS[name].scaled(1 / BUCKETS) for name in ("dense", "small", "sparse", "keys")
 }
 
 
 def prepared(workload: Workload) -> Run:
     """Return one call of a bucket that has seen a few batches; it can be repeated."""
-    logic = logic_of(workload.spec())
+    logic = logic_of(COUNTS if workload.task == "counts" else visits(workload))
     row, memory = row_of(logic), nothing_of(logic)
-    if workload.open_before:
-        first = Load(workload.open_before, workload.open_before, one_each=True)
-        memory = _after(logic, memory, first, 0)
-    for batch in (1, 2):
-        memory = _after(logic, memory, workload.load, batch)
-    arrived, clocks = _input(logic, workload.load, 3)
+    for batch in range(3):
+        memory = logic.step(memory, *_input(logic, workload, batch)).memory
+    arrived, clocks = _input(logic, workload, 3)
     stored = row.write(memory, logic.due(memory))
 
     def call() -> None:
@@ -147,15 +53,11 @@ def prepared(workload: Workload) -> Run:
     return call
 
 
-def _after(logic: Any, memory: Any, load: Load, batch: int) -> Any:
-    return logic.step(memory, *_input(logic, load, batch)).memory
-
-
-def _input(logic: Any, load: Load, batch: int) -> tuple[pa.Table, BatchClocks]:
+def _input(logic: Any, workload: Workload, batch: int) -> tuple[pa.Table, BatchClocks]:
     """Return the events of a batch, and the clocks that Spark has by then."""
-    events, schema = batch_of_events(load, batch), events_schema(logic.spec)
+    events, schema = batch_of_events(workload, batch), events_schema(logic.spec)
     columns = [events["user_id"], events["ts"], events["seconds"]]
-    watermark_us = FIRST_US + batch * SPAN_US - DELAY // timedelta(microseconds=1)
+    watermark_us = FIRST_US + (batch * SPAN - workload.disorder) // timedelta(microseconds=1)
     table = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
     return table, BatchClocks(watermark_us, watermark_us)
 
@@ -189,11 +91,11 @@ def _profile(workload: Workload) -> None:
 def main() -> None:
     """Print what a call costs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__)
-    parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--only", choices=CASES)
     parser.add_argument("--seconds", type=float, default=2.0, help="CPU seconds a workload")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     options = parser.parse_args()
-    for name, workload in WORKLOADS.items():
+    for name, workload in CASES.items():
         if options.only in {None, name}:
             if options.profile:
                 _profile(workload)

@@ -17,6 +17,7 @@ from benchmarks.workloads import SPAN, Workload
 __all__ = [
     "CLOSING",
     "FILES_A_BATCH",
+    "FIRST_US",
     "batch_of_events",
     "closing_event",
     "linked",

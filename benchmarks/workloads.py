@@ -178,7 +178,7 @@ KEYS: Final = Workload(
     keys=100_000,
     task="counts",
     one_each=True,
-    few={"by hand": 3, "transformWithState": 4, "transformWithStateInPandas": 3},
+    few={"by hand": 2, "transformWithState": 3, "transformWithStateInPandas": 2},
 )
 STATE: Final = Workload(
     name="state",

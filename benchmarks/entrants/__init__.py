@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.entrants.by_hand import BY_HAND
+from benchmarks.entrants.declarative import DECLARATIVE
 from benchmarks.entrants.engines import ENGINES
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.floor import FLOOR
@@ -22,6 +23,7 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
     entrant.name: entrant
     for entrant in (
         FUNCTIONS,
+        DECLARATIVE,
         SESSION_WINDOW,
         SESSION_WINDOW_DEFAULT_STORE,
         FLAT_MAP_GROUPS,

@@ -18,7 +18,7 @@ from sessionkit import (
 )
 from sessionkit.spark import apply_with_state, sessionize
 
-__all__ = ["FUNCTIONS", "visits"]
+__all__ = ["COUNTS", "FUNCTIONS", "View", "VisitRow", "visits"]
 
 
 @attrs.define

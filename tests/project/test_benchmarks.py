@@ -30,7 +30,7 @@ from benchmarks.targets import TARGETS, Exponent, Ratio, exponent
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 
 # Names of entrants that a workload may list before a version has them.
-PLANNED = {"declarative", "pages", "declarative pages"}
+PLANNED = {"pages", "declarative pages"}
 
 SMALL = Workload(
     name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3

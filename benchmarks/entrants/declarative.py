@@ -1,0 +1,39 @@
+"""sessionkit with aggregates instead of functions, all other settings at their defaults."""
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from benchmarks.entrants.entrant import Entrant
+from benchmarks.entrants.functions import View, VisitRow
+from benchmarks.workloads import Workload
+from sessionkit import SessionSpec, aggregates
+from sessionkit.spark import sessionize
+
+__all__ = ["DECLARATIVE", "totals"]
+
+
+def totals(workload: Workload, **options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return the spec of a workload's sessions."""
+    return SessionSpec.aggregate(
+        View,
+        {"events": aggregates.count(), "seconds": aggregates.sum("seconds")},
+        result=VisitRow,
+        keys={"user_id": str},
+        event_time="ts",
+        gap=workload.gap,
+        watermark_delay=workload.disorder,
+        **options,
+    )
+
+
+def sessions(events: DataFrame, workload: Workload) -> DataFrame:
+    """Find the sessions."""
+    return sessionize(events, totals(workload))
+
+
+DECLARATIVE: Final = Entrant(
+    name="declarative",
+    about="sessionkit, aggregates instead of functions",
+    ways={"sessions": sessions},
+)
