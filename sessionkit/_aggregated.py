@@ -200,9 +200,10 @@ def _check_event_class(event: type[Any]) -> None:
             if getattr(field, what) is not None:
                 found = f"`{event.__name__}.{field.name}` has a {what}, and aggregates build no"
                 raise SpecError(with_hint(f"{found} event to run it", hint))
-    if hasattr(event, "__attrs_post_init__"):
-        found = f"{event.__name__} has `__attrs_post_init__`, and aggregates build no event"
-        raise SpecError(with_hint(f"{found} to run it", hint))
+    for hook in ("__attrs_pre_init__", "__attrs_post_init__"):
+        if hasattr(event, hook):
+            found = f"{event.__name__} has `{hook}`, and aggregates build no event"
+            raise SpecError(with_hint(f"{found} to run it", hint))
 
 
 def _bound(event: type[Any], name: object, aggregate: Any) -> BoundAggregate:

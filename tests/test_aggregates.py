@@ -102,7 +102,9 @@ def test_what_does_not_go_together_is_refused(aggregates: Any, rules: Any, found
     assert found in str(refused.value)
 
 
-@pytest.mark.parametrize("rule", ["validator", "converter", "__attrs_post_init__"])
+@pytest.mark.parametrize(
+    "rule", ["validator", "converter", "__attrs_pre_init__", "__attrs_post_init__"]
+)
 def test_an_event_class_with_rules_of_its_own_is_refused(rule: str) -> None:
     """No event is built, so a validator would not run; that is said rather than left out."""
     given: dict[str, Any] = {"validator": attrs.validators.ge(0), "converter": int}

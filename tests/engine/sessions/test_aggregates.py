@@ -5,11 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from sessionkit import EventTimeGap, SessionSpec, StateMismatchError, StateValueError
 from sessionkit import aggregates as agg
+from sessionkit._aggregated import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
 
 LARGEST = 2**63 - 1
@@ -38,7 +40,7 @@ def rejecting(spec: SessionSpec[Act, Any, Any]) -> SessionSpec[Act, Any, Any]:
     return attrs.evolve(spec, on_error="reject")
 
 
-def driven(spec: SessionSpec[Act, Any, Any], *batches: list[tuple[int, Act]]) -> Any:
+def driven(spec: SessionSpec[Any, Any, Any], *batches: list[tuple[int, Any]]) -> Any:
     """Return a driver that has run batches of (minutes after ten, event)."""
     driver = SessionDriver(spec)
     for batch in batches:
@@ -185,3 +187,35 @@ def test_a_gap_of_each_event_may_be_a_function() -> None:
 
     assert [(2, "b")] == [attrs.astuple(state) for state in states(driver)]
     assert ["the gap is not positive"] == [one.reason for one in driver.take_rejections()]
+
+
+@attrs.frozen
+class Tick:
+    """An event without fields."""
+
+
+def test_events_without_fields_can_be_counted() -> None:
+    """The state then has no columns of its own."""
+    spec = SessionSpec.aggregate(
+        Tick,
+        {"ticks": agg.count()},
+        keys={"user": str},
+        event_time="ts",
+        gap="10m",
+        watermark_delay="1 hour",
+    )
+
+    assert [3] == [one.ticks for one in states(driven(spec, [(0, Tick())], [(1, Tick())] * 2))]
+
+
+def test_conditions_keep_the_order_of_the_rows() -> None:
+    """However the rows are chunked, each condition stands beside its row."""
+    table = pa.table({"number": pa.array(range(3_000))})
+    chunked = pa.concat_tables([table.slice(start, 7) for start in range(0, 3_000, 7)])
+
+    (is_odd, number) = evaluated(
+        chunked, [pc.bit_wise_and(pc.field("number"), 1) == 1, pc.field("number")]
+    )
+
+    assert [n % 2 == 1 for n in range(3_000)] == is_odd.to_pylist()
+    assert list(range(3_000)) == number.to_pylist()

@@ -6,14 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._aggregated import BoundAggregate
+from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.values import (
     Mask,
     Numbers,
+    coded,
     lists_of,
     mask_of,
     numbers_of,
-    ranked,
     whole,
 )
 from sessionkit.state import DatetimeType, Field, ListType, OptionalType
@@ -37,14 +38,13 @@ class Distinct:
         """Return the columns of the state."""
         before, number = rows.part(self.bound.name), len(rows.segments)
         values, sessions = _flat(rows, self.bound, before)
-        ranks, different = ranked(values)
-        found = np.sort(sessions * (len(different) + 1) + ranks)
-        found = found[np.diff(found, prepend=-1) != 0]
-        owners, ranks = np.divmod(found, len(different) + 1)
+        codes, different = coded(values)
+        found = np.sort(sessions * (len(different) + 1) + codes)
+        owners, codes = np.divmod(found[np.diff(found, prepend=-1) != 0], len(different) + 1)
         sizes = np.bincount(owners, minlength=number)
         full = sizes > (self.bound.aggregate.at_most or 0)
         full[rows.segments.by_row[: len(before)][~mask_of(before.is_valid())]] = True
-        kept = different.take(pa.array(ranks[~full[owners]]))
+        kept = different.take(pa.array(codes[~full[owners]]))
         return [lists_of(kept, np.where(full, 0, sizes), full)]
 
     def result(self, sessions: pa.Table) -> pa.Array:
@@ -73,11 +73,13 @@ class Collect:
         chosen = rows.chosen(self.bound)
         times = rows.times if chosen is None else rows.times[chosen]
         times = np.concatenate([numbers_of(times_before), times])
-        order = np.lexsort((ranked(values)[0], times, sessions))
-        ordered = sessions[order]
-        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-        order = order[place < (self.bound.aggregate.at_most or 0)]
-        sizes = np.bincount(sessions[order], minlength=len(rows.segments))
+        order = in_total_order(sessions, times, pa.table({"event.value": values}), 0)
+        sizes = np.bincount(sessions, minlength=len(rows.segments))
+        most = self.bound.aggregate.at_most or 0
+        if sizes.max() > most:
+            first = np.cumsum(sizes) - sizes
+            order = order[np.arange(len(order)) - first[sessions[order]] < most]
+            sizes = np.minimum(sizes, most)
         instants = pa.array(times[order]).view(DatetimeType.arrow)
         return [lists_of(values.take(pa.array(order)), sizes), lists_of(instants, sizes)]
 

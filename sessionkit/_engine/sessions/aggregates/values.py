@@ -12,6 +12,7 @@ __all__ = [
     "Mask",
     "Numbers",
     "array_of",
+    "coded",
     "is_number",
     "lists_of",
     "mask_of",
@@ -65,20 +66,30 @@ def array_of(numbers: npt.NDArray[Any], kind: pa.DataType, missing: Mask | None 
     return pa.array(numbers, mask=missing).view(kind)
 
 
-def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
+def coded(values: pa.Array) -> tuple[Numbers, pa.Array]:
     """
-    Return each value as its rank among the different ones, and these in ascending order.
+    Return each value as its place among the different ones, and these.
 
-    NaN is equal to itself and comes last. A null has the rank 0.
+    NaN is equal to itself. A null has the place after the last.
     """
     if pa.types.is_floating(values.type):
         values = pc.add(values, 0.0)  # one zero: Arrow tells -0.0 from 0.0
     encoded = values.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary)
+    places = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+    return places.astype(np.int64), encoded.dictionary
+
+
+def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
+    """
+    Return each value as its rank among the different ones, and these in ascending order.
+
+    NaN comes last. A null has the rank 0.
+    """
+    codes, different = coded(values)
+    order = pc.sort_indices(different)
     ranks = np.zeros(1 + len(order), np.int64)
     ranks[order.to_numpy()] = np.arange(len(order))
-    indices = encoded.indices.fill_null(len(order)).to_numpy()
-    return ranks[indices], encoded.dictionary.take(order)
+    return ranks[codes], different.take(order)
 
 
 def lists_of(values: pa.Array, sizes: Numbers, missing: Mask | None = None) -> pa.Array:
