@@ -133,7 +133,7 @@ def total_counts(query: StreamingQuery) -> Counts:
 
 def accounted_for(counts: Counts) -> int:
     """Return the number of flights whose outcome is known."""
-    return counts.processed + counts.quarantined + counts.late + counts.dropped
+    return counts.processed + counts.quarantined + counts.late
 
 
 def show_busiest(sessions: DataFrame) -> None:
@@ -150,7 +150,6 @@ def show_counts(counts: Counts) -> None:
         ("part of a session", counts.processed),
         ("quarantined: cancelled, without a departure", counts.quarantined),
         ("late", counts.late),
-        ("dropped by Spark", counts.dropped),
         ("all", accounted_for(counts)),
     ]
     print_table("The outcomes of the flights", [Row(flights=what, count=n) for what, n in rows])

@@ -42,7 +42,7 @@ __all__ = [
     "S",
     "Spec",
     "at_least_one",
-    "check_durations",
+    "check_delay",
     "check_kind",
     "check_shared",
     "choice",
@@ -63,8 +63,6 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
 """The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
-LATE_EVENTS_SEEN: Final = timedelta(days=7)
-"""How long events are still seen once they are late, unless a spec says otherwise."""
 REJECTED_COLUMNS: Final = ("reason", "event_time")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
@@ -128,10 +126,6 @@ def _read_delay(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_retention(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "late_retention", zero_allowed=True)
-
-
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
     """Return declared columns, typed."""
     return tuple(
@@ -164,10 +158,6 @@ class Spec(Generic[E, S, R]):
             concerned as failed and goes on without them.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
-        late_retention: How far past the watermark events still reach sessionkit, to be counted as
-            late rather than dropped by Spark. By default 7 days longer than an event can be old
-            without being late. Of no effect with a clock in processing time, under which Spark
-            drops nothing.
         max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
             beyond, in time order, are quarantined.
         passthrough: Columns and their types that travel with an event only to be shown where it is
@@ -198,7 +188,6 @@ class Spec(Generic[E, S, R]):
         default="raise", validator=choice("raise", "reject")
     )
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
-    late_retention: timedelta | None = attrs.field(default=None, converter=_read_retention)
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
     passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
     bucket_count: int = attrs.field(default=64, validator=at_least_one)
@@ -225,11 +214,6 @@ class Spec(Generic[E, S, R]):
         """The clock of Spark's timeouts."""
         return "event_time"
 
-    @property
-    def least_retention(self) -> timedelta:
-        """How old an event can be, counted from the watermark, without being late."""
-        return timedelta(0)
-
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         """The key columns, typed."""
@@ -253,14 +237,6 @@ class Spec(Generic[E, S, R]):
         """The last event time whose deadlines still lie within the years of a `datetime`."""
         ends = (one.span for one in deadlines_of(self.timeout) if one.clock == "event_time")
         return LAST_INSTANT_US - span_us(max(ends, default=timedelta(0)))
-
-    @property
-    def retention_ms(self) -> int:
-        """How far Spark's watermark is declared from the one in force, in milliseconds."""
-        if self.clock != "event_time":
-            return 0
-        usual = self.least_retention + LATE_EVENTS_SEEN
-        return -(-(usual if self.late_retention is None else self.late_retention) // MILLISECOND)
 
     @property
     def delay_ms(self) -> int | None:
@@ -306,16 +282,11 @@ def check_shared(spec: AnySpec) -> None:
         raise SpecError(with_hint(f"{found}, found {spec.bucket_count:,}", hint))
 
 
-def check_durations(spec: AnySpec) -> None:
-    """Check the watermark delay and the retention, once the timeout is known to be a policy."""
+def check_delay(spec: AnySpec) -> None:
+    """Check the watermark delay."""
     if spec.watermark_delay is not None and spec.watermark_delay % MILLISECOND:
         found = f"`watermark_delay` must be whole milliseconds, found {spec.watermark_delay}"
         raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
-    least = spec.least_retention
-    if spec.late_retention is not None and spec.late_retention < least:
-        found = f"`late_retention` must be at least the longest gap, {least}"
-        hint = "leave it out for the longest gap plus 7 days"
-        raise SpecError(with_hint(f"{found}, found {spec.late_retention}", hint))
 
 
 def _check_keys(spec: AnySpec) -> None:

@@ -95,7 +95,6 @@ class Rules(TypedDict, total=False):
     nulls: Literal["reject", "refuse"]
     on_error: Literal["raise", "reject"]
     max_future_skew: Duration | None
-    late_retention: Duration | None
     max_buffered_per_key: int
     passthrough: Mapping[str, Any]
     bucket_count: int

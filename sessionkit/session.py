@@ -37,7 +37,7 @@ from sessionkit._spec import (
     R,
     S,
     Spec,
-    check_durations,
+    check_delay,
     check_shared,
     choice,
     column_name,
@@ -281,11 +281,6 @@ class SessionSpec(Spec[E, S, R]):
         """
         return cls(event=event, aggregates=aggregates, result=result, **timeout_of(rules))
 
-    @property
-    def least_retention(self) -> timedelta:
-        """How old an event can be, counted from the watermark, without being late."""
-        return self.timeout.longest
-
 
 show_shared_arguments(SessionSpec)
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
@@ -302,4 +297,4 @@ def _check_times(spec: AnySessionSpec) -> None:
         why = "an event is late once the watermark has reached it"
         hint = 'leave `late_by` out, or write order="arrival"'
         raise SpecError(with_hint(f"{found}, where {why}", hint))
-    check_durations(spec)
+    check_delay(spec)

@@ -14,7 +14,7 @@ from sessionkit._spec import (
     R,
     S,
     Spec,
-    check_durations,
+    check_delay,
     check_shared,
     choice,
     show_shared_arguments,
@@ -124,8 +124,7 @@ class StatefulSpec(Spec[E, S, R]):
         processing_timers: Whether timers may be set in processing time. Spark then runs a
             micro-batch at every trigger, and with the `availableNow` trigger never ends.
         late: What becomes of an event at or past the watermark. `"reject"`: it is counted as
-            late and left out. `"process"`: it is handed to `process` like any other, up to
-            `late_retention` past the watermark; Spark drops what comes later than that.
+            late and left out. `"process"`: it is handed to `process` like any other.
         layout: `"buckets"` packs many keys into one Spark group: microseconds a key.
             `"per_key"` gives each key a group and a row of state of its own, some milliseconds a
             key, whose columns Spark's own state reader shows.
@@ -227,7 +226,7 @@ def _check_clocks(spec: AnyStatefulSpec) -> None:
                 f"`timeout` of a StatefulSpec has one gap and no events to split, found {part!r}"
             )
             raise SpecError(with_hint(found, 'write EventTimeGap("30 minutes")'))
-    check_durations(spec)
+    check_delay(spec)
     if spec.watermark_delay is not None:
         if spec.event_time is None:
             found = "`watermark_delay` needs an event time, and `event_time` is missing"
@@ -235,9 +234,9 @@ def _check_clocks(spec: AnyStatefulSpec) -> None:
     elif any(deadline.clock == "event_time" for deadline in deadlines_of(policy)):
         found = f"`timeout` counts in event time, and there is no watermark: {policy!r}"
         raise SpecError(with_hint(found, 'add event_time="ts" and watermark_delay="10 minutes"'))
-    elif spec.late_retention is not None or spec.late != "reject":
-        found = "`late` and `late_retention` have no meaning without a watermark"
-        raise SpecError(with_hint(found, 'add watermark_delay="10 minutes", or leave them out'))
+    elif spec.late != "reject":
+        found = "`late` has no meaning without a watermark"
+        raise SpecError(with_hint(found, 'add watermark_delay="10 minutes", or leave it out'))
 
 
 def _check_order(spec: AnyStatefulSpec) -> None:

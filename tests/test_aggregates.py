@@ -219,4 +219,4 @@ def test_a_spec_says_its_aggregates_in_full() -> None:
         watermark_delay="1m",
     )
 
-    assert timedelta(minutes=1) == spec.least_retention
+    assert timedelta(minutes=1) == spec.timeout.longest

@@ -19,7 +19,6 @@ from sessionkit.session import SESSION_COLUMNS
 from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
-WEEK_MS = 7 * 86_400_000
 KEY_TYPES = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
 
 
@@ -116,10 +115,9 @@ def refusal(**changes: Any) -> str:
 
 def test_durations_are_read_once() -> None:
     """A spec holds durations as `timedelta`, however they were spelled."""
-    spec = visits(watermark_delay="10m", max_future_skew="1h", late_retention="1 day")
+    spec = visits(watermark_delay="10m", max_future_skew="1h")
     assert timedelta(minutes=10) == spec.watermark_delay
     assert timedelta(hours=1) == spec.max_future_skew
-    assert timedelta(days=1) == spec.late_retention
 
 
 def test_specs_that_mean_the_same_are_equal() -> None:
@@ -191,25 +189,6 @@ def test_carried_columns_may_be_null() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("expected", "changes"),
-    [
-        (WEEK_MS + 1_800_000, {}),
-        (WEEK_MS + 3_600_000, {"timeout": EventTimeGap(gap_of, at_most="1h")}),
-        (86_400_000, {"late_retention": "1 day"}),
-        (WEEK_MS + 1, {"timeout": EventTimeGap("1 us")}),
-        (WEEK_MS + 2, {"timeout": EventTimeGap("1001 us")}),
-        (WEEK_MS + 1, {"timeout": EventTimeGap("1 ms")}),
-        (2, {"timeout": EventTimeGap("1001 us"), "late_retention": "1001 us"}),
-    ],
-)
-def test_late_events_are_seen_for_a_week_beyond_the_longest_gap(
-    expected: int, changes: dict[str, Any]
-) -> None:
-    """Spark's watermark trails by whole milliseconds, rounded up so that no event is dropped."""
-    assert expected == visits(**changes).retention_ms
-
-
 @pytest.mark.parametrize(("expected", "delay"), [(600_000, "10m"), (0, "0s"), (1, "1 ms")])
 def test_the_delay_is_counted_in_milliseconds(expected: int, delay: str) -> None:
     """The watermark delay may be nothing, and is a whole number of milliseconds."""
@@ -218,8 +197,8 @@ def test_the_delay_is_counted_in_milliseconds(expected: int, delay: str) -> None
 
 def test_the_largest_and_smallest_settings_are_accepted() -> None:
     """A limit that a refusal names is itself allowed."""
-    spec = visits(bucket_count=65_536, late_retention="30 minutes", max_buffered_per_key=1)
-    assert (65_536, 1_800_000) == (spec.bucket_count, spec.retention_ms)
+    spec = visits(bucket_count=65_536, watermark_delay="0s", max_buffered_per_key=1)
+    assert (65_536, 0, 1) == (spec.bucket_count, spec.delay_ms, spec.max_buffered_per_key)
 
 
 def test_a_missing_merge_is_fine_in_event_time_order() -> None:
@@ -408,16 +387,6 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
             "Spark's watermark counts in milliseconds: round it",
         ),
         (
-            {"late_retention": "29 minutes"},
-            "`late_retention` must be at least the longest gap, 0:30:00, found 0:29:00",
-            "leave it out for the longest gap plus 7 days",
-        ),
-        (
-            {"late_retention": "30m", "timeout": EventTimeGap(gap_of, at_most="1h")},
-            "`late_retention` must be at least the longest gap, 1:00:00, found 0:30:00",
-            "leave it out for the longest gap plus 7 days",
-        ),
-        (
             {"timeout": None},
             "`timeout` of a session must be an EventTimeGap, found None",
             'write timeout=EventTimeGap("30 minutes")',
@@ -446,7 +415,7 @@ def test_another_timeout_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["watermark_delay", "late_retention", "max_future_skew"])
+@pytest.mark.parametrize("name", ["watermark_delay", "max_future_skew"])
 @pytest.mark.parametrize("value", ["soon", "-1 minute", "1 month", 600])
 def test_a_duration_is_refused_under_its_name(name: str, value: object) -> None:
     """Every duration of a spec is read strictly."""

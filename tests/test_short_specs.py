@@ -865,7 +865,6 @@ WORDS = {
     "event": "from annotations",
     "state": "from annotations",
     "result": "from annotations",
-    "late_retention": "7 days after it becomes late",
     "passthrough": "none",
     "create": "`State()`, then `update`",
     "finish": "the state is the row",

@@ -30,7 +30,6 @@ from sessionkit.timeouts import Clock
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
 
 HALF_HOUR = timedelta(minutes=30)
-WEEK_MS = 7 * 86_400_000
 
 
 @attrs.frozen
@@ -76,11 +75,10 @@ def refusal(**changes: Any) -> str:
 
 def test_durations_are_read_once() -> None:
     """A spec holds durations as `timedelta`, however they were spelled."""
-    spec = summing(watermark_delay="10m", max_future_skew="1h", late_retention="1 day")
+    spec = summing(watermark_delay="10m", max_future_skew="1h")
 
     assert timedelta(minutes=10) == spec.watermark_delay
     assert timedelta(hours=1) == spec.max_future_skew
-    assert timedelta(days=1) == spec.late_retention
 
 
 def test_specs_that_mean_the_same_are_equal() -> None:
@@ -152,23 +150,6 @@ def test_the_clock_is_the_one_that_wakes_keys(
 ) -> None:
     """Spark's operator has one clock: processing time wherever anything asks for it."""
     assert expected == summing(**changes).clock
-
-
-@pytest.mark.parametrize(
-    ("expected", "changes"),
-    [
-        (WEEK_MS, {}),
-        (WEEK_MS, {"timeout": EventTimeGap("1m")}),
-        (86_400_000, {"late_retention": "1 day"}),
-        (0, {"late_retention": "0s"}),
-        (2, {"late_retention": "1001 us"}),
-        (0, {"timeout": TimeToLive("1h")}),
-        (0, {"watermark_delay": None}),
-    ],
-)
-def test_late_events_are_seen_for_a_week(expected: int, changes: dict[str, Any]) -> None:
-    """Spark's watermark trails so far, whatever the timeout; on processing time it drops none."""
-    assert expected == summing(**changes).retention_ms
 
 
 @pytest.mark.parametrize(("expected", "delay"), [(600_000, "10m"), (0, "0s"), (None, None)])
@@ -255,13 +236,8 @@ def test_settings_are_named() -> None:
         ),
         (
             {"watermark_delay": None, "late": "process"},
-            "`late` and `late_retention` have no meaning without a watermark",
-            'add watermark_delay="10 minutes", or leave them out',
-        ),
-        (
-            {"watermark_delay": None, "late_retention": "1h"},
-            "`late` and `late_retention` have no meaning without a watermark",
-            'add watermark_delay="10 minutes", or leave them out',
+            "`late` has no meaning without a watermark",
+            'add watermark_delay="10 minutes", or leave it out',
         ),
         (
             {"timeout": "30 minutes"},
@@ -394,7 +370,7 @@ def test_a_spec_that_cannot_work_is_refused(changes: dict[str, Any], found: str,
     assert f"{found}\n\nHint: {hint}" == refusal(**changes)
 
 
-@pytest.mark.parametrize("name", ["watermark_delay", "late_retention", "max_future_skew"])
+@pytest.mark.parametrize("name", ["watermark_delay", "max_future_skew"])
 @pytest.mark.parametrize("value", ["soon", "-1 minute", "1 month", 600])
 def test_a_duration_is_refused_under_its_name(name: str, value: object) -> None:
     """Every duration of a spec is read strictly."""

@@ -35,7 +35,7 @@ class BatchClocks:
 
 def clocks_of(spec: AnySpec, state: GroupStateLike) -> BatchClocks:
     """Return the clocks of the micro-batch in which Spark calls a group."""
-    watermark_us = watermark_in_force(_hard_ms(spec, state), spec.retention_ms)
+    watermark_us = watermark_in_force(_watermark_ms(spec, state))
     return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MILLISECOND_US)
 
 
@@ -49,8 +49,7 @@ def arm(spec: AnySpec, due: Mapping[Clock, int], state: GroupStateLike) -> None:
         state: Spark's group state.
     """
     if spec.clock == "event_time" and "event_time" in due:
-        hard_ms = _hard_ms(spec, state)
-        state.setTimeoutTimestamp(timer_ms(due["event_time"], hard_ms, spec.retention_ms))
+        state.setTimeoutTimestamp(timer_ms(due["event_time"], _watermark_ms(spec, state)))
     if spec.clock == "processing_time" and due:
         state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
 
@@ -63,5 +62,5 @@ def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:
     return processing_timer_ms(due["processing_time"], now_ms)
 
 
-def _hard_ms(spec: AnySpec, state: GroupStateLike) -> int:
+def _watermark_ms(spec: AnySpec, state: GroupStateLike) -> int:
     return 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()

@@ -13,7 +13,7 @@ class Counts:
     What became of the events of one micro-batch, or of a whole batch.
 
     Attributes:
-        events: The rows that reached sessionkit.
+        events: The rows that came in. Spark drops none of them, however late they are.
         processed: Events that became part of a session, or that the functions of a `StatefulSpec`
             were given.
         late: Events that came too late.
@@ -27,7 +27,6 @@ class Counts:
         rows: The result rows.
         failed_output: Sessions that closed and whose `finish` raised, and timers whose `on_timer`
             raised, under `on_error="reject"`.
-        dropped: Rows that Spark dropped behind its own watermark, before they reached sessionkit.
     """
 
     events: int = 0
@@ -40,7 +39,6 @@ class Counts:
     timers: int = 0
     rows: int = 0
     failed_output: int = 0
-    dropped: int = 0
 
     @property
     def is_balanced(self) -> bool:
@@ -54,5 +52,5 @@ class Counts:
         return Counts(*(one + another for one, another in pairs))
 
 
-COUNTED: Final = tuple(field.name for field in attrs.fields(Counts) if field.name != "dropped")
+COUNTED: Final = tuple(field.name for field in attrs.fields(Counts))
 """What a bucket counts, in the order in which it crosses to Spark."""

@@ -18,8 +18,8 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected, events_schema
 from sessionkit._engine.storage import GroupRow, Row, logic_of, nothing_of, row_of
-from sessionkit._engine.wire.inbound import read_frames
 from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._engine.wire.packing import unpacked
 from sessionkit._spec import AnySpec
 from sessionkit.typing import GroupStateLike
 
@@ -49,7 +49,7 @@ class Worker:
 
         Args:
             group: What Spark grouped by: the label of a bucket, or a key as it crosses.
-            frames: The rows, in chunks of any size; on a timeout one empty frame.
+            frames: The rows, packed; on a timeout one empty frame.
             state: Spark's group state.
         """
         yield self._micro_batch(group, frames, state)
@@ -60,11 +60,11 @@ class Worker:
     ) -> pd.DataFrame:
         storage = GroupRow(self.logic, self.row, group, state)
         chunks = [] if state.hasTimedOut else list(frames)
-        arrived, quarantined = read_frames(self.logic.spec, chunks)
+        arrived, quarantined = unpacked(self.logic.spec, chunks)
         clocks = clocks_of(self.logic.spec, state)
         outcome = self.logic.step(storage.load(arrived, clocks), arrived, clocks)
         storage.store(outcome.memory)
-        return self._output(chunks, quarantined, outcome)
+        return self._output(arrived.num_rows, quarantined, outcome)
 
     @collector_paused()
     def whole(self, frames: Sequence[pd.DataFrame], processing_us: int) -> pd.DataFrame:
@@ -74,7 +74,7 @@ class Worker:
         The processing time stands still, so what waits for it never comes.
         """
         logic, clocks = self.logic, BatchClocks(0, processing_us)
-        arrived, quarantined = read_frames(logic.spec, frames)
+        arrived, quarantined = unpacked(logic.spec, frames)
         nothing = events_schema(logic.spec).empty_table()
         before = nothing_of(logic)
         if logic.spec.order == "event_time":
@@ -84,13 +84,11 @@ class Worker:
         else:
             first = logic.step(before, arrived, clocks.at_the_beginning)
             outcome = first.then(logic.step(first.memory, nothing, clocks.at_the_end))
-        return self._output(frames, quarantined, outcome)
+        return self._output(arrived.num_rows, quarantined, outcome)
 
-    def _output(
-        self, frames: Sequence[pd.DataFrame], quarantined: list[Rejected], outcome: Outcome
-    ) -> pd.DataFrame:
+    def _output(self, arrived: int, quarantined: list[Rejected], outcome: Outcome) -> pd.DataFrame:
         outcome = attrs.evolve(outcome, rejected=quarantined + outcome.rejected)
-        counts = outcome.counts(sum(map(len, frames)))
+        counts = outcome.counts(arrived + sum(part.rows.num_rows for part in quarantined))
         shown = outcome.rejected if self.with_rejected else None
         return output_frame(self.logic.spec, outcome.rows, shown, counts)
 

@@ -25,7 +25,7 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["from_wire", "public_type", "quoted", "to_wire", "wire_type"]
+__all__ = ["from_wire", "grouping_form", "public_type", "quoted", "to_wire", "wire_type"]
 
 SCALAR_TYPES: Final[dict[type[Any], tuple[str, str]]] = {
     IntType: ("bigint", "bigint"),
@@ -68,13 +68,21 @@ def wire_type(kind: FieldType) -> str:
 
 
 def to_wire(column: Column, kind: FieldType) -> Column:
-    """Return a column as it crosses the wire, nulls filled in; its flag says where they were."""
+    """Return a column as it reaches Python, in a type of which Arrow makes the declared one."""
     kind = inner_type(kind)
-    crossing = F.to_json(_inside(column, kind)) if is_nested(kind) else _scalar(column, kind)
+    if isinstance(kind, TimedeltaType):
+        # An interval may have fewer fields, such as an INTERVAL MINUTE.
+        return column.cast("interval day to second")
+    if isinstance(kind, DatetimeType | DateType | DecimalType) or is_nested(kind):
+        return column
+    return column.cast(public_type(kind))
+
+
+def grouping_form(column: Column, kind: FieldType) -> Column:
+    """Return a key column in a form by which Spark groups, nulls filled in."""
+    crossing = _scalar(column, kind)
     filling = FILLING.get(wire_type(kind))
-    if filling is None:
-        return F.coalesce(crossing, F.lit(bytearray()))
-    return F.coalesce(crossing, F.lit(filling))
+    return F.coalesce(crossing, F.lit(bytearray() if filling is None else filling))
 
 
 def from_wire(column: Column, kind: FieldType) -> Column:
@@ -114,46 +122,7 @@ def _scalar(column: Column, kind: FieldType) -> Column:
         return F.unix_micros(column)
     if isinstance(kind, DateType):
         return F.unix_date(column).cast("bigint")
-    if isinstance(kind, TimedeltaType):
-        return _micros_of_interval(column)
-    if isinstance(kind, DecimalType):
-        return column.cast("string")
     return column.cast(wire_type(kind))
-
-
-def _micros_of_interval(column: Column) -> Column:
-    """Sum the parts: adding an interval to a timestamp would count its days in local time."""
-    # An interval may have fewer fields: an INTERVAL MINUTE has no day to extract.
-    column = column.cast("interval day to second")
-    whole = [("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60)]
-    parts = [
-        F.extract(F.lit(unit), column).cast("bigint") * F.lit(seconds * 1_000_000)
-        for unit, seconds in whole
-    ]
-    seconds = (F.extract(F.lit("SECOND"), column) * F.lit(1_000_000)).cast("bigint")
-    return parts[0] + parts[1] + parts[2] + seconds
-
-
-def _inside(column: Column, kind: FieldType) -> Column:
-    """Return a value inside a collection in a form that JSON preserves exactly."""
-    kind = inner_type(kind)
-    if isinstance(kind, ListType):
-        return F.transform(column, lambda item: _inside(item, kind.item))
-    if isinstance(kind, DictType):
-        return F.transform(F.map_entries(column), lambda entry: _entry(entry, kind))
-    if isinstance(kind, AttrsType | TupleType):
-        parts = [_inside(column.getField(name), part).alias(name) for name, part in _parts(kind)]
-        return F.when(column.isNotNull(), F.struct(*parts))
-    if isinstance(kind, BytesType):
-        return F.base64(column)
-    return _scalar(column, kind)
-
-
-def _entry(entry: Column, kind: DictType) -> Column:
-    return F.struct(
-        _inside(entry.getField("key"), kind.key).alias("key"),
-        _inside(entry.getField("value"), kind.value).alias("value"),
-    )
 
 
 def _outside(column: Column, kind: FieldType) -> Column:

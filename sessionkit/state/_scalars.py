@@ -175,7 +175,7 @@ class DatetimeType:
     def load(self, value: int | datetime) -> datetime:
         """Read microseconds, or the value that Arrow returns."""
         if isinstance(value, datetime):
-            return value.replace(tzinfo=UTC)
+            return value.astimezone(UTC)
         return instant_of(value)
 
 

@@ -106,27 +106,24 @@ def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
     return timer_us < clock_us
 
 
-def watermark_in_force(hard_ms: int, retention_ms: int) -> int:
+def watermark_in_force(watermark_ms: int) -> int:
     """
     Return the watermark, in microseconds, by which sessions close and events are late.
 
-    Spark drops rows at or behind its own (hard) watermark before Python sees them. So the hard
-    watermark is declared with the user's delay plus the retention, and this watermark is hard `+`
-    retention. There is none while the hard one is still 0.
+    It's Spark's watermark. There is none while that is still 0: before the first event, and while
+    all events happened before 1970.
     """
-    if hard_ms <= 0:
-        return BEGINNING_US
-    return (hard_ms + retention_ms) * MILLISECOND_US
+    return watermark_ms * MILLISECOND_US if watermark_ms > 0 else BEGINNING_US
 
 
-def timer_ms(due_us: int, hard_ms: int, retention_ms: int) -> int:
+def timer_ms(due_us: int, watermark_ms: int) -> int:
     """
-    Return the timer to set so that Spark calls once the watermark in force reaches an instant.
+    Return the timer to set so that Spark calls once the watermark reaches an instant.
 
-    Spark's event-time timer goes off when the timer `<` the hard watermark, in milliseconds. It
-    can't be set before that watermark, nor at zero.
+    Spark's event-time timer goes off when the timer `<` the watermark, in milliseconds. It can't
+    be set before that watermark, nor at zero.
     """
-    return max(-(-due_us // MILLISECOND_US) - 1 - retention_ms, hard_ms, 1)
+    return max(-(-due_us // MILLISECOND_US) - 1, watermark_ms, 1)
 
 
 def processing_timer_ms(due_us: int, now_ms: int) -> int:

@@ -54,7 +54,6 @@ def specs() -> SearchStrategy[AnySpec]:
     options = {
         "layout": st.sampled_from(["buckets", "per_key"]),
         "on_error": st.just("reject"),
-        "late_retention": st.sampled_from([None, "5 seconds"]),
         "watermark_delay": st.sampled_from([timedelta(0), timedelta(seconds=2)]),
     }
     orders: list[dict[str, Any]] = [{}, {"late": "process"}, {"order": "event_time"}]

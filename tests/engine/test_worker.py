@@ -18,7 +18,6 @@ from sessionkit.testing.drivers.results import read_rows
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 MINUTE_MS = 60_000
-WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 
 
 def frame_of(*minutes: int, user: str = "ann", spec: SessionSpec[Any, Any, Any] = visits) -> Any:
@@ -53,24 +52,27 @@ def stored() -> FakeGroupState:
 
 
 def test_a_session_arms_the_timer_for_its_end() -> None:
-    """Spark's timer is the end, less one millisecond and the retention."""
-    end_ms, retention_ms = NOON_MS + 30 * MINUTE_MS, 30 * MINUTE_MS + WEEK_MS
-
-    assert end_ms - 1 - retention_ms == stored().timeout_timestamp_ms
+    """Spark's timer is the end, less one millisecond."""
+    assert NOON_MS + 30 * MINUTE_MS - 1 == stored().timeout_timestamp_ms
 
 
-def test_the_timer_of_a_bucket_is_never_behind_the_watermark() -> None:
-    """Spark refuses such a timer, so it is clamped."""
-    state = stored().next_call(watermark_ms=NOON_MS - WEEK_MS - MINUTE_MS)
+def test_sessions_before_1970_arm_the_first_timer_there_is() -> None:
+    """Spark refuses a timer at 0 or before, so the first watermark after 1970 closes them."""
+    before = int((datetime(1969, 7, 20, tzinfo=UTC) - NOON) / timedelta(minutes=1))
+    state = fresh()
+    call(state, frame_of(before, 0))
+    assert 1 == state.timeout_timestamp_ms
 
-    call(state, frame_of(0))
+    timed_out = state.next_call(watermark_ms=2, has_timed_out=True)
+    sessions, _, _ = call(timed_out)
 
-    assert NOON_MS - WEEK_MS - 1 == state.timeout_timestamp_ms
+    assert [datetime(1969, 7, 20, tzinfo=UTC)] == [session.start for session in sessions]
+    assert NOON_MS + 30 * MINUTE_MS - 1 == timed_out.timeout_timestamp_ms
 
 
 def test_a_timeout_closes_and_leaves_nothing() -> None:
     """An empty bucket has no state row and no timer, however its frame looks."""
-    state = stored().next_call(watermark_ms=NOON_MS, has_timed_out=True)
+    state = stored().next_call(watermark_ms=NOON_MS + 30 * MINUTE_MS, has_timed_out=True)
     nothing = pd.DataFrame(columns=list(frame_of(0).columns), dtype=object)
 
     sessions, rejections, counts = call(state, nothing)

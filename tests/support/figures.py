@@ -35,7 +35,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _reports(terminalreporter: pytest.TerminalReporter) -> Iterator[pytest.TestReport]:
     for outcome in ("passed", "failed", "error", "skipped"):
-        yield from terminalreporter.stats.get(outcome, [])
+        for report in terminalreporter.stats.get(outcome, []):
+            # A file that can't be imported has a report of another kind.
+            if isinstance(report, pytest.TestReport):
+                yield report
 
 
 def _conformance(cases: list[pytest.TestReport]) -> str:

@@ -137,7 +137,6 @@ def specs() -> SearchStrategy[AnySpec]:
         order_and_late_by=st.sampled_from(
             [("arrival", "event"), ("arrival", "session"), ("event_time", "event")]
         ),
-        late_retention=st.sampled_from([None, 3 * GAP]),
         max_buffered_per_key=st.sampled_from([3, 100]),
         bucket_count=st.sampled_from([1, 3]),
     )

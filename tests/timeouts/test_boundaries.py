@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit._instants import BEGINNING_US
+from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US
 from sessionkit.timeouts import (
     has_passed,
     is_late,
@@ -22,8 +22,10 @@ MOMENT_US = 1_700_000_000_000_000
 STEPS_US = (-1_000, -1, 0, 1, 1_000)
 """A millisecond and a microsecond before, equality, and the same after."""
 
+FIRST_US = -62_135_596_800_000_000
+"""The first instant of the year 1."""
+
 INSTANTS_US = st.integers(1, 250_000_000_000_000_000)
-HORIZONS_MS = st.integers(0, 3_000_000_000)
 WATERMARKS_MS = st.integers(0, 250_000_000_000_000)
 
 
@@ -111,81 +113,83 @@ def test_many_instants_are_judged_as_one_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "hard_ms"), [(BEGINNING_US, -1), (BEGINNING_US, 0), (31_000, 1), (32_000, 2)]
+    ("expected", "watermark_ms"), [(BEGINNING_US, -1), (BEGINNING_US, 0), (1_000, 1), (2_000, 2)]
 )
-def test_no_watermark_is_in_force_while_that_of_spark_is_zero(expected: int, hard_ms: int) -> None:
+def test_no_watermark_is_in_force_while_that_of_spark_is_zero(
+    expected: int, watermark_ms: int
+) -> None:
     """Spark starts its watermark at 0: until it moves, nothing is late and nothing is over."""
-    assert expected == watermark_in_force(hard_ms, 30)
+    assert expected == watermark_in_force(watermark_ms)
 
 
-def test_before_the_first_watermark_nothing_is_over() -> None:
-    """An event of the first microsecond ever is on time while there is no watermark."""
-    assert not is_over(1, watermark_in_force(0, 10**9))
+@pytest.mark.parametrize("end_us", [FIRST_US, -1, 0, 1])
+def test_before_the_first_watermark_nothing_is_over(end_us: int) -> None:
+    """Without a watermark even an end in the year 1 is still to come."""
+    assert not is_over(end_us, watermark_in_force(0))
+
+
+@pytest.mark.parametrize("end_us", [FIRST_US, -1, 0, 1, 1_000])
+def test_the_first_watermark_is_past_every_end_before_1970(end_us: int) -> None:
+    """So sessions before 1970 close with it."""
+    assert is_over(end_us, watermark_in_force(1))
 
 
 @pytest.mark.parametrize(
     ("expected", "due_us"),
-    [(67, 99_000 - 1_000), (68, 99_000 - 1), (68, 99_000), (69, 99_000 + 1), (69, 99_000 + 1_000)],
+    [(97, 99_000 - 1_000), (98, 99_000 - 1), (98, 99_000), (99, 99_000 + 1), (99, 99_000 + 1_000)],
 )
-def test_a_timer_is_one_millisecond_before_the_instant_and_one_horizon(
-    expected: int, due_us: int
-) -> None:
+def test_a_timer_is_one_millisecond_before_the_instant(expected: int, due_us: int) -> None:
     """The timer is armed so that the first watermark not before the instant sets it off."""
-    assert expected == timer_ms(due_us, 10, 30)
+    assert expected == timer_ms(due_us, 10)
 
 
-@pytest.mark.parametrize(("expected", "hard_ms"), [(68, 67), (68, 68), (69, 69), (70, 70)])
-def test_a_timer_is_never_set_behind_the_watermark(expected: int, hard_ms: int) -> None:
-    """Spark raises for a timer behind its watermark: then it is set right at it."""
-    assert expected == timer_ms(99_000, hard_ms, 30)
+@pytest.mark.parametrize(("expected", "watermark_ms"), [(98, 97), (98, 98), (99, 99), (100, 100)])
+def test_a_timer_is_never_set_before_the_watermark(expected: int, watermark_ms: int) -> None:
+    """Spark raises for a timer before its watermark: then it is set right at it."""
+    assert expected == timer_ms(99_000, watermark_ms)
 
 
-@pytest.mark.parametrize("due_us", [1, 1_000, 30_000, 31_000, 32_000])
+@pytest.mark.parametrize("due_us", [FIRST_US, -1, 0, 1, 1_000, 2_000])
 def test_a_timer_is_never_set_at_zero(due_us: int) -> None:
     """Spark raises for a timer at 0 or before it: the first millisecond is the least."""
-    assert 1 == timer_ms(due_us, 0, 30)
+    assert 1 == timer_ms(due_us, 0)
 
 
-@given(due_us=INSTANTS_US, retention_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+@given(due_us=INSTANTS_US, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
 def test_spark_calls_exactly_when_the_watermark_in_force_reaches_the_instant(
-    due_us: int, retention_ms: int, armed_ms: int, fired_ms: int
+    due_us: int, armed_ms: int, fired_ms: int
 ) -> None:
     """
-    `timer < hard watermark` holds just when the watermark in force is at the instant or behind it.
+    `timer < watermark` holds just when the watermark in force is at the instant or past it.
 
     Precondition: the instant is still to come when the timer is armed, and Spark's watermark can
     say so at all, which begins at 1.
     """
-    due_us += watermark_in_force(max(armed_ms, 1), retention_ms)
-    hard_ms = armed_ms + fired_ms
-    timer = timer_ms(due_us, armed_ms, retention_ms)
-    reached = watermark_in_force(hard_ms, retention_ms) >= due_us
-    assert reached is (timer < hard_ms)
+    due_us += watermark_in_force(max(armed_ms, 1))
+    later_ms = armed_ms + fired_ms
+    timer = timer_ms(due_us, armed_ms)
+    assert (watermark_in_force(later_ms) >= due_us) is (timer < later_ms)
 
 
-@given(
-    due_us=st.integers(1, 2_000_000),
-    retention_ms=st.integers(0, 500),
-    armed_ms=st.integers(0, 2_000),
-)
+@given(due_us=st.integers(1, 2_000_000), armed_ms=st.integers(0, 2_000))
 def test_the_first_watermark_that_reaches_the_instant_is_the_first_that_sets_the_timer_off(
-    due_us: int, retention_ms: int, armed_ms: int
+    due_us: int, armed_ms: int
 ) -> None:
     """Step by step of a millisecond, no watermark is one too early or one too late."""
-    due_us += watermark_in_force(max(armed_ms, 1), retention_ms)
-    timer = timer_ms(due_us, armed_ms, retention_ms)
-    assert watermark_in_force(timer + 1, retention_ms) >= due_us
-    assert watermark_in_force(timer, retention_ms) < due_us
+    due_us += watermark_in_force(max(armed_ms, 1))
+    timer = timer_ms(due_us, armed_ms)
+    assert watermark_in_force(timer + 1) >= due_us
+    assert watermark_in_force(timer) < due_us
 
 
-@given(due_us=INSTANTS_US, retention_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS)
+@given(due_us=st.integers(FIRST_US, LAST_INSTANT_US), armed_ms=WATERMARKS_MS)
 def test_a_timer_for_what_is_past_goes_off_at_the_next_watermark(
-    due_us: int, retention_ms: int, armed_ms: int
+    due_us: int, armed_ms: int
 ) -> None:
     """A timer is legal whatever the instant: after 0 and not before Spark's watermark."""
-    timer = timer_ms(due_us, armed_ms, retention_ms)
+    timer = timer_ms(due_us, armed_ms)
     assert timer >= max(armed_ms, 1)
-    if due_us <= watermark_in_force(armed_ms, retention_ms):
+    if due_us <= watermark_in_force(armed_ms):
         assert armed_ms == timer
 
 
@@ -238,16 +242,16 @@ def test_the_first_time_that_reaches_the_instant_is_the_first_that_sets_the_time
     assert not is_over(due_us, timer * 1_000)
 
 
-@given(due_us=INSTANTS_US, retention_ms=HORIZONS_MS, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
-def test_a_named_timer_is_armed_a_microsecond_behind_itself(
-    due_us: int, retention_ms: int, armed_ms: int, fired_ms: int
+@given(due_us=INSTANTS_US, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
+def test_a_named_timer_is_armed_a_microsecond_after_itself(
+    due_us: int, armed_ms: int, fired_ms: int
 ) -> None:
     """
     A timer armed for an instant and a microsecond goes off once the watermark is past the instant.
 
     So ends, which are reached, and named timers, which are passed, share one rule for Spark.
     """
-    due_us += watermark_in_force(max(armed_ms, 1), retention_ms)
-    hard_ms = armed_ms + fired_ms
-    timer = timer_ms(due_us + 1, armed_ms, retention_ms)
-    assert has_passed(due_us, watermark_in_force(hard_ms, retention_ms)) is (timer < hard_ms)
+    due_us += watermark_in_force(max(armed_ms, 1))
+    later_ms = armed_ms + fired_ms
+    timer = timer_ms(due_us + 1, armed_ms)
+    assert has_passed(due_us, watermark_in_force(later_ms)) is (timer < later_ms)

@@ -15,7 +15,6 @@ def shared_identity(spec: AnySpec) -> dict[str, Any]:
         "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
         "bucket_count": spec.bucket_count,
         "watermark_delay_ms": spec.delay_ms,
-        "retention_ms": spec.retention_ms,
         "order": spec.order,
         "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
         "state_version": spec.state_version,

@@ -1,13 +1,12 @@
 """
 The columns that cross between Spark and Python, and the forms of their values.
 
-In   `_time`, `_flags_*`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key column can have.
-     Times are whole microseconds, days whole days, decimals text, collections JSON; nullable
-     columns are filled, and a bit in `_flags_*` says which were null. So no conversion of pandas
-     can change a value: one null would turn its neighbors' integers into floats, and a naive
-     timestamp moves with the zone.
-Out  `kind`, `counts`, `nans`, and `out_0`, `out_1`, ... for the columns that users see, in the same
-     forms. `nans` says which floats are NaN, since pandas makes them null.
+In    `_time`, `_future`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key column can have.
+      They reach Python as Arrow columns, with nulls and nested types as they are.
+Over  the shuffle, `_events` and `_rejected`: Arrow record batches as bytes (`packing` has both
+      ends), and `_watermark`, by which Spark moves its watermark.
+Out   `_counts`, and `_rows`: result and rejected rows as bytes too, which a last step in Python
+      turns back into columns. So no conversion of pandas can change a value.
 """
 
 import base64
@@ -39,12 +38,14 @@ from sessionkit.state import (
 )
 
 __all__ = [
-    "BITS",
-    "FUTURE_BIT",
-    "NULL_TIME_BIT",
+    "COUNTS_COLUMN",
+    "EVENTS_COLUMN",
+    "FUTURE_COLUMN",
+    "REJECTED_COLUMN",
+    "ROWS_COLUMN",
     "TIME_COLUMN",
+    "WATERMARK_COLUMN",
     "WireColumn",
-    "flag_names",
     "is_nested",
     "load_wire",
     "wire_columns",
@@ -55,23 +56,25 @@ __all__ = [
 Role: TypeAlias = Literal["key", "event", "passthrough"]
 
 TIME_COLUMN: Final = "_time"
-BITS: Final = 62
-"""How many bits of a flag column are used."""
-NULL_TIME_BIT: Final = 0
-FUTURE_BIT: Final = 1
-FIRST_COLUMN_BIT: Final = 2
+FUTURE_COLUMN: Final = "_future"
+WATERMARK_COLUMN: Final = "_watermark"
+EVENTS_COLUMN: Final = "_events"
+REJECTED_COLUMN: Final = "_rejected"
+COUNTS_COLUMN: Final = "_counts"
+ROWS_COLUMN: Final = "_rows"
 
-SCALAR_WIRE: Final[dict[type[Any], pa.DataType]] = {
-    IntType: pa.int64(),
-    FloatType: pa.float64(),
-    BoolType: pa.bool_(),
-    StrType: pa.string(),
-    BytesType: pa.binary(),
-    DatetimeType: pa.int64(),
-    DateType: pa.int64(),
-    TimedeltaType: pa.int64(),
-    DecimalType: pa.string(),
-}
+SCALARS: Final = (
+    IntType,
+    FloatType,
+    BoolType,
+    StrType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    TimedeltaType,
+    DecimalType,
+    EnumType,
+)
 
 
 @attrs.frozen
@@ -83,52 +86,35 @@ class WireColumn:
         name: Its name on the wire.
         role: Whether it is part of the key, of the event, or carried.
         field: The user's column and its type.
-        bit: Which bit of the flags says that it was null.
     """
 
     name: str
     role: Role
     field: Field
-    bit: int
 
     @property
     def required(self) -> bool:
         """Whether a null quarantines the row."""
         return not isinstance(self.field.type, OptionalType)
 
-    @property
-    def type(self) -> pa.DataType:
-        """The Arrow type on the wire."""
-        kind = inner_type(self.field.type)
-        if isinstance(kind, EnumType):
-            return SCALAR_WIRE[type(kind.base)]
-        return SCALAR_WIRE.get(type(kind), pa.string())
-
 
 def is_nested(kind: FieldType) -> bool:
-    """Return whether a type crosses as JSON."""
-    return not isinstance(kind, EnumType) and type(kind) not in SCALAR_WIRE
+    """Return whether a type has parts; its values leave Python as JSON."""
+    return not isinstance(kind, SCALARS)
 
 
 def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
-    """Return the columns that cross, besides the time and the flags."""
+    """Return the columns that cross, besides the time."""
     roles: list[tuple[Role, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
         ("event", codec_of(spec.event).type.fields),
         ("passthrough", spec.passthrough_fields),
     ]
-    named = [
-        (f"_{role}_{place}", role, field)
+    return tuple(
+        WireColumn(f"_{role}_{place}", role, field)
         for role, fields in roles
         for place, field in enumerate(fields)
-    ]
-    return tuple(WireColumn(*parts, FIRST_COLUMN_BIT + n) for n, parts in enumerate(named))
-
-
-def flag_names(spec: AnySpec) -> list[str]:
-    """Return the names of the flag columns; each holds `BITS` bits, the lowest first."""
-    bits = FIRST_COLUMN_BIT + len(wire_columns(spec))
-    return [f"_flags_{n}" for n in range(-(-bits // BITS))]
+    )
 
 
 def wire_json(kind: FieldType, value: Any) -> str:

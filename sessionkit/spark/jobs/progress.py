@@ -29,11 +29,7 @@ def batch_counts(progress: Mapping[str, Any]) -> Counts:
         hint = "pass the progress of a query over the frame that sessionize returned"
         raise SessionkitError(with_hint(found, hint))
     values = _by_name(observed)
-    dropped = sum(
-        operator.get("numRowsDroppedByWatermark", 0)
-        for operator in progress.get("stateOperators", [])
-    )
-    return Counts(**{name: int(values[name] or 0) for name in COUNTED}, dropped=dropped)
+    return Counts(**{name: int(values[name] or 0) for name in COUNTED})
 
 
 def _by_name(observed: Any) -> dict[str, Any]:

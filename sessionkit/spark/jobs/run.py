@@ -5,28 +5,29 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame, GroupedData, Observation
+from pyspark.sql import DataFrame, GroupedData, Observation
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted, wire_type
-from sessionkit.spark.jobs.pickling import check_picklable
-from sessionkit.spark.jobs.projection import (
-    EVENT_TIME_COLUMN,
-    batch_buckets,
-    bucket_column,
-    crossing,
+from sessionkit.spark.jobs.packed_rows import (
+    BUCKET,
+    bucket_number,
     grouping_key,
-    output_schema,
-    public_rows,
-    time_for_watermark,
+    labelled,
+    packed,
 )
+from sessionkit.spark.jobs.pickling import check_picklable
+from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA, public_rows
 from sessionkit.spark.jobs.schema import check_input
 from sessionkit.state import codec_of
 
 __all__ = ["run_spec"]
+
+BUCKETS_OF_A_BATCH: Final = 4
+"""A batch passes each bucket as one whole frame, so it uses this many times more buckets."""
 
 TIMEOUTS: Final = {
     "event_time": GroupStateTimeout.EventTimeTimeout,
@@ -48,47 +49,40 @@ def run_spec(
     check_input(events, spec)
     check_picklable(spec)
     worker = worker_of(spec, with_rejected=with_rejected)
-    schema = output_schema(spec, with_rejected=with_rejected)
-    rows = (_stream if events.isStreaming else _batch)(events, spec, worker, schema)
+    rows = (_stream if events.isStreaming else _batch)(events, spec, worker)
     return public_rows(rows, spec, observation, with_rejected=with_rejected)
 
 
-def _stream(events: DataFrame, spec: AnySpec, worker: Worker, schema: str) -> DataFrame:
+def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         return worker(group, frames, state)
 
     return _groups(events, spec).applyInPandasWithState(
-        run, schema, _state_schema(spec, worker), "append", TIMEOUTS[spec.clock]
+        run, OUTPUT_SCHEMA, _state_schema(spec, worker), "append", TIMEOUTS[spec.clock]
     )
 
 
-def _batch(events: DataFrame, spec: AnySpec, worker: Worker, schema: str) -> DataFrame:
+def _batch(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
     now_us = micros_of(datetime.now(UTC))
 
     def run(frame: pd.DataFrame) -> pd.DataFrame:
         return worker.whole([frame], now_us)
 
-    return batch_buckets(events, spec).applyInPandas(run, schema)
+    bucket_count = spec.bucket_count * BUCKETS_OF_A_BATCH
+    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)})
+    return labelled(rows, bucket_count).groupBy(BUCKET).applyInPandas(run, OUTPUT_SCHEMA)
 
 
 def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
-    """Return the columns of a stream that cross to Python, grouped as the state is stored."""
+    """Return the rows of a stream, packed, and grouped as the state is stored."""
     if spec.layout == "per_key":
         # Spark groups the rows of a stateful operator by columns, not by expressions.
-        named = _crossing(events, spec).select(*grouping_key(spec), "*")
-        return named.groupBy(*map(quoted, spec.keys))
-    return _crossing(events, spec, bucket_column(spec, spec.bucket_count)).groupBy("bucket")
-
-
-def _crossing(events: DataFrame, spec: AnySpec, *more: Column) -> DataFrame:
-    """Project the input, with a watermark if the spec has one."""
-    if spec.delay_ms is None:
-        return crossing(events, spec, *more)
-    timed = crossing(events, spec, *more, time_for_watermark(spec))
-    delay_ms = spec.delay_ms + spec.retention_ms
-    return timed.withWatermark(EVENT_TIME_COLUMN, f"{delay_ms} milliseconds")
+        rows = packed(events, spec, grouping_key(spec))
+        return rows.groupBy(*map(quoted, spec.keys))
+    rows = packed(events, spec, {BUCKET: bucket_number(spec, spec.bucket_count)})
+    return labelled(rows, spec.bucket_count).groupBy(BUCKET)
 
 
 def _state_schema(spec: AnySpec, worker: Worker) -> str:

@@ -22,12 +22,12 @@ class Clocks:
     The clocks at a batch border.
 
     Attributes:
-        hard_ms: Spark's watermark of the next batch, in milliseconds; 0 while there is none.
-        before_ms: Spark's watermark of the last batch, by which it drops late rows.
+        watermark_ms: The watermark of the next batch, in milliseconds; 0 while there is none.
+        before_ms: The watermark of the last batch.
         processing: The processing time; None where the test has none.
     """
 
-    hard_ms: int = 0
+    watermark_ms: int = 0
     before_ms: int = 0
     processing: datetime | None = None
 
@@ -38,41 +38,41 @@ class Clocks:
             return 0
         return micros_of(self.processing) // MILLISECOND_US
 
-    def watermark(self, spec: AnySpec) -> datetime | None:
-        """Return the watermark in force, in UTC; None while there is none."""
-        if not self.hard_ms:
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark, in UTC; None while there is none."""
+        if not self.watermark_ms:
             return None
-        return instant_of(watermark_in_force(self.hard_ms, spec.retention_ms))
+        return instant_of(watermark_in_force(self.watermark_ms))
 
     def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
         """
         Move the watermark of the next batch.
 
         Raises:
-            ScriptError: It would go back, isn't a whole millisecond, or is so close to 1970 that
-                Spark's own watermark wouldn't be past the epoch.
+            ScriptError: It would go back, isn't a whole millisecond, or isn't after
+                1970-01-01.
         """
         if spec.delay_ms is None:
             found = "the spec has no watermark"
             raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
         aware(instant, "the watermark")
-        wanted_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
-        hard_ms = wanted_ms - spec.retention_ms
-        if rest or hard_ms <= 0:
+        watermark_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
+        if rest or watermark_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
-            raise ScriptError(with_hint(found, "pass whole milliseconds, well after 1970"))
-        if hard_ms < self.hard_ms:
-            now = self.watermark(spec)
-            found = f"the watermark cannot go back from {now} to {instant.isoformat()}"
+            raise ScriptError(with_hint(found, "pass whole milliseconds, after 1970-01-01"))
+        if watermark_ms < self.watermark_ms:
+            found = f"the watermark cannot go back from {self.watermark} to {instant.isoformat()}"
             raise ScriptError(with_hint(found, "pass a later instant"))
-        return attrs.evolve(self, hard_ms=hard_ms)
+        return attrs.evolve(self, watermark_ms=watermark_ms)
 
-    def after_events(self, spec: AnySpec, latest_us: int) -> "Clocks":
-        """Return the clocks after a batch whose latest valid event time was this; 0 for none."""
+    def after_events(self, spec: AnySpec, latest_us: int | None) -> "Clocks":
+        """Return the clocks after a batch whose latest event time was this; None for no event."""
         if spec.delay_ms is None:
             return self
-        seen_ms = latest_us // MILLISECOND_US - spec.delay_ms - spec.retention_ms
-        return attrs.evolve(self, before_ms=self.hard_ms, hard_ms=max(self.hard_ms, seen_ms))
+        moved_ms = 0 if latest_us is None else latest_us // MILLISECOND_US - spec.delay_ms
+        watermark_ms = max(self.watermark_ms, moved_ms)
+        return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
     def after(self, span: timedelta) -> "Clocks":
         """
@@ -94,11 +94,6 @@ class Clocks:
         if self.processing is None or spec.max_future_skew is None:
             return False
         return event_us > micros_of(self.processing) + span_us(spec.max_future_skew)
-
-    def is_dropped(self, spec: AnySpec, event_us: int) -> bool:
-        """Return whether Spark drops an event: not after its watermark of the batch before."""
-        is_filtered = spec.clock == "event_time"
-        return is_filtered and 0 < event_us <= self.before_ms * MILLISECOND_US
 
 
 def aware(instant: object, name: str) -> datetime | None:

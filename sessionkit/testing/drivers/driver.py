@@ -116,7 +116,7 @@ class Driver(Generic[Spec, E, Row, R]):
     @property
     def watermark(self) -> datetime | None:
         """The watermark that the next batch will have, in UTC; None while there is none."""
-        return self._query.clocks.watermark(self.spec)
+        return self._query.clocks.watermark
 
     @property
     def is_idle(self) -> bool:
@@ -129,8 +129,7 @@ class Driver(Generic[Spec, E, Row, R]):
 
         Raises:
             ScriptError: The spec has no watermark, or this one would go back, isn't a whole
-                millisecond, or is so close to 1970 that Spark's own watermark wouldn't be past the
-                epoch.
+                millisecond, or isn't after 1970-01-01.
         """
         self._query.advance_watermark_to(instant)
 
@@ -162,7 +161,6 @@ class Driver(Generic[Spec, E, Row, R]):
         """
         ran = self._query.run_batch(sink_fails=sink_fails)
         rows, rejections, counts = read_rows(self.spec, ran.frames)
-        counts = attrs.evolve(counts, dropped=ran.dropped)
         if not sink_fails:
             self.counts += counts
             self._rows += rows

@@ -2,29 +2,40 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
+import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.wire.columns import (
-    BITS,
-    FUTURE_BIT,
-    NULL_TIME_BIT,
+    COUNTS_COLUMN,
+    FUTURE_COLUMN,
     TIME_COLUMN,
+    WATERMARK_COLUMN,
     WireColumn,
-    flag_names,
-    is_nested,
-    load_wire,
     wire_columns,
-    wire_json,
 )
-from sessionkit._engine.wire.outbound import KINDS, has_floats, output_fields
+from sessionkit._engine.wire.outbound import Unpacker, output_fields
+from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
-from sessionkit.state import DecimalType, Field, FloatType, codec_of, inner_type
+from sessionkit.state import (
+    BoolType,
+    BytesType,
+    DatetimeType,
+    DateType,
+    DecimalType,
+    IntType,
+    OptionalType,
+    StrType,
+    codec_of,
+    decode_column,
+    inner_type,
+)
 
 __all__ = [
     "Rejection",
@@ -34,13 +45,22 @@ __all__ = [
     "input_frame",
     "key_of",
     "key_on_wire",
+    "packed_frames",
     "read_output",
 ]
 
 R = TypeVar("R")
 Row: TypeAlias = dict[str, Any]
 
-FILLING: Mapping[str, Any] = {"int64": 0, "double": 0.0, "bool": False, "string": "", "binary": b""}
+GROUP: Final = "_group"
+FILLING: Final[Mapping[type[Any], Any]] = {
+    IntType: 0,
+    BoolType: False,
+    StrType: "",
+    BytesType: b"",
+    DateType: 0,
+    DatetimeType: 0,
+}
 
 
 @attrs.frozen
@@ -74,49 +94,74 @@ def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
         _wire_value(column, row.get(column.field.name))
 
 
-def input_frame(
-    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
-) -> pd.DataFrame:
+def packed_frames(
+    spec: AnySpec,
+    rows: Sequence[Mapping[str, Any]],
+    is_future: Sequence[bool],
+    groups: Sequence[int],
+) -> tuple[dict[int, pd.DataFrame], int | None]:
     """
-    Return rows as Spark's projection hands them to the worker.
+    Return rows as Spark hands them to the worker: packed, one frame a group.
 
     Args:
         spec: The spec whose columns cross.
         rows: The values by column name; a value that is missing or None is a null.
         is_future: For each row, whether its event time is too far ahead.
+        groups: For each row, the number of its group.
+
+    Returns:
+        The frames by group, and the latest event time, in microseconds, that moves the watermark.
     """
-    columns = wire_columns(spec)
-    name = spec.event_time
-    times = [None if name is None else row.get(name) for row in rows]
-    frame: dict[str, Any] = {
-        TIME_COLUMN: [0 if time is None else micros_of(time) for time in times],
-        **{name: [0] * len(rows) for name in flag_names(spec)},
+    table = _input_table(spec, rows, is_future).append_column(GROUP, pa.array(groups, pa.int64()))
+    packer = Packer(spec, (GROUP,), moves_watermark=True)
+    packed = [row for batch in packer(table.to_batches()) for row in batch.to_pylist()]
+    latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
+    frames = {
+        group: pd.DataFrame([row for row in packed if row[GROUP] == group], dtype=object)
+        for group in dict.fromkeys(groups)
     }
-    for row, future in enumerate(is_future):
-        _raise_flag(frame, row, NULL_TIME_BIT, is_raised=times[row] is None)
-        _raise_flag(frame, row, FUTURE_BIT, is_raised=future)
-    for column in columns:
+    return frames, max(latest, default=None)
+
+
+def input_frame(
+    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
+) -> pd.DataFrame:
+    """Return rows of one group as Spark hands them to the worker."""
+    frames, _ = packed_frames(spec, rows, is_future, [0] * len(rows))
+    return frames[0]
+
+
+def _input_table(
+    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
+) -> pa.Table:
+    """Return rows as Spark's projection hands them to the packer."""
+    columns: dict[str, pa.Array] = {}
+    if spec.event_time is not None:
+        times = [row.get(spec.event_time) for row in rows]
+        columns[TIME_COLUMN] = pa.array(
+            [None if time is None else micros_of(time) for time in times], INSTANT
+        )
+        columns[FUTURE_COLUMN] = pa.array(is_future, pa.bool_())
+    for column in wire_columns(spec):
         values = [_wire_value(column, row.get(column.field.name)) for row in rows]
-        filling = FILLING[str(column.type)]
-        frame[column.name] = [filling if value is None else value for value in values]
-        for row, value in enumerate(values):
-            _raise_flag(frame, row, column.bit, is_raised=value is None)
-    return pd.DataFrame(frame)
+        columns[column.name] = pa.array(values, inner_type(column.field.type).arrow)
+    return pa.table(columns)
 
 
 def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key of a row as Spark groups by it, a null filled."""
-    columns = [column for column in wire_columns(spec) if column.role == "key"]
-    values = [_wire_value(column, row.get(column.field.name)) for column in columns]
     return tuple(
-        FILLING[str(column.type)] if value is None else value
-        for column, value in zip(columns, values, strict=True)
+        _grouped(column, _wire_value(column, row.get(column.field.name)))
+        for column in wire_columns(spec)
+        if column.role == "key"
     )
 
 
-def _raise_flag(frame: dict[str, Any], row: int, bit: int, *, is_raised: bool) -> None:
-    if is_raised:
-        frame[f"_flags_{bit // BITS}"][row] |= 1 << bit % BITS
+def _grouped(column: WireColumn, value: Any) -> Any:
+    kind = column.field.type
+    if isinstance(kind, DecimalType):
+        return "" if value is None else format(value, "f")
+    return FILLING[type(kind)] if value is None else value
 
 
 def _wire_value(column: WireColumn, value: Any) -> Any:
@@ -124,13 +169,9 @@ def _wire_value(column: WireColumn, value: Any) -> Any:
     if value is None:
         return None
     try:
-        exact = kind.coerce(value, column.field.name)
+        return kind.dump(kind.coerce(value, column.field.name))
     except StateValueError as error:
         raise ScriptError(str(error)) from error
-    if is_nested(kind):
-        return wire_json(kind, exact)
-    dumped = kind.dump(exact)
-    return format(dumped, "f") if isinstance(kind, DecimalType) else dumped
 
 
 def read_output(
@@ -141,35 +182,23 @@ def read_output(
 
     A result row maps column names to Python values.
     """
-    fields = output_fields(spec, with_rejected=True)
-    results: list[Row] = []
-    rejections: list[Rejection] = []
+    frames = list(frames)
     counts = Counts()
-    for frame in frames:
-        names = list(frame.columns)
-        for values in zip(*(frame[name].tolist() for name in names), strict=True):
-            row = dict(zip(names, values, strict=True))
-            kind = KINDS[row["kind"]]
-            if kind == "counts":
-                counts += Counts(**dict(zip(COUNTED, row["counts"], strict=True)))
-            elif kind == spec.row_kind:
-                results.append(_public(fields, row))
-            else:
-                rejections.append(_rejection(spec, kind, _public(fields, row)))
+    for counted in [found for frame in frames for found in frame[COUNTS_COLUMN].dropna()]:
+        counts += Counts(**dict(zip(COUNTED, counted, strict=True)))
+    rows = _output_rows(spec, frames)
+    results = [row for row in rows if row["kind"] == spec.row_kind]
+    rejections = [_rejection(spec, row) for row in rows if row["kind"] != spec.row_kind]
     return results, rejections, counts
 
 
-def _public(fields: Sequence[Field], row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Turn a row of the wire into Python values under the names that users see."""
-    values = {
-        field.name: load_wire(field.type, row[f"out_{place}"]) for place, field in enumerate(fields)
-    }
-    if has_floats(fields):
-        floats = [field.name for field in fields if isinstance(inner_type(field.type), FloatType)]
-        for place, name in enumerate(floats):
-            if row["nans"] >> place & 1:
-                values[name] = float("nan")
-    return values
+def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
+    """Return the rows in the worker's output as Python values, under the names that users see."""
+    fields = output_fields(spec, with_rejected=True)
+    table = Unpacker.of(spec, with_rejected=True).table(frames)
+    columns = [decode_column(OptionalType(inner_type(f.type)), table[f.name]) for f in fields]
+    names = [field.name for field in fields]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def key_of(spec: AnySpec, row: Mapping[str, Any]) -> Any:
@@ -184,6 +213,6 @@ def built_result(cls: type[R], row: Mapping[str, Any]) -> R:
     return built
 
 
-def _rejection(spec: AnySpec, kind: str, row: Mapping[str, Any]) -> Rejection:
+def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
     passthrough = {name: row[name] for name in spec.passthrough}
-    return Rejection(kind, row["reason"], key_of(spec, row), row["event_time"], passthrough)
+    return Rejection(row["kind"], row["reason"], key_of(spec, row), row["event_time"], passthrough)

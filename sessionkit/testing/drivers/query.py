@@ -14,7 +14,7 @@ from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.clocks import Clocks, aware
-from sessionkit.testing.drivers.frames import Row, check_row, input_frame, key_on_wire
+from sessionkit.testing.drivers.frames import Row, check_row, key_on_wire, packed_frames
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
@@ -68,13 +68,11 @@ class Ran:
         batch_id: Its number, from 0; None if Spark would have had no reason to run one.
         watermark: The watermark in force, in UTC; None while there is none.
         frames: The output of the worker.
-        dropped: How many rows Spark's own filter dropped.
     """
 
     batch_id: int | None
     watermark: datetime | None
     frames: list[pd.DataFrame]
-    dropped: int
 
 
 @attrs.define
@@ -149,18 +147,17 @@ class Query:
     def run_batch(self, *, sink_fails: bool) -> Ran:
         """Run one micro-batch, see `Driver.run_batch`."""
         planned = self._planned
-        watermark = self.clocks.watermark(self.spec)
+        watermark = self.clocks.watermark
         if planned is None and not self._waiting and not self._runs_without_data():
-            return Ran(None, watermark, [], 0)
+            return Ran(None, watermark, [])
         read = tuple(self._waiting) if planned is None else planned
-        rows, is_future = self._late_filter(read)
-        groups, frames = self._call_worker(rows, is_future)
-        ran = Ran(self._batch_id, watermark, frames, len(read) - len(rows))
+        groups, frames, latest_us = self._call_worker(read)
+        ran = Ran(self._batch_id, watermark, frames)
         if planned is None:
             self._waiting = []
         self._planned = read if sink_fails else None
         if not sink_fails:
-            self._commit(groups, read)
+            self._commit(groups, latest_us)
         return ran
 
     @property
@@ -179,36 +176,32 @@ class Query:
         return self._can_run_without_data if by_trigger else self._is_due()
 
     def _is_due(self) -> bool:
-        return self._can_run_without_data and self.clocks.hard_ms > self.clocks.before_ms
-
-    def _late_filter(self, read: Sequence[Row]) -> tuple[list[Row], list[bool]]:
-        """Drop what Spark drops: rows that are not after its watermark of the batch before."""
-        is_future = [self._is_future(row) for row in read]
-        kept = [
-            (row, future)
-            for row, future in zip(read, is_future, strict=True)
-            if future or not self.clocks.is_dropped(self.spec, self._time_us(row))
-        ]
-        return [row for row, _ in kept], [future for _, future in kept]
+        return self._can_run_without_data and self.clocks.watermark_ms > self.clocks.before_ms
 
     def _call_worker(
-        self, rows: list[Row], is_future: list[bool]
-    ) -> tuple[dict[Group, StoredGroup], list[pd.DataFrame]]:
+        self, rows: Sequence[Row]
+    ) -> tuple[dict[Group, StoredGroup], list[pd.DataFrame], int | None]:
         """Call the worker for every group with rows, then for those whose timer went off."""
         groups, frames = dict(self._groups), list[pd.DataFrame]()
-        places: dict[Group, list[int]] = {}
-        for place, row in enumerate(rows):
-            places.setdefault(_group_of(self.spec, row), []).append(place)
-        for group in sorted(places, key=repr):
-            chosen = places[group]
-            frame = input_frame(
-                self.spec, [rows[p] for p in chosen], [is_future[p] for p in chosen]
-            )
-            frames += self._call(groups, group, frame)
+        packed, latest_us = self._packed(rows)
+        for group in sorted(packed, key=repr):
+            frames += self._call(groups, group, packed[group])
         for group, stored in list(groups.items()):
-            if group not in places and self._is_woken(stored.timeout_timestamp_ms):
+            if group not in packed and self._is_woken(stored.timeout_timestamp_ms):
                 frames += self._call(groups, group, None)
-        return groups, frames
+        return groups, frames, latest_us
+
+    def _packed(self, rows: Sequence[Row]) -> tuple[dict[Group, pd.DataFrame], int | None]:
+        """Return the rows of every group, packed, and the latest time that moves the watermark."""
+        if not rows:
+            return {}, None
+        named = [_group_of(self.spec, row) for row in rows]
+        groups = list(dict.fromkeys(named))
+        number = {group: place for place, group in enumerate(groups)}
+        numbers = [number[group] for group in named]
+        is_future = [self._is_future(row) for row in rows]
+        frames, latest_us = packed_frames(self.spec, rows, is_future, numbers)
+        return {groups[place]: frame for place, frame in frames.items()}, latest_us
 
     def _is_woken(self, timer_ms: int | None) -> bool:
         """
@@ -221,7 +214,7 @@ class Query:
             return False
         if self.spec.clock == "processing_time":
             return timer_ms <= self.clocks.processing_ms + 1
-        return timer_ms < self.clocks.hard_ms
+        return timer_ms < self.clocks.watermark_ms
 
     def _call(
         self, groups: dict[Group, StoredGroup], group: Group, frame: pd.DataFrame | None
@@ -230,7 +223,7 @@ class Query:
         state = FakeGroupState(
             value=stored.value,
             timeout=TIMEOUTS[self.spec.clock],
-            watermark_ms=None if self.spec.delay_ms is None else self.clocks.hard_ms,
+            watermark_ms=None if self.spec.delay_ms is None else self.clocks.watermark_ms,
             processing_time_ms=self.clocks.processing_ms,
             has_timed_out=frame is None,
             stored_timeout_ms=None if frame is None else stored.timeout_timestamp_ms,
@@ -243,22 +236,16 @@ class Query:
             groups[group] = after
         return frames
 
-    def _commit(self, groups: dict[Group, StoredGroup], read: Sequence[Row]) -> None:
-        sane = [self._time_us(row) for row in read if not self._is_future(row)]
-        self.clocks = self.clocks.after_events(self.spec, max(sane, default=0))
+    def _commit(self, groups: dict[Group, StoredGroup], latest_us: int | None) -> None:
+        self.clocks = self.clocks.after_events(self.spec, latest_us)
         self._groups = groups
         self._can_run_without_data = True
         self._batch_id += 1
 
-    def _time_us(self, row: Row) -> int:
-        """Return the event time in microseconds, 0 where Spark's watermark would not see one."""
+    def _is_future(self, row: Row) -> bool:
         name = self.spec.event_time
         instant = None if name is None else row.get(name)
-        event_us = 0 if instant is None else micros_of(instant)
-        return event_us if event_us <= self.spec.latest_event_us else 0
-
-    def _is_future(self, row: Row) -> bool:
-        return self.clocks.is_future(self.spec, self._time_us(row))
+        return instant is not None and self.clocks.is_future(self.spec, micros_of(instant))
 
 
 def _group_of(spec: AnySpec, row: Row) -> Group:

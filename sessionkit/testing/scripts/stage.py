@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
-from sessionkit._instants import micros_of
 from sessionkit.stateful import StatefulSpec
 from sessionkit.testing.drivers.frames import Rejection
 from sessionkit.testing.drivers.query import Snapshot
@@ -23,8 +22,6 @@ AnyDriver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, A
 Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]
 """The timers that are set, by key and name: their clocks and times."""
 
-DROPPED: Final = "Spark drops what isn't after its own watermark of the batch before"
-
 
 @attrs.define
 class Stage:
@@ -35,8 +32,7 @@ class Stage:
         driver: The driver; a restart puts another one in its place.
         note: What the last step did, in words.
         rows: The result rows that no step expected yet, in the order of `take_rows` of the driver.
-        rejections: What was rejected and no step expected yet, with the events that Spark's own
-            filter dropped.
+        rejections: What was rejected and no step expected yet.
     """
 
     driver: AnyDriver
@@ -91,20 +87,10 @@ class Stage:
 
     def _keep(self, before: Snapshot) -> None:
         rejections = self.driver.take_rejections()
-        rejections += [self._dropped(row) for row in before.next_rows if self._drops(before, row)]
         self.rows = sorted([*self.rows, *self.driver.take_rows()], key=_order)
         self.rejections += rejections
         self._read += [self._event(row) for row in before.next_rows]
         self._rejected += [event_line(rejection) for rejection in rejections]
-
-    def _drops(self, before: Snapshot, row: Mapping[str, Any]) -> bool:
-        _, time = self._event(row)
-        return time is not None and before.clocks.is_dropped(self.driver.spec, micros_of(time))
-
-    def _dropped(self, row: Mapping[str, Any]) -> Rejection:
-        key, time = self._event(row)
-        passthrough = {name: row.get(name) for name in self.driver.spec.passthrough}
-        return Rejection("dropped", DROPPED, key, time, passthrough)
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
         spec = self.driver.spec
@@ -159,7 +145,7 @@ def _gone_off(timers: Timers, driver: AnyDriver, before: Snapshot) -> list[Mark]
     """Return the timers that a batch whose clocks were past them has not left as they were."""
     left = _timers(driver)
     clocks = {
-        "event_time": before.clocks.watermark(driver.spec),
+        "event_time": before.clocks.watermark,
         "processing_time": before.clocks.processing,
     }
     return [
@@ -173,7 +159,7 @@ def _moved(
     clocks: Mapping[str, list[datetime]], driver: AnyDriver, before: Snapshot
 ) -> dict[str, list[datetime]]:
     """Return the clocks of the batches so far, with those of one more."""
-    now = {"watermark": before.clocks.watermark(driver.spec)}
+    now = {"watermark": before.clocks.watermark}
     if driver.spec.clock == "processing_time":
         now["processing"] = before.clocks.processing
     found = {name: [*clocks.get(name, []), *([at] if at else [])] for name, at in now.items()}

@@ -21,6 +21,7 @@ from sessionkit import (
     TimeToLive,
     UserFunctionError,
 )
+from sessionkit._engine.wire.outbound import Unpacker
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.frames import Rejection, Row, input_frame, read_output
@@ -29,16 +30,16 @@ from tests.support.stateful_specs import Added, Amount, Sum, add, report, summin
 NOON = at("12:00")
 NOON_MS = int(NOON.timestamp() * 1000)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-RETENTION_MS = 7 * 24 * HOUR_MS
 MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
 LAYOUTS = ["buckets", "per_key"]
 Spec = StatefulSpec[Any, Any, Any]
 
 
 def frame_of(spec: Spec, *times: datetime, key: str = "ann") -> pd.DataFrame:
-    """Return a frame with an event at each of these times."""
-    rows = [{"key": key, "at": time, "number": 1} for time in times]
-    return input_frame(spec, rows, [False] * len(rows))
+    """Return a frame with an event at each of these times; without any, an empty frame."""
+    rows = [{"key": key, "at": time, "number": 1} for time in times or [NOON]]
+    frame = input_frame(spec, rows, [False] * len(rows))
+    return frame if times else frame.iloc[:0]
 
 
 def fresh(spec: Spec, watermark_ms: int = 0, now_ms: int = 0) -> FakeGroupState:
@@ -100,10 +101,10 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
 def test_an_event_timer_arms_the_last_millisecond_that_is_not_past_it(
     layout: str, expected_ms: int, step: timedelta
 ) -> None:
-    """Spark calls when its timer `<` its watermark, behind by the retention: strictly past."""
+    """Spark calls when its timer `<` its watermark: strictly past."""
     state = called(armed_at(NOON + step, layout=layout), at("11:00"))
 
-    assert expected_ms - RETENTION_MS == state.timeout_timestamp_ms
+    assert expected_ms == state.timeout_timestamp_ms
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -125,7 +126,7 @@ def test_an_end_arms_the_millisecond_before_it(
 
     state = called(spec, NOON + step - minutes(30))
 
-    assert expected_ms - RETENTION_MS == state.timeout_timestamp_ms
+    assert expected_ms == state.timeout_timestamp_ms
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -171,14 +172,14 @@ def test_the_earliest_of_all_is_armed() -> None:
         frame_of(spec, at("11:50"), key="cid"),
     )
 
-    assert NOON_MS - 1 - RETENTION_MS == state.timeout_timestamp_ms
+    assert NOON_MS - 1 == state.timeout_timestamp_ms
 
 
-def test_a_timer_is_never_armed_behind_the_watermark() -> None:
+def test_a_timer_is_never_armed_before_the_watermark() -> None:
     """Spark refuses such a timer, so one for the very next millisecond stands at the watermark."""
-    state = called(armed_at(NOON), at("13:00"), watermark_ms=NOON_MS - RETENTION_MS)
+    state = called(armed_at(NOON), at("13:00"), watermark_ms=NOON_MS)
 
-    assert NOON_MS - RETENTION_MS == state.timeout_timestamp_ms
+    assert NOON_MS == state.timeout_timestamp_ms
 
 
 def test_a_processing_timer_at_the_time_of_its_batch_is_armed_for_the_next_one() -> None:
@@ -223,11 +224,11 @@ def test_every_call_writes_or_removes(layout: str) -> None:
     """A call that changed nothing would leave a timer that fires for ever."""
     spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
     first = called(spec, at("11:30"))
-    for watermark_ms in (1, NOON_MS - RETENTION_MS - 1, NOON_MS - RETENTION_MS):
+    for watermark_ms in (1, NOON_MS - 1, NOON_MS):
         state = first.next_call(watermark_ms=watermark_ms)
         call(spec, state, frame_of(spec, at("08:00")))
         assert state.is_updated or state.is_removed
-        is_over = watermark_ms == NOON_MS - RETENTION_MS
+        is_over = watermark_ms == NOON_MS
         assert is_over is state.is_removed
         assert is_over is (state.timeout_timestamp_ms is None)
 
@@ -236,9 +237,7 @@ def test_every_call_writes_or_removes(layout: str) -> None:
 def test_a_timeout_ends_the_key_and_leaves_nothing(layout: str) -> None:
     """An empty group has no state row and no timer, however its frame looks."""
     spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
-    state = called(spec, at("11:30")).next_call(
-        watermark_ms=NOON_MS - RETENTION_MS, has_timed_out=True
-    )
+    state = called(spec, at("11:30")).next_call(watermark_ms=NOON_MS, has_timed_out=True)
     nothing = pd.DataFrame(columns=list(frame_of(spec, NOON).columns), dtype=object)
 
     rows, rejections, counts = call(spec, state, nothing)
@@ -250,13 +249,13 @@ def test_a_timeout_ends_the_key_and_leaves_nothing(layout: str) -> None:
 
 
 def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
-    """Without them the frame has results and the row of counts."""
-    spec = summing(late_retention="1 hour")
+    """Without them the frame has results and counts."""
+    spec = summing()
     state = fresh(spec, NOON_MS)
     (frame,) = worker_of(spec)((1,), [frame_of(spec, at("09:00"), at("14:00"))], state)
 
-    assert 2 == len(frame)
-    assert "out_3" not in frame.columns
+    rows = Unpacker.of(spec, with_rejected=False).table([frame])
+    assert [{"key": "ann", "what": "process", "total": 1}] == rows.to_pylist()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -358,10 +357,6 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
     [
         ({"state_version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
         ({"watermark_delay": "1m"}, "`watermark_delay_ms` is 60000 in the spec, 600000 in the"),
-        (
-            {"late_retention": "2h"},
-            "`retention_ms` is 7200000 in the spec, 604800000 in the checkpoint",
-        ),
         ({"keys": {"key": bytes}}, "`keys`"),
         ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`state`"),
     ],

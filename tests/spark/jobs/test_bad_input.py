@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import Counts, EventTimeGap, NotPicklableError, SchemaError, SessionSpec
+from sessionkit._instants import micros_of
 from sessionkit.spark import check_checkpoint, sessionize
 from tests.support.streams import FileStream
 
@@ -82,8 +83,8 @@ SUMS = SessionSpec(
 )
 
 
-def ticks(*rows: tuple[str | None, datetime | None, float | None]) -> pa.Table:
-    """Return rows as a file's table, numbered by `offset`."""
+def ticks(*rows: tuple[str | None, datetime | int | None, float | None]) -> pa.Table:
+    """Return rows as a file's table, numbered by `offset`; a time may be in microseconds."""
     keys, times, amounts = zip(*rows, strict=True)
     return pa.table(
         {
@@ -96,21 +97,27 @@ def ticks(*rows: tuple[str | None, datetime | None, float | None]) -> pa.Table:
     )
 
 
+# No `datetime` is as early.
+BEFORE_THE_YEAR_1 = micros_of(datetime.min.replace(tzinfo=UTC)) - 1
 BAD = ticks(
     ("a", NOON, 1.0),
     (None, NOON, 2.0),
     ("a", None, 3.0),
     ("a", NOON, None),
-    ("a", datetime(1969, 12, 31, tzinfo=UTC), 5.0),
+    ("a", BEFORE_THE_YEAR_1, 5.0),
     ("a", datetime(2900, 1, 1, tzinfo=UTC), 6.0),
     ("b", NOON, float("nan")),
+    (None, NOON + 30 * MINUTE, 8.0),
+    ("a", NOON + 30 * MINUTE, None),
 )
 REASONS = [
     (1, "`key` is null"),
     (2, "its event time is null"),
     (3, "`event.amount` is null"),
-    (4, "its event time is not after 1970-01-01"),
+    (4, "its event time is before the year 1"),
     (5, "its event time is too far in the future"),
+    (7, "`key` is null"),
+    (8, "`event.amount` is null"),
 ]
 
 
@@ -123,7 +130,7 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
 
     first, second, third, *_ = stream.run()
 
-    assert Counts(events=7, processed=2, quarantined=5) == first
+    assert Counts(events=9, processed=2, quarantined=7) == first
     assert Counts(events=1, processed=1) == second
     assert Counts(events=1, late=1, sessions=2, rows=2) == third
     rejected = [row for row in stream.rows() if row.kind == "quarantined"]
@@ -135,6 +142,42 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
     assert sessions["b"].amount != sessions["b"].amount, "a NaN is a value, no null"
 
 
+def test_a_row_is_handed_out_however_late_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """By years, before 1970, in any batch: Spark drops none, and the counts add up."""
+    late = [datetime(2020, 2, 29, tzinfo=UTC), datetime(1969, 7, 20, tzinfo=UTC)]
+    stream = FileStream(spark, SUMS, tmp_path, with_rejected=True)
+    hours = [ticks(("a", NOON + 60 * hour * MINUTE, 1.0)) for hour in range(3)]
+    stream.put(*hours, *(ticks(("b", time, 1.0)) for time in late), *hours[-1:])
+
+    counts = stream.run()
+
+    shown = [row for row in stream.rows() if row.kind == "late"]
+    assert late == sorted((row.event_time.astimezone(UTC) for row in shown), reverse=True)
+    assert (6, 4, 2) == tuple(
+        sum(getattr(one, name) for one in counts) for name in ("events", "processed", "late")
+    )
+    assert all(one.is_balanced for one in counts)
+
+
+def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its events are events; Spark's watermark stays at 0 for so long."""
+    moon = datetime(1969, 7, 20, 20, 17, tzinfo=UTC)
+    stream = FileStream(spark, SUMS, tmp_path, with_rejected=True)
+    stream.put(
+        ticks(("a", moon + 5 * MINUTE, 1.0)), ticks(("a", moon, 2.0)), ticks(("b", NOON, 3.0))
+    )
+
+    first, second, *rest = stream.run()
+
+    assert [Counts(events=1, processed=1)] * 2 == [first, second]
+    (session,) = [row for row in stream.rows() if row.kind == "session"]
+    assert ("a", 3.0) == (session.key, session.amount)
+    assert moon == session.session_start.astimezone(UTC)
+    assert 1 == sum(one.sessions for one in rest)
+
+
 def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_path: Path) -> None:
     """The counts of a batch are in its observation."""
     frame = read(spark, tmp_path, BAD)
@@ -143,8 +186,8 @@ def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_pa
     rows = sessionize(frame, SUMS, observation=observed).collect()
 
     assert ["a", "b"] == sorted(row.key for row in rows)
-    assert 7 == observed.get["events"]
-    assert 5 == observed.get["quarantined"]
+    assert 9 == observed.get["events"]
+    assert 7 == observed.get["quarantined"]
     assert 2 == observed.get["processed"]
 
 

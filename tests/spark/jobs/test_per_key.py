@@ -87,10 +87,10 @@ def keep(key: Any, events: list[Ping], state: KeyState[Kept], times: KeyTimes) -
 KEYS: Final[dict[str, Any]] = {
     "time": str,
     "key_0": int,
-    "flags_0": bool,
+    "future": bool,
     "watermark": bytes,
     "bucket": date,
-    "event_0": datetime,
+    "events": datetime,
     "key": Annotated[Decimal, DecimalType(10, 3)],
 }
 """A key of every type; each is named as a column that crosses to Python, or as Spark's own."""
@@ -176,9 +176,9 @@ def ran(
 
 def test_keys_of_every_type_find_their_state_again(ran: FileStream, spark: SparkSession) -> None:
     """Key columns come out as they went in, and the state of each key is its own."""
-    times = F.unix_micros("event_0").alias("event_0")
+    times = F.unix_micros("events").alias("events")
     out = spark.read.parquet(str(ran.folder / "out"))
-    names = [times if name == "event_0" else F.col(name) for name in KEYS]
+    names = [times if name == "events" else F.col(name) for name in KEYS]
 
     found = sorted(tuple(row) for row in out.select("count", *names).collect())
 

@@ -107,6 +107,7 @@ def test_keys_end_by_gap_and_by_age(lives: Ran) -> None:
         ("c", "look", ["z"], []),
         ("c", "note", ["z"], []),
         ("c", "time_to_live", ["z"], []),
+        *[("clock", "look", None, [])] * 4,
         ("f", "event_time_gap", ["again"], []),
         ("f", "note", ["again"], []),
         ("t", "event_time_gap", ["t"], []),
@@ -126,10 +127,10 @@ def test_nothing_is_stored_of_keys_that_have_ended(lives: Ran, spark: SparkSessi
 def test_every_row_is_accounted_for(lives: Ran) -> None:
     """The counts of each micro-batch tell what became of its rows, and add up."""
     expected = [
-        Counts(events=11, processed=5, quarantined=4, failed=2, rows=4),
-        Counts(events=5, processed=3, late=1, quarantined=1, timers=1, rows=3, failed_output=1),
-        Counts(events=2, processed=1, quarantined=1, timers=2, rows=3),
-        Counts(events=2, processed=1, quarantined=1, timers=3, rows=4),
+        Counts(events=11, processed=6, quarantined=3, failed=2, rows=5),
+        Counts(events=5, processed=4, late=1, timers=1, rows=4, failed_output=1),
+        Counts(events=2, processed=2, timers=2, rows=4),
+        Counts(events=2, processed=2, timers=3, rows=5),
         Counts(timers=1, rows=1),
     ]
 
@@ -157,15 +158,16 @@ def test_what_was_rejected_comes_with_its_reason(lives: Ran) -> None:
     }
 
 
+YEARS_S: Final = 60 * 365 * 24 * 3600
+"""So many seconds before the noon of the scenarios is before 1970."""
+
 CHANGED: Final[dict[str, Any]] = {
     "watermark_delay": "1 second",
     "state_version": 2,
-    "late_retention": "9 seconds",
 }
 NAMED: Final = [
     "`watermark_delay_ms` is 1000 in the spec, 0 in the checkpoint",
     "`state_version` is 2 in the spec, 1 in the checkpoint",
-    "`retention_ms` is 9000 in the spec, 10000 in the checkpoint",
 ]
 
 
@@ -173,26 +175,24 @@ NAMED: Final = [
 def test_late_rows_are_processed_where_the_spec_says_so(
     spark: SparkSession, tmp_path: Path, layout: str
 ) -> None:
-    """They are folded as far as the retention; Spark drops and counts what lies behind it."""
-    spec = commanded(
-        processing_timers=False, late="process", late_retention="10 seconds", layout=layout
-    )
+    """They are folded however late they are: Spark drops none of them."""
+    spec = commanded(processing_timers=False, late="process", layout=layout)
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
         commands(command("a", 100, "note", "first"), tick(100)),
         commands(command("a", 1, "note", "late")),
-        commands(command("a", 95, "note", "later"), command("a", 90, "note", "too late")),
+        commands(command("a", 95, "note", "later"), command("a", -YEARS_S, "note", "by years")),
     )
 
     counts = stream.run()
 
     assert [
-        Counts(events=2, processed=1, quarantined=1, rows=1),
+        Counts(events=2, processed=2, rows=2),
         Counts(events=1, processed=1, rows=1),
-        Counts(events=1, processed=1, rows=1, dropped=1),
+        Counts(events=2, processed=2, rows=1),
     ] == counts
     (stored,) = stored_keys(stream.checkpoint, spec, spark=spark)
-    assert Log(["first", "late", "later"]) == stored.state
+    assert Log(["first", "late", "by years", "later"]) == stored.state
     _check_refused(stream, attrs.evolve(spec, **CHANGED))
 
 

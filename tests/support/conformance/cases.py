@@ -17,12 +17,12 @@ Row: TypeAlias = dict[str, Any]
 
 CASES: Final[list[Case]] = json.loads((Path(__file__).parent / "cases.json").read_text())
 
-# Cases count from 0; sessionkit quarantines event times at or before the epoch.
+# Cases count from 0, and Spark has no watermark at or before 1970.
 ORIGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-# Longer than any case, so that only the steps of a case move its watermark, and every late event
-# is handed out.
+# Longer than any case, so that only the steps of a case move its watermark.
 LONG_DELAY: Final = timedelta(days=60)
-HORIZON: Final = timedelta(days=365)
+# The key of the events that move it; keys of cases are JSON, so none of them has this one.
+CLOCK: Final = "clock"
 
 SCHEMA: Final = pa.schema(
     {
@@ -294,7 +294,6 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
         timeout=timeout,
         watermark_delay=LONG_DELAY if delay_ms is None else timedelta(milliseconds=delay_ms),
         late_by=rules.late_by,
-        late_retention=HORIZON,
         max_future_skew=None,
         passthrough={"shown": str},
         bucket_count=2,

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit import KeyState, KeyTimes, NoTimeout, ProcessingTimeGap, StatefulSpec
 from tests.support.clocked import ClockedStream, Trigger
-from tests.support.conformance.cases import CASES, HORIZON, LONG_DELAY, ORIGIN, Case, Row, instant
+from tests.support.conformance.cases import CASES, LONG_DELAY, ORIGIN, Case, Row, instant
 from tests.support.scenarios import Life, live_on_driver
 
 __all__ = ["KEYED_RUNS", "KeyedRun", "keyed_on_driver", "keyed_on_spark"]
@@ -29,6 +29,7 @@ SCHEMA: Final = pa.schema(
     }
 )
 TIMEOUT: Final = "timeout"
+NEVER: Final = ORIGIN + 2 * LONG_DELAY
 
 
 @attrs.frozen
@@ -217,16 +218,16 @@ def _edges(case: Case) -> KeyedRun:
     ((step, threshold),) = case["steps"][0].items()
     assert step == "watermark"
     edges = {name.split("_")[1]: text.startswith("fires") for name, text in case["edges"].items()}
-    moves = {"at": instant(threshold) + LONG_DELAY}
     spec = _spec(
         NoTimeout(),
         _set_event_timer,
         _show_key,
         event_time="at",
         watermark_delay=LONG_DELAY,
-        late_retention=HORIZON,
     )
     rows = [{**_row(key, key, number), "at": ORIGIN} for number, key in enumerate(edges)]
+    # The timer of this one lies where no case moves the watermark.
+    moves = {**_row("clock", _ms(NEVER), len(rows)), "at": instant(threshold) + LONG_DELAY}
     life = Life(spec, [[Trigger(ORIGIN, [*rows, moves]), Trigger(ORIGIN), Trigger(ORIGIN)]])
     fired = sorted(key for key, fires in edges.items() if fires)
     return KeyedRun(case["name"], "spark", life, _keys, fired)

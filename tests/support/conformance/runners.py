@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from sessionkit._instants import instant_of
 from sessionkit.testing import OpenSession, Rejection, SessionDriver, SessionRow
 from tests.support.conformance.cases import (
+    CLOCK,
     ORIGIN,
     SCHEMA,
     Batch,
@@ -90,15 +91,16 @@ def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
     stream = Batches.of(spark, run.spec, SCHEMA, folder)
     for batches in _stretches(run):
         stream.run(batches)
-    # Without the rows that only move the watermark: they have no key.
-    rows = [row for batch in stream.rows.values() for row in batch if row["key"] is not None]
+    # Without the events that only move the watermark.
+    rows = [row for batch in stream.rows.values() for row in batch if row["key"] != CLOCK]
+    sessions = [session for session in stream.open_sessions() if session.key[0] != CLOCK]
     return Outcome(
         closed=[
             Window(row["key"], _us(row["session_start"]), _us(row["session_end"]), row["values"])
             for row in rows
             if row["kind"] == "session"
         ],
-        still_open=_still_open(stream.open_sessions()),
+        still_open=_still_open(sessions),
         late=[
             (row["key"], _us(row["event_time"]), row["shown"])
             for row in rows
@@ -112,8 +114,7 @@ def _stretches(run: Run) -> list[list[list[Row]]]:
     """
     Return the rows of each micro-batch, from one restart to the next.
 
-    The watermark is moved by a row of the batch before, to be in force in the next one. That row
-    has no key, so it is quarantined, but its time counts.
+    The watermark is moved by an event of the batch before, to be in force in the next one.
     """
     stretches: list[list[list[Row]]] = [[]]
     for step in run.steps:
@@ -124,10 +125,14 @@ def _stretches(run: Run) -> list[list[list[Row]]]:
             case Watermark(instant):
                 if not batches:
                     batches.append([])
-                batches[-1].append({"at": instant + run.spec.watermark_delay})
+                batches[-1].append(_tick(instant + run.spec.watermark_delay))
             case Restart():
                 stretches.append([])
     return stretches
+
+
+def _tick(at: datetime) -> Row:
+    return {"key": CLOCK, "at": at, "value": "", "gap_ms": 1, "shown": ""}
 
 
 def _still_open(sessions: Iterable[OpenSession[Any]]) -> list[Window]:

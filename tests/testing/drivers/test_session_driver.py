@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -45,7 +45,6 @@ class Unreadable:
     seconds: str
 
 
-brief = attrs.evolve(visits, late_retention="30 minutes")
 carrying = attrs.evolve(visits, passthrough={"offset": int})
 rejecting = attrs.evolve(visits, update=strict, on_error="reject")
 
@@ -116,7 +115,7 @@ def test_the_watermark_counts_whole_milliseconds() -> None:
     [
         (at("09:49:59.999"), "cannot go back"),
         (at("10:00:00.0005"), "whole milliseconds"),
-        (datetime(1970, 1, 1, 0, 30, tzinfo=UTC), "well after 1970"),
+        (datetime(1970, 1, 1, tzinfo=UTC), "after 1970-01-01"),
         (at("10:00").replace(tzinfo=None), "time zone"),
     ],
 )
@@ -300,7 +299,7 @@ def test_counts_are_not_doubled_by_a_replay() -> None:
     assert Counts(events=2, processed=2) == driver.counts
 
 
-# -- late and dropped --------------------------------------------------------------------------
+# -- late --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("offset_ms", "late"), [(-1, 1), (0, 1), (1, 0)])
@@ -315,36 +314,27 @@ def test_an_event_is_late_once_its_own_window_is_over(offset_ms: int, late: int)
     assert shown == [(r.kind, r.key.user_id, r.event_time) for r in result.rejections]
 
 
-@pytest.mark.parametrize(("offset_ms", "dropped"), [(-1, 1), (0, 1), (1, 0)])
-def test_spark_drops_what_is_not_after_its_watermark_of_the_batch_before(
-    offset_ms: int, dropped: int
-) -> None:
-    """That one trails ours by one retention; what isn't after it is dropped and only counted."""
-    driver = driver_of(brief)
-    driver.advance_watermark_to(at("11:00"))
-    driver.run_batch()
-    driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
-    result = driver.run_batch()
-    assert (dropped, 1 - dropped) == (result.counts.dropped, result.counts.processed)
-    assert [] == result.rejections
-
-
-def test_spark_drops_nothing_by_the_watermark_of_the_running_batch() -> None:
-    """The filter lags by one batch: what is older still comes through, and is late."""
+@pytest.mark.parametrize("batches", [0, 1, 5])
+@pytest.mark.parametrize(
+    "time",
+    [
+        at("10:00"),
+        datetime(2020, 2, 29, tzinfo=UTC),
+        datetime(1969, 7, 20, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+    ],
+)
+def test_an_event_is_handed_out_as_late_however_late_it_is(time: datetime, batches: int) -> None:
+    """By years, and however long ago the watermark passed it: nothing is dropped."""
     driver = driver_of()
-    driver.advance_watermark_to(at("11:00"))
-    driver.add("ann", at("10:00"), PAGE)
-    assert Counts(events=1, late=1, sessions=1, rows=1) == driver.run_batch().counts
-
-
-def test_dropped_events_are_not_among_those_that_reached_sessionkit() -> None:
-    """The counts add up without them."""
-    driver = driver_of(brief)
-    driver.advance_watermark_to(at("11:00"))
-    driver.run_batch()
-    driver.add("ann", at("09:00"), PAGE)
-    driver.run_batch()
-    assert Counts(events=1, processed=1, sessions=1, rows=1, dropped=1) == driver.counts
+    for batch in range(batches):
+        driver.advance_watermark_to(at("11:00") + batch * MILLISECOND)
+        driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.add("ann", time, PAGE)
+    (rejection,) = driver.run_batch().rejections
+    assert ("late", "ann", time) == (rejection.kind, rejection.key.user_id, rejection.event_time)
+    assert Counts(events=2, processed=1, late=1, sessions=1, rows=1) == driver.counts
     assert driver.counts.is_balanced
 
 
@@ -357,11 +347,10 @@ def test_dropped_events_are_not_among_those_that_reached_sessionkit() -> None:
         {"ts": at("10:00"), "url": "/", "seconds": 1.0},
         {"user_id": "ann", "url": "/", "seconds": 1.0},
         {"user_id": "ann", "ts": at("10:00"), "url": "/"},
-        {"user_id": "ann", "ts": datetime(1970, 1, 1, tzinfo=UTC), "url": "/", "seconds": 1.0},
     ],
 )
 def test_rows_that_cannot_be_events_are_quarantined(row: dict[str, Any]) -> None:
-    """A null key, time or required field, or a time before 1970, is counted with its reason."""
+    """A null key, time or required field is counted with its reason."""
     driver = SessionDriver(visits)
     driver.add_row(row)
     result = driver.run_batch()
@@ -372,23 +361,57 @@ def test_rows_that_cannot_be_events_are_quarantined(row: dict[str, Any]) -> None
     assert rejection.reason
 
 
+def test_an_event_before_the_year_1_is_quarantined_without_its_time() -> None:
+    """No `datetime` in UTC can hold the time: only its zone, ahead of UTC, lets it be written."""
+    driver = SessionDriver(visits)
+    driver.add("ann", datetime(1, 1, 1, tzinfo=timezone(hours(1))), PAGE)
+    (rejection,) = driver.run_batch().rejections
+    assert ("quarantined", None) == (rejection.kind, rejection.event_time)
+    assert "its event time is before the year 1" == rejection.reason
+
+
+@pytest.mark.parametrize(("after_ms", "closed"), [(0, 0), (1, 0), (2, 1)])
+def test_a_session_before_1970_closes_with_the_first_watermark_after_1970(
+    after_ms: int, closed: int
+) -> None:
+    """Its events are events; Spark's first timer is a millisecond after 1970, and has to pass."""
+    driver = SessionDriver(visits)
+    moon = datetime(1969, 7, 20, 20, 17, tzinfo=UTC)
+    driver.add("ann", moon + minutes(20), PAGE)
+    driver.add("ann", moon, PAGE)
+    driver.run_until_idle()
+    assert [(moon, 2)] == [(session.start, session.events) for session in driver.open_sessions()]
+    assert None is driver.watermark
+    driver.add("bob", at("1970-01-01 00:10") + after_ms * MILLISECOND, PAGE)
+    driver.run_until_idle()
+    assert [(moon, moon + minutes(50))][:closed] == [(r.start, r.end) for r in driver.take_rows()]
+    assert Counts(events=3, processed=3, sessions=closed, rows=closed) == driver.counts
+
+
+@pytest.mark.parametrize(
+    "fault", [{"user_id": None}, {"seconds": None}, {"ts": at("2027-01-01 10:00")}]
+)
+def test_a_quarantined_row_does_not_move_the_watermark(fault: dict[str, Any]) -> None:
+    """Only an event does, in the same batch and in a later one, whatever time the row has."""
+    driver = SessionDriver(visits, processing_time=at("13:00"))
+    row = {"user_id": "ann", "ts": at("12:00"), "url": "/", "seconds": 1.0, **fault}
+    driver.add_row(row)
+    driver.run_batch()
+    assert None is driver.watermark
+    driver.add_row(row)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.add_row(row)
+    driver.run_batch()
+    assert at("09:50") == driver.watermark
+    assert Counts(events=4, processed=1, quarantined=3) == driver.counts
+
+
 @pytest.mark.parametrize(("offset_ms", "quarantined"), [(-1, 0), (0, 0), (1, 1)])
 def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int) -> None:
     """More than `max_future_skew` ahead of the processing time, a day here, is too far."""
     driver = SessionDriver(visits, processing_time=at("10:00"))
     driver.add("ann", at("2026-01-02 10:00") + offset_ms * MILLISECOND, PAGE)
     assert quarantined == driver.run_batch().counts.quarantined
-
-
-def test_an_event_too_far_ahead_does_not_move_the_watermark() -> None:
-    """The other events of the batch do."""
-    driver = SessionDriver(visits, processing_time=at("10:00"))
-    driver.add("ann", at("2027-01-01 10:00"), PAGE)
-    driver.run_batch()
-    assert None is driver.watermark
-    driver.add("ann", at("10:00"), PAGE)
-    driver.run_batch()
-    assert at("09:50") == driver.watermark
 
 
 def test_processing_time_moves_by_hand_only() -> None:
@@ -686,14 +709,14 @@ def test_the_id_of_an_open_session_is_that_of_its_result() -> None:
 
 def test_counts_are_the_sum_of_the_batches() -> None:
     """Those of the driver are the sums of what its batches returned, and add up."""
-    driver = SessionDriver(brief)
+    driver = SessionDriver(visits)
     total = Counts()
     for minute in ["10:00", "10:50", "10:05", "10:20", "12:00"]:
         driver.add("ann", at(minute), PAGE)
         for result in driver.run_until_idle():
             total += result.counts
     assert total == driver.counts
-    assert Counts(events=4, processed=4, sessions=2, rows=2, dropped=1) == total
+    assert Counts(events=5, processed=4, late=1, sessions=2, rows=2) == total
     assert total.is_balanced
 
 

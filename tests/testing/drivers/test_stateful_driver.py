@@ -164,27 +164,23 @@ def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
     assert at("11:55") == driver.watermark
 
 
-def test_spark_drops_what_is_not_after_its_own_watermark_under_an_event_clock() -> None:
-    """Rows that are later than the retention are dropped before anyone sees them, a batch on."""
-    driver = driver_after_noon(attrs.evolve(gapped, late_retention="1 hour"))
-    driver.add("ann", at("10:50"), Amount())
-    driver.run_batch()
-    driver.add("ann", at("10:50"), Amount())
-    result = driver.run_batch()
-
-    assert (1, 0) == (result.counts.dropped, result.counts.events)
-    assert 1 == driver.counts.late
-
-
-def test_nothing_is_dropped_under_a_clock_in_processing_time() -> None:
-    """Spark has no late filter then, so every late row is counted."""
-    driver = driver_of(waiting, at("12:00"))
-    adding(driver, "ann", at("12:00"))
-    for _ in range(2):
-        driver.add("ann", at("2026-01-01 00:01"), Amount())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("spec", [gapped, waiting])
+@pytest.mark.parametrize("late", ["reject", "process"])
+def test_no_event_is_dropped_however_late_it_is(late: str, spec: Any, layout: str) -> None:
+    """By years, before 1970, in every batch: each is late, or processed where the spec says so."""
+    driver = driver_after_noon(attrs.evolve(spec, late=late, layout=layout), at("12:00"))
+    times = [at("2020-02-29 12:00"), datetime(1969, 7, 20, tzinfo=UTC)]
+    for time in (*times, *times):
+        driver.add("ann", time, Amount())
         driver.run_batch()
 
-    assert (0, 2) == (driver.counts.dropped, driver.counts.late)
+    rejected = [found.event_time for found in driver.take_rejections("late")]
+    processed = 4 if late == "process" else 0
+    assert ([] if processed else [*times, *times]) == rejected
+    assert (5, 1 + processed) == (driver.counts.events, driver.counts.processed)
+    assert 4 - processed == driver.counts.late
+    assert driver.counts.is_balanced
 
 
 def test_a_time_too_far_ahead_is_quarantined_and_moves_no_watermark() -> None:
@@ -391,7 +387,6 @@ def test_a_snapshot_starts_as_many_drivers_as_one_likes() -> None:
         {"bucket_count": 32},
         {"state_version": 2},
         {"watermark_delay": "11 minutes"},
-        {"late_retention": "2 hours"},
         {"timeout": TimeToLive("1h", clock="event_time")},
         {"keys": {"key": bytes}},
         {"state": attrs.make_class("Sum", {"total": attrs.field(type=float)})},

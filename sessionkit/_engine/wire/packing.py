@@ -1,0 +1,151 @@
+"""
+Rows packed for the shuffle: many rows of a group become one Arrow record batch, as bytes.
+
+Spark moves a row of bytes for what would be thousands of rows, and Python reads it without
+converting a value. Rows are judged before they're packed, so each travels either as an event or
+with the reason for which it's quarantined.
+
+Spark would compare a packed row with its watermark as a whole, and drop every event in it. So rows
+with events carry no event time: Spark keeps those. Its watermark moves by marker rows, which carry
+nothing but the latest time of an event, and which go no further than `withWatermark`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema
+from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
+from sessionkit._engine.wire.inbound import REASON, parted, rejected_schema
+from sessionkit._engine.wire.packs import packs_of, read_packs, whole_batch
+from sessionkit._spec import AnySpec
+
+__all__ = ["Packer", "unpacked"]
+
+ROWS_AT_ONCE: Final = 2**18
+BYTES_AT_ONCE: Final = 2**26
+
+
+@attrs.frozen
+class Packer:
+    """
+    Packs the rows of one map task; Spark calls it before the shuffle.
+
+    Attributes:
+        spec: The spec whose columns cross.
+        group: The names of the columns to group by. They're never null.
+        moves_watermark: Whether marker rows are needed.
+    """
+
+    spec: AnySpec
+    group: Sequence[str]
+    moves_watermark: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """
+        Pack record batches.
+
+        Returns:
+            Record batches of packed rows and marker rows: the columns of the group, `_watermark`
+            where rows move it, `_events` and `_rejected`.
+        """
+        for rows in _portions(batches):
+            yield from self._packed(rows)
+
+    def _packed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        good, judged = parted(self.spec, rows)
+        everything = bool(good.all())
+        groups = rows.select(self.group)
+        events = judged.drop_columns([REASON])
+        if not everything:
+            bad = pa.array(~good)
+            yield self._batch(groups.filter(bad), judged.filter(bad), REJECTED_COLUMN)
+            groups, events = groups.filter(pa.array(good)), events.filter(pa.array(good))
+        if events.num_rows:
+            yield self._batch(groups, events, EVENTS_COLUMN)
+            if self.moves_watermark:
+                yield self._marker(groups.schema, pc.max(events["time"]))
+
+    def _batch(self, groups: pa.Table, rows: pa.Table, name: str) -> pa.RecordBatch:
+        """Return the rows of every group, packed into one of the two columns."""
+        order, starts = _order_by_group(groups)
+        ordered = whole_batch(rows.take(order))
+        ends = [*starts[1:], rows.num_rows]
+        packs = [
+            (start, pack)
+            for start, end in zip(starts, ends, strict=True)
+            for pack in packs_of(ordered.slice(start, end - start))
+        ]
+        firsts = groups.take(order.take(pa.array([start for start, _ in packs])))
+        return self._row(firsts, name, pa.array([pack for _, pack in packs], pa.binary()))
+
+    def _marker(self, groups: pa.Schema, latest: pa.Scalar) -> pa.RecordBatch:
+        nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in groups.types], schema=groups)
+        return self._row(nothing, WATERMARK_COLUMN, pa.array([latest.value], INSTANT))
+
+    def _row(self, groups: pa.Table, name: str, values: pa.Array) -> pa.RecordBatch:
+        watermark = {WATERMARK_COLUMN: INSTANT} if self.moves_watermark else {}
+        types = {**watermark, EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
+        columns = {
+            **{group: groups[group].combine_chunks() for group in self.group},
+            **{other: pa.nulls(len(values), kind) for other, kind in types.items()},
+            name: values,
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join small record batches, as many as memory should hold at once."""
+    portion: list[pa.RecordBatch] = []
+    for batch in batches:
+        if _size(portion) + batch.nbytes > BYTES_AT_ONCE:
+            yield from _table(portion)
+            portion = []
+        portion.append(batch)
+        if sum(held.num_rows for held in portion) >= ROWS_AT_ONCE:
+            yield from _table(portion)
+            portion = []
+    yield from _table(portion)
+
+
+def _size(portion: Sequence[pa.RecordBatch]) -> int:
+    return sum(batch.nbytes for batch in portion)
+
+
+def _table(portion: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
+    if any(batch.num_rows for batch in portion):
+        yield pa.Table.from_batches(portion)
+
+
+def _order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
+    """Return the places of the rows, group after group, and where each group starts."""
+    numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
+    found = numbered.group_by(groups.column_names, use_threads=False)
+    lists = found.aggregate([("_place", "list")])["_place_list"].combine_chunks()
+    return lists.flatten(), lists.offsets.to_pylist()[:-1]
+
+
+def unpacked(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
+    """
+    Return the events of a group, and the rows that can't be events.
+
+    Args:
+        spec: The spec whose columns crossed.
+        frames: Packed rows, as Spark hands them over.
+    """
+    events = _joined(events_schema(spec), frames, EVENTS_COLUMN)
+    rows = _joined(rejected_schema(spec), frames, REJECTED_COLUMN)
+    if not rows.num_rows:
+        return events, []
+    reasons = rows[REASON].to_pylist()
+    return events, [Rejected("quarantined", reasons, rows.drop_columns([REASON]))]
+
+
+def _joined(schema: pa.Schema, frames: Sequence[pd.DataFrame], name: str) -> pa.Table:
+    packs = [pack for frame in frames for pack in frame[name] if isinstance(pack, bytes)]
+    return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()

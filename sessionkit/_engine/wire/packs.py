@@ -1,0 +1,30 @@
+"""Packs: many rows as one Arrow record batch, in bytes, so that Spark moves them as one value."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+__all__ = ["BYTES_OF_A_PACK", "packs_of", "read_packs", "whole_batch"]
+
+BYTES_OF_A_PACK: Final = 2**17
+"""Spark puts up to 10,000 rows into one Arrow batch, which must stay well under 2 GiB."""
+
+
+def whole_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table, at most some hundred megabytes, as one record batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+
+
+def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield the packs of some rows, each of about as many bytes as one may have."""
+    average = max(1, rows.nbytes // max(1, rows.num_rows))
+    limit = max(1, BYTES_OF_A_PACK // average)
+    for start in range(0, rows.num_rows, limit):
+        yield rows.slice(start, limit).serialize().to_pybytes()
+
+
+def read_packs(schema: pa.Schema, packs: Iterable[bytes]) -> list[pa.RecordBatch]:
+    """Return the record batches in packs, all of one schema."""
+    return [pa.ipc.read_record_batch(pa.py_buffer(pack), schema) for pack in packs]

@@ -1,0 +1,116 @@
+"""
+The user's rows, packed by group and ready for the shuffle.
+
+The package `_engine.wire` describes what crosses. The functions here serve every kind of spec.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sessionkit._engine.wire.columns import (
+    EVENTS_COLUMN,
+    FUTURE_COLUMN,
+    REJECTED_COLUMN,
+    TIME_COLUMN,
+    WATERMARK_COLUMN,
+    wire_columns,
+)
+from sessionkit._engine.wire.packing import Packer
+from sessionkit._instants import span_us
+from sessionkit._spec import AnySpec
+from sessionkit.spark._columns import grouping_form, public_type, quoted, to_wire
+from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.state import DecimalType, FieldType
+
+__all__ = ["BUCKET", "bucket_number", "grouping_key", "labelled", "packed"]
+
+BUCKET: Final = "bucket"
+
+
+def packed(events: DataFrame, spec: AnySpec, group: Mapping[str, Column]) -> DataFrame:
+    """
+    Pack the columns that the spec reads into one row a group and map task.
+
+    Args:
+        events: The user's rows.
+        spec: The spec.
+        group: The columns to group by, and their names; none may be null.
+    """
+    moves_watermark = events.isStreaming and spec.delay_ms is not None
+    packer = Packer(spec, tuple(group), moves_watermark)
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return packer(batches)
+
+    groups = [column.alias(name) for name, column in group.items()]
+    chosen = events.select(*groups, *_crossing(spec))
+    kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
+    watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
+    schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
+    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
+    rows = chosen.mapInArrow(pack, text)
+    return _under_watermark(rows, spec) if moves_watermark else rows
+
+
+def _under_watermark(rows: DataFrame, spec: AnySpec) -> DataFrame:
+    """Let the marker rows move the watermark, and go no further."""
+    timed = rows.withWatermark(WATERMARK_COLUMN, f"{spec.delay_ms} milliseconds")
+    # Spark doesn't move a filter on the event time to before the watermark.
+    return timed.where(F.col(WATERMARK_COLUMN).isNull())
+
+
+def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
+    """
+    Return the number of the bucket of each row.
+
+    The key is hashed in a form in which equal values are equal, whatever types the column may have.
+    """
+    keys = [_hashable(_column(field.name), field.type) for field in spec.key_fields]
+    return F.pmod(F.xxhash64(*keys), F.lit(bucket_count)).cast("int")
+
+
+def labelled(rows: DataFrame, bucket_count: int) -> DataFrame:
+    """Give each bucket its label in place of its number."""
+    labels = F.array(*(F.lit(bucket_label(bucket)) for bucket in range(bucket_count)))
+    return rows.withColumn(BUCKET, F.element_at(labels, F.col(BUCKET) + F.lit(1)))
+
+
+def grouping_key(spec: AnySpec) -> dict[str, Column]:
+    """
+    Return the key columns to group by, under the user's names.
+
+    Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
+    grouped as an empty one; its rows are quarantined.
+    """
+    return {field.name: _groupable(field.name, field.type) for field in spec.key_fields}
+
+
+def _groupable(name: str, kind: FieldType) -> Column:
+    if isinstance(kind, DecimalType):
+        text = F.expr(f"cast(try_cast({quoted(name)} as {public_type(kind)}) as string)")
+        return F.coalesce(text, F.lit(""))
+    return grouping_form(_column(name), kind)
+
+
+def _hashable(column: Column, kind: FieldType) -> Column:
+    """Return a key column to hash: equal decimals of any scale have the same nearest double."""
+    return column.cast("double") if isinstance(kind, DecimalType) else grouping_form(column, kind)
+
+
+def _crossing(spec: AnySpec) -> Iterator[Column]:
+    if spec.event_time is not None:
+        yield _column(spec.event_time).alias(TIME_COLUMN)
+        if spec.max_future_skew is not None:
+            latest_us = F.unix_micros(F.current_timestamp()) + F.lit(span_us(spec.max_future_skew))
+            is_future = F.unix_micros(_column(spec.event_time)) > latest_us
+            yield is_future.alias(FUTURE_COLUMN)
+    for column in wire_columns(spec):
+        yield to_wire(_column(column.field.name), column.field.type).alias(column.name)
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted(name))

@@ -1,0 +1,450 @@
+"""Rows packed for the shuffle come out as they went in, the events and those that can't be."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from sessionkit import EventTimeGap, NoTimeout, StatefulSpec
+from sessionkit._engine.rows.table import INSTANT, events_schema
+from sessionkit._engine.wire.packing import BYTES_AT_ONCE, ROWS_AT_ONCE, Packer
+from sessionkit._engine.wire.packs import BYTES_OF_A_PACK
+from sessionkit._instants import LAST_INSTANT_US, micros_of
+from sessionkit.testing import at
+from tests.support.packs import GROUP, IS_FUTURE, packed, sent
+from tests.support.stateful_specs import Sum, report, summing
+
+HERE = pa.timestamp("us", tz="America/New_York")
+"""Spark sends instants in the zone of the session."""
+
+
+@attrs.frozen
+class Reading:
+    """An event: a number, and text that may be missing."""
+
+    value: int
+    note: str | None
+
+
+def ignore(key: Any, events: Any, state: Any, times: Any) -> None:
+    """Do nothing: these tests end before any function is called."""
+
+
+def spec_of(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec that reads these events."""
+    return StatefulSpec(
+        **{
+            "keys": {"user": str},
+            "event_time": "at",
+            "event": event,
+            "state": Sum,
+            "result": Sum,
+            "process": ignore,
+            "on_timer": report,
+            "timeout": EventTimeGap("1 hour"),
+            "watermark_delay": "10 minutes",
+            "passthrough": {"offset": int},
+            **changes,
+        }
+    )
+
+
+READINGS = spec_of(Reading)
+FIRST_US = micros_of(datetime(1, 1, 1, tzinfo=UTC))
+LAST_US = LAST_INSTANT_US - 3_600_000_000
+NOON_US = micros_of(at("12:00"))
+
+Row = dict[str, Any]
+
+
+def row_of(offset: int = 0, **changes: Any) -> Row:
+    """Return a row that can be an event."""
+    row = {"group": 0, "user": "ann", "at": NOON_US, IS_FUTURE: False, "value": 1, "note": None}
+    return {**row, "offset": offset, **changes}
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Return rows as one record batch of Spark's."""
+    types = {
+        "group": pa.int32(),
+        "user": pa.string(),
+        "at": pa.int64(),
+        IS_FUTURE: pa.bool_(),
+        "value": pa.int64(),
+        "note": pa.string(),
+        "offset": pa.int64(),
+    }
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+    columns["at"] = columns["at"].cast(HERE)
+    (batch,) = sent(READINGS, columns).to_batches() or [None]
+    return batch or pa.RecordBatch.from_pylist([], sent(READINGS, columns).schema)
+
+
+def reason_of(row: Row) -> str | None:
+    """Return why a row can't be an event, the plain way: the first thing that is wrong."""
+    if row["at"] is None:
+        return "its event time is null"
+    if row["at"] < FIRST_US:
+        return "its event time is before the year 1"
+    if row["at"] > LAST_US:
+        return "its event time, or an end counted from it, is after the year 9999"
+    if row[IS_FUTURE]:
+        return "its event time is too far in the future"
+    if row["user"] is None:
+        return "`user` is null"
+    return "`event.value` is null" if row["value"] is None else None
+
+
+def is_instant(us: int | None) -> bool:
+    """Return whether an event time can be shown, be it one of an event or not."""
+    return us is not None and FIRST_US <= us <= LAST_US
+
+
+def unpacked_row(row: Row) -> Row:
+    """Return a row as it's to come out."""
+    time_us = row["at"] if is_instant(row["at"]) else None
+    event = {"event.value": row["value"], "event.note": row["note"]}
+    return {"key.user": row["user"], "time": time_us, **event, "passthrough.offset": row["offset"]}
+
+
+def rows_in(table: pa.Table) -> list[Row]:
+    """Return the rows of a table, instants in microseconds."""
+    assert INSTANT == table.schema.field("time").type
+    place = table.schema.get_field_index("time")
+    return table.set_column(place, "time", table["time"].cast(pa.int64())).to_pylist()  # type: ignore[no-any-return]
+
+
+INSTANTS_US = [FIRST_US - 1, FIRST_US, -1, 0, 1, NOON_US, NOON_US + 1, LAST_US, LAST_US + 1]
+BIG = "x" * (BYTES_OF_A_PACK // 3)
+
+
+@st.composite
+def row_batches(draw: DrawFn) -> list[list[Row]]:
+    """Make rows of a few groups, good, bad and big ones, cut into record batches."""
+    faults = st.fixed_dictionaries(
+        {},
+        optional={
+            "user": st.none(),
+            "at": st.sampled_from([None, *INSTANTS_US]),
+            IS_FUTURE: st.sampled_from([True, None]),
+            "value": st.none(),
+            "note": st.sampled_from(["", "text", BIG]),
+        },
+    )
+    groups = st.integers(0, 2)
+    count = draw(st.integers(0, 20))
+    rows = [row_of(place, group=draw(groups), **draw(faults)) for place in range(count)]
+    cuts = sorted(draw(st.lists(st.integers(0, count), max_size=4)))
+    return [rows[start:end] for start, end in zip([0, *cuts], [*cuts, count], strict=True)]
+
+
+@given(batches=row_batches())
+def test_every_row_comes_out_once_in_its_group_and_in_order(batches: list[list[Row]]) -> None:
+    """Events and rejected rows, these with the first reason, however the batches are cut."""
+    found = packed(READINGS, map(batch_of, batches))
+
+    events: dict[Any, list[Any]] = defaultdict(list)
+    rejected: dict[Any, list[Any]] = defaultdict(list)
+    for row in (row for rows in batches for row in rows):
+        reason = reason_of(row)
+        chosen = events if reason is None else rejected
+        chosen[row["group"],].append((reason, unpacked_row(row)))
+    assert {*events, *rejected} == {*found.packs}
+    for group in found.packs:
+        table, bad = found.read(READINGS, group)
+        assert events_schema(READINGS) == table.schema
+        assert [row for _, row in events[group]] == rows_in(table)
+        shown = [pair for one in bad for pair in zip(one.reasons, rows_in(one.rows), strict=True)]
+        assert rejected[group] == shown
+        assert all(one.kind == "quarantined" for one in bad)
+
+
+@given(batches=row_batches())
+def test_a_marker_has_the_latest_time_of_an_event(batches: list[list[Row]]) -> None:
+    """Rows that can't be events never move the watermark; without an event there's no marker."""
+    rows = [row for rows in batches for row in rows]
+    times_us = [row["at"] for row in rows if reason_of(row) is None]
+
+    found = packed(READINGS, map(batch_of, batches))
+
+    assert ([max(times_us)] if times_us else []) == found.markers
+
+
+def test_without_a_watermark_there_are_no_markers() -> None:
+    """Nor the column for them: a batch, or a spec without a watermark, has no use for it."""
+    found = packed(READINGS, [batch_of([row_of()])], moves_watermark=False)
+
+    assert [] == found.markers
+    assert 1 == found.read(READINGS, (0,))[0].num_rows
+
+
+def test_nothing_gives_nothing() -> None:
+    """Spark calls the packer for empty partitions too."""
+    assert [] == list(Packer(READINGS, GROUP, moves_watermark=True)([]))
+    assert [] == list(Packer(READINGS, GROUP, moves_watermark=True)([batch_of([])] * 2))
+
+
+def test_small_batches_become_one_pack_a_group() -> None:
+    """They're joined first, so that the shuffle moves few rows."""
+    batches = [batch_of([row_of(place, group=place % 2)]) for place in range(100)]
+
+    found = packed(READINGS, batches)
+
+    assert {(0,): 1, (1,): 1} == {group: len(packs) for group, packs in found.packs.items()}
+    events, _ = found.read(READINGS, (1,))
+    assert [*range(1, 100, 2)] == events["passthrough.offset"].to_pylist()
+
+
+def counted(batch: pa.RecordBatch, seen: list[int]) -> Iterator[pa.RecordBatch]:
+    """Return a batch over and over, and count how often it has been taken."""
+    while True:
+        seen.append(1)
+        yield batch
+
+
+@pytest.mark.parametrize(
+    ("batch", "most"),
+    [
+        (batch_of([row_of(note="x" * 2**20)] * 8), BYTES_AT_ONCE // 2**23),
+        (batch_of([row_of()] * 2**14), ROWS_AT_ONCE // 2**14),
+    ],
+    ids=["bytes", "rows"],
+)
+def test_memory_holds_so_many_bytes_and_rows_at_once(batch: pa.RecordBatch, most: int) -> None:
+    """The first packs come out before more is read, however long the partition is."""
+    seen: list[int] = []
+
+    next(Packer(READINGS, GROUP, moves_watermark=True)(counted(batch, seen)))
+
+    assert most == len(seen)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_pack_is_of_limited_size(groups: int) -> None:
+    """Rows of a group go into as many packs as they need, each about as large as may be."""
+    rows = [row_of(place, group=place % groups, note="x" * 1000) for place in range(1200)]
+
+    found = packed(READINGS, [batch_of(rows)])
+
+    assert max(found.sizes) <= BYTES_OF_A_PACK * 1.05
+    assert len(found.sizes) <= 1200 * 1100 // BYTES_OF_A_PACK + groups
+    for group in range(groups):
+        events, _ = found.read(READINGS, (group,))
+        assert [*range(group, 1200, groups)] == events["passthrough.offset"].to_pylist()
+
+
+def test_a_row_larger_than_a_pack_is_a_pack_alone() -> None:
+    """There's nothing to cut."""
+    rows = [row_of(place, note="x" * 2 * BYTES_OF_A_PACK) for place in range(3)]
+
+    assert 3 == len(packed(READINGS, [batch_of(rows)]).sizes)
+
+
+def test_a_group_may_be_of_several_columns() -> None:
+    """Rows are told apart by all of them, whatever their types."""
+    parts = [(b"\0", 2**60 + 1), (b"\0", 2**60), (b"", 2**60), (b"\0", 2**60 + 1)]
+    plain = batch_of([row_of(place) for place in range(len(parts))])
+    raws, wholes = map(pa.array, zip(*parts, strict=True))
+    batch = plain.append_column("raw", raws).append_column("whole", wholes)
+
+    found = packed(READINGS, [batch], group=("raw", "whole"))
+
+    offsets = {
+        group: found.read(READINGS, group)[0]["passthrough.offset"].to_pylist()
+        for group in found.packs
+    }
+    assert {parts[0]: [0, 3], parts[1]: [1], parts[2]: [2]} == offsets
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+class Device(Enum):
+    """A device, by its name in the data."""
+
+    PHONE = "phone"
+    DESK = "desk"
+
+
+@attrs.frozen
+class Point:
+    """A part of an event."""
+
+    x: int
+    seen: datetime | None
+
+
+@attrs.frozen
+class Everything:
+    """A field of every type that Python gets in another form than the column's."""
+
+    when: datetime | None
+    day: date
+    span: timedelta
+    device: Device
+    money: Decimal
+    points: list[Point]
+    tags: dict[str, int]
+
+
+EVERYTHING = spec_of(Everything, timeout=NoTimeout())
+POINTS = pa.list_(pa.struct({"x": pa.int32(), "seen": HERE}))
+FOLD = [datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6)]
+"""In New York both are 1:30."""
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def everything(zone: pa.DataType = HERE, **changes: pa.Array) -> pa.RecordBatch:
+    """Return two rows, in types as Spark has them."""
+    points = [[{"x": 1, "seen": FOLD[1]}, {"x": 2, "seen": None}], []]
+    columns = {
+        "group": pa.array([0, 0], pa.int32()),
+        "user": pa.array(["ann", "bob"]),
+        "at": pa.array(FOLD, zone),
+        "when": pa.array([FOLD[1], None], zone),
+        "day": pa.array([date(1969, 12, 31), date(2026, 1, 1)]),
+        "span": pa.array([-timedelta(days=400, microseconds=1), timedelta(0)], pa.duration("us")),
+        "device": pa.array(["phone", "desk"]),
+        "money": pa.array([Decimal("10.25"), Decimal("-0.01")], pa.decimal128(12, 2)),
+        "points": pa.array(points, POINTS),
+        "tags": pa.array([[("b", 2**53 + 1), ("a", 0)], []], pa.map_(pa.string(), pa.int64())),
+        "offset": pa.array([7, None], pa.int64()),
+        **changes,
+    }
+    (batch,) = sent(EVERYTHING, columns).to_batches()
+    return batch
+
+
+def test_values_of_every_type_come_out_as_they_are_stored() -> None:
+    """Instants are in UTC, decimals at the declared scale, collections of the declared types."""
+    events, rejected = packed(EVERYTHING, [everything()]).read(EVERYTHING, (0,))
+
+    assert [] == rejected
+    assert events_schema(EVERYTHING) == events.schema
+    assert [
+        {
+            "key.user": "ann",
+            "time": FOLD[0],
+            "event.when": FOLD[1],
+            "event.day": date(1969, 12, 31),
+            "event.span": -timedelta(days=400, microseconds=1),
+            "event.device": "phone",
+            "event.money": Decimal("10.25"),
+            "event.points": [{"x": 1, "seen": FOLD[1]}, {"x": 2, "seen": None}],
+            "event.tags": [("b", 2**53 + 1), ("a", 0)],
+            "passthrough.offset": 7,
+        },
+        {
+            "key.user": "bob",
+            "time": FOLD[1],
+            "event.when": None,
+            "event.day": date(2026, 1, 1),
+            "event.span": timedelta(0),
+            "event.device": "desk",
+            "event.money": Decimal("-0.01"),
+            "event.points": [],
+            "event.tags": [],
+            "passthrough.offset": None,
+        },
+    ] == events.to_pylist()
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata", "UTC"])
+@pytest.mark.parametrize("instant", [FIRST, LAST])
+def test_the_first_and_last_instant_come_out_in_any_zone(instant: datetime, zone: str) -> None:
+    """The zone of the session may show them in a year that no `datetime` has."""
+    kind = pa.timestamp("us", tz=zone)
+    us = micros_of(instant)
+    points = pa.array(
+        [[{"x": 1, "seen": us}]] * 2, pa.list_(pa.struct({"x": pa.int32(), "seen": pa.int64()}))
+    ).cast(pa.list_(pa.struct({"x": pa.int32(), "seen": kind})))
+    instants = pa.array([us] * 2).cast(kind)
+
+    batch = everything(kind, at=instants, when=instants, points=points)
+    events, rejected = packed(EVERYTHING, [batch]).read(EVERYTHING, (0,))
+
+    assert [] == [reason for one in rejected for reason in one.reasons]
+    assert [instant] * 2 == events["time"].to_pylist()
+    assert [instant] * 2 == events["event.when"].to_pylist()
+    assert [[{"x": 1, "seen": instant}]] * 2 == events["event.points"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"when": pa.array([0, 2**62]).cast(HERE)}, "`event.when` is outside the years 1 to 9999"),
+        (
+            {"when": pa.array([0, FIRST_US - 1]).cast(HERE)},
+            "`event.when` is outside the years 1 to 9999",
+        ),
+        (
+            {"day": pa.array([0, 10**7], pa.int32()).cast(pa.date32())},
+            "`event.day` is outside the years 1 to 9999",
+        ),
+        ({"day": pa.array([date(2026, 1, 1), None])}, "`event.day` is null"),
+        ({"device": pa.array(["desk", "toaster"])}, "`event.device` isn't a member of Device"),
+        (
+            {"money": pa.array([Decimal(1), Decimal(10) ** 30], pa.decimal128(38, 0))},
+            "`event.money` must be a Decimal of 38 digits",
+        ),
+        (
+            {"points": pa.array([[], [{"x": 1, "seen": None}, {"x": None, "seen": None}]], POINTS)},
+            "`event.points[1].x` must be an int, found NoneType",
+        ),
+        ({"points": pa.array([[], [None]], POINTS)}, "`event.points[0]` must be"),
+    ],
+)
+def test_a_value_that_its_type_cannot_hold_is_shown_as_null(
+    change: dict[str, pa.Array], reason: str
+) -> None:
+    """The rest of the row is shown as it is, with the reason, and the row beside it is an event."""
+    events, (rejected,) = packed(EVERYTHING, [everything(**change)]).read(EVERYTHING, (0,))
+
+    assert ["ann"] == events["key.user"].to_pylist()
+    (name,) = change
+    (found,) = rejected.rows.to_pylist()
+    assert ("bob", FOLD[1], None) == (found["key.user"], found["time"], found[f"event.{name}"])
+    assert rejected.reasons[0].startswith(reason)
+
+
+NUMBERS = st.integers(1 - 10**38, 10**38 - 1) | st.integers(0, 37).map(lambda power: 10**power)
+
+
+@example(number=10**30, scale=0)
+@given(number=NUMBERS, scale=st.integers(0, 38))
+def test_a_decimal_keeps_its_value_or_is_quarantined(number: int, scale: int) -> None:
+    """It never wraps around, as it does in a cast of Arrow's that scales up."""
+    value = Decimal(number).scaleb(-scale, Context(prec=38))
+    money = pa.array([Decimal(0), value], pa.decimal128(38, scale))
+
+    found = packed(EVERYTHING, [everything(money=money)])
+
+    events, rejected = found.read(EVERYTHING, (0,))
+    fits = abs(value) < 10**20 and Fraction(value) * 10**18 % 1 == 0
+    assert [0, value][: 1 + fits] == events["event.money"].to_pylist()
+    assert int(not fits) == sum(one.rows.num_rows for one in rejected)
+
+
+def test_rows_without_an_event_time_have_1970() -> None:
+    """All of them, so time order leaves them as they are."""
+    spec = summing(event_time=None, watermark_delay=None)
+    columns = {"group": pa.array([0]), "key": pa.array(["ann"]), "number": pa.array([3])}
+
+    found = packed(spec, sent(spec, columns).to_batches(), moves_watermark=False)
+
+    events, rejected = found.read(spec, (0,))
+    assert [] == rejected
+    assert [{"key.key": "ann", "time": datetime(1970, 1, 1, tzinfo=UTC), "event.number": 3}] == (
+        events.to_pylist()
+    )

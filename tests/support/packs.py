@@ -1,0 +1,90 @@
+"""Rows as Spark's projection sends them to the packer, and what the packer makes of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.wire.columns import (
+    EVENTS_COLUMN,
+    FUTURE_COLUMN,
+    REJECTED_COLUMN,
+    TIME_COLUMN,
+    WATERMARK_COLUMN,
+    wire_columns,
+)
+from sessionkit._engine.wire.packing import Packer, unpacked
+from sessionkit._spec import AnySpec
+
+__all__ = ["GROUP", "IS_FUTURE", "Packed", "frame_of", "packed", "sent"]
+
+GROUP: Final = ("group",)
+IS_FUTURE: Final = "is_future"
+
+
+def sent(spec: AnySpec, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return columns, named as the user names them, as they reach the packer."""
+    names = {column.field.name: column.name for column in wire_columns(spec)}
+    names |= {IS_FUTURE: FUTURE_COLUMN}
+    if spec.event_time is not None:
+        names[spec.event_time] = TIME_COLUMN
+    return pa.table({names.get(name, name): values for name, values in columns.items()})
+
+
+@attrs.define
+class Packed:
+    """
+    What a packer returned.
+
+    Attributes:
+        packs: The packed rows of every group, as Spark hands them to the worker.
+        markers: The times that move the watermark, in microseconds, in their order.
+        sizes: The bytes of every pack of events.
+    """
+
+    packs: dict[tuple[Any, ...], list[dict[str, Any]]]
+    markers: list[int]
+    sizes: list[int]
+
+    def frames(self, group: Any) -> list[pd.DataFrame]:
+        """Return the packs of a group as frames of one row each."""
+        return [pd.DataFrame([pack], dtype=object) for pack in self.packs[group]]
+
+    def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[Rejected]]:
+        """Return the events of a group, and its rows that can't be events."""
+        return unpacked(spec, self.frames(group))
+
+
+def packed(
+    spec: AnySpec,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    group: Sequence[str] = GROUP,
+    moves_watermark: bool = True,
+) -> Packed:
+    """Pack record batches, and check that every row is one of packs or one of markers."""
+    found = Packed({}, [], [])
+    watermark = [WATERMARK_COLUMN] if moves_watermark else []
+    for batch in Packer(spec, group, moves_watermark)(batches):
+        assert [*group, *watermark, EVENTS_COLUMN, REJECTED_COLUMN] == batch.schema.names
+        times = batch[WATERMARK_COLUMN].cast(pa.int64()).to_pylist() if moves_watermark else []
+        found.markers += [time for time in times if time is not None]
+        for row in batch.drop_columns(watermark).to_pylist():
+            key = tuple(row.pop(name) for name in group)
+            packs = [pack for pack in row.values() if pack is not None]
+            is_marker = key == (None,) * len(group)
+            assert int(not is_marker) == len(packs)
+            if packs:
+                found.packs.setdefault(key, []).append(row)
+                found.sizes += map(len, packs)
+    return found
+
+
+def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
+    """Return rows of one group as Spark hands them to the worker."""
+    one = table.append_column(GROUP[0], pa.nulls(table.num_rows, pa.int32()).fill_null(0))
+    (rows,) = packed(spec, one.to_batches()).packs.values()
+    return pd.DataFrame(rows, dtype=object)
