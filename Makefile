@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick test-long conformance check lint types contracts format demo bench clean
+.PHONY: help setup test quick test-long conformance check lint types contracts suite format demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -59,17 +59,20 @@ format: setup
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
-test quick test-long conformance: export TZ := America/New_York
+test quick test-long suite conformance: export TZ := America/New_York
 
-test: check
-	$(RUN) -m pytest $(PARALLEL) --cov
+# The type checker fills the moments in which the tests wait for Spark.
+test test-long: lint
+	@$(MAKE) --no-print-directory --jobs=3 types contracts suite
+
+suite: setup
+	$(RUN) -m pytest $(PARALLEL) --cov $(SELECTED)
 
 quick: setup
 	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long"
 
 test-long: export HYPOTHESIS_PROFILE := ci
-test-long: check
-	$(RUN) -m pytest $(PARALLEL) --cov -m "long or not long"
+test-long: export SELECTED := -m "long or not long"
 
 conformance: setup
 	$(RUN) -m pytest $(PARALLEL) --dist load tests/conformance -m "long or not long"

@@ -32,12 +32,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Mark every test that starts Spark, and let the files that take longest begin.
 
+    Coverage isn't measured while these run: what they show is in Spark's Python workers.
+
     The order matters only where several processes share the files: none is left alone with a long
     one in the end.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.no_cover)
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
 
@@ -55,13 +58,18 @@ def spark_settings() -> dict[str, str]:
 
     A test's JVM lives for minutes: the second compiler costs more than it gains. The default
     manager of checkpoint files starts a process (`readlink`) for every file that it renames.
+    Hadoop starts one (`chmod`) for every file that it makes: so no checksums beside the files, and
+    no helper program between the JVM and the process.
     """
     package = "org.apache.spark.sql.execution.streaming"
     if (4, 1) <= tuple(map(int, version("pyspark").split(".")[:2])):
         package += ".checkpointing"
     return {
         "spark.sql.session.timeZone": "America/New_York",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": (
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+        ),
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{package}.FileSystemBasedCheckpointFileManager"
         ),

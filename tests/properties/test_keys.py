@@ -7,6 +7,7 @@ since such a chain has no end.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import attrs
@@ -46,6 +47,7 @@ class Step:
 spans = st.sampled_from(
     [timedelta(0), MICRO, MILLI - MICRO, MILLI, SECOND - MICRO, SECOND, 3 * SECOND, 10 * SECOND]
 )
+steps_back = st.sampled_from([timedelta(0), timedelta(0), SECOND])
 steps_of_clocks = st.sampled_from([timedelta(0), MILLI, SECOND - MILLI, SECOND, 4 * SECOND])
 micros = st.integers(-5, 12).map(lambda n: str(n * 500_000)) | st.sampled_from(["-1", "1", "999"])
 ahead = st.integers(0, 12).map(lambda n: str(n * 500_000)) | st.sampled_from(["1", "999", "1000"])
@@ -53,6 +55,7 @@ names = st.sampled_from(NAMES)
 bases = st.sampled_from(["clock", "noon"])
 
 
+@cache
 def orders(*, at_once: str = NAMES, timers: bool = True) -> Any:
     """
     Make a program of a few orders.
@@ -82,7 +85,7 @@ def scripts(draw: st.DrawFn, *, timers: bool = True) -> list[Step]:
     for _ in range(draw(st.integers(1, 7))):
         arrivals = []
         for _ in range(draw(st.integers(0, 4))):
-            at += draw(spans) - draw(st.sampled_from([timedelta(0), timedelta(0), SECOND]))
+            at += draw(spans) - draw(steps_back)
             number += 1
             told = Told(number, draw(orders(timers=timers)))
             arrivals.append(Arrival(draw(st.sampled_from("abc")), at, told))

@@ -66,6 +66,7 @@ class ClockedStream:
     rows: dict[int, list[dict[str, Any]]] = attrs.field(factory=dict)
     counts: dict[int, Counts] = attrs.field(factory=dict)
     state_rows: dict[int, int] = attrs.field(factory=dict)
+    _output: DataFrame | None = None
 
     @classmethod
     def of(cls, spark: SparkSession, spec: Any, schema: pa.Schema, folder: Path) -> "ClockedStream":
@@ -81,6 +82,7 @@ class ClockedStream:
         """
         ran: list[int | None] = []
         self._forget_plan()
+        self._output = None
         for trigger in triggers:
             if trigger.rows:
                 self.files.put(pa.Table.from_pylist(list(map(dict, trigger.rows)), self.schema))
@@ -104,9 +106,10 @@ class ClockedStream:
     def _start(self) -> None:
         """Run the batch that is planned, if one is; plan the next one, if there is a reason to."""
         planned = self._planned()
+        # Made once for all triggers of a run: to plan it takes as long as to run a batch.
+        self._output = self.files.output() if self._output is None else self._output
         query = (
-            self.files.output()
-            .writeStream.option("checkpointLocation", self.files.checkpoint)
+            self._output.writeStream.option("checkpointLocation", self.files.checkpoint)
             .outputMode("append")
             .foreachBatch(self._sink(planned))
             .start()

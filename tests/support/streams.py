@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
 
 from sessionkit import Counts, StatefulSpec
 from sessionkit.spark import (
@@ -68,10 +70,14 @@ class FileStream:
         there = len(list(self.source.glob("*.parquet"))) if self.source.exists() else 0
         write_files(self.source, tables, first=there)
 
+    @cached_property
+    def schema(self) -> StructType:
+        """The columns of the files, read once: Spark starts a job for it."""
+        return self.spark.read.parquet(str(self.source)).schema
+
     def events(self) -> DataFrame:
         """Return the stream of what the files hold."""
-        schema = self.spark.read.parquet(str(self.source)).schema
-        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
         return self.shape(reader.parquet(str(self.source)))
 
     def output(self) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -36,16 +37,14 @@ class Arrival(NamedTuple):
     event: Any
 
 
-@st.composite
 def timelines(
-    draw: DrawFn,
     spec: AnySessionSpec,
     events: SearchStrategy[Any] | None = None,
     *,
     keys: SearchStrategy[tuple[Any, ...]] | None = None,
     min_size: int = 1,
     max_size: int = 12,
-) -> list[Arrival]:
+) -> SearchStrategy[list[Arrival]]:
     """
     Make events of several keys in the order in which they arrive.
 
@@ -54,7 +53,6 @@ def timelines(
     watermark delay, and now and then far later than it allows.
 
     Args:
-        draw: Passed by hypothesis.
         spec: The spec with the keys, event class, gap and watermark delay.
         events: The events; by default objects of the event class with modest values. Fields that
             are columns of the key, or the event time, are set to what the arrival says.
@@ -65,12 +63,20 @@ def timelines(
     Raises:
         FieldTypeError: A field of the event class cannot be generated.
     """
-    chosen = draw(st.lists(keys_of(spec) if keys is None else keys, min_size=1, max_size=SOME_KEYS))
+    some_keys = st.lists(keys_of(spec) if keys is None else keys, min_size=1, max_size=SOME_KEYS)
     made = objects_of(spec.event, modest=True) if events is None else events
-    parts = st.tuples(_lags(spec), st.sampled_from(chosen), instants(spec, gaps=6), made)
-    drawn = draw(st.lists(parts, min_size=min_size, max_size=max_size))
-    drawn.sort(key=lambda part: part[0] + part[2])
-    return [arrival(spec, key, time, event) for _, key, time, event in drawn]
+    lags, times = _lags(spec), instants(spec, gaps=6)
+
+    def of_keys(chosen: list[tuple[Any, ...]]) -> SearchStrategy[list[Any]]:
+        parts = st.tuples(lags, st.sampled_from(chosen), times, made)
+        return st.lists(parts, min_size=min_size, max_size=max_size)
+
+    return some_keys.flatmap(of_keys).map(partial(_as_they_arrive, spec))
+
+
+def _as_they_arrive(spec: AnySessionSpec, parts: list[Any]) -> list[Arrival]:
+    parts = sorted(parts, key=lambda part: part[0] + part[2])
+    return [arrival(spec, key, time, event) for _, key, time, event in parts]
 
 
 @st.composite

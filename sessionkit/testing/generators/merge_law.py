@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import SearchStrategy
 
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.table import sessions_schema
@@ -117,16 +118,18 @@ def _smallest(spec: AnySessionSpec, ways: _Ways) -> _Ways:
     return ways
 
 
-@st.composite
-def _ways(draw: DrawFn, spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> _Ways:
-    # One key is enough: no function ever sees the states of two.
-    key = draw(keys_of(spec))
+def _ways(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[_Ways]:
     made = objects_of(spec.event, modest=True) if events is None else events
     parts = st.tuples(instants(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
-    drawn = draw(st.lists(parts, min_size=2, max_size=MOST_EVENTS))
-    drawn.sort(key=itemgetter(0))
-    arrivals = [arrival(spec, key, time, event) for time, event, _ in drawn]
-    return _Ways(arrivals, [batch for _, _, batch in drawn])
+    several = st.lists(parts, min_size=2, max_size=MOST_EVENTS)
+    # One key is enough: no function ever sees the states of two.
+    return st.builds(partial(_in_time_order, spec), keys_of(spec), several)
+
+
+def _in_time_order(spec: AnySessionSpec, key: tuple[Any, ...], parts: list[Any]) -> _Ways:
+    parts = sorted(parts, key=itemgetter(0))
+    arrivals = [arrival(spec, key, time, event) for time, event, _ in parts]
+    return _Ways(arrivals, [batch for _, _, batch in parts])
 
 
 def _both(spec: AnySessionSpec, ways: _Ways) -> tuple[pa.Table, pa.Table]:

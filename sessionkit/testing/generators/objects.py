@@ -133,13 +133,14 @@ def _values(kind: FieldType, scalars: Scalars) -> SearchStrategy[Any]:
             most = 10**precision - 1
             return _decimals(most if scalars is ALL_SCALARS else min(most, 1_000), scale)
         case AttrsType():
-            return _objects(kind, scalars)
+            return _objects(
+                kind, st.tuples(*(_values(field.type, scalars) for field in kind.fields))
+            )
     return scalars[type(kind)]
 
 
 @st.composite
-def _objects(draw: DrawFn, kind: AttrsType, scalars: Scalars) -> Any:
-    values = st.tuples(*(_values(field.type, scalars) for field in kind.fields))
+def _objects(draw: DrawFn, kind: AttrsType, values: SearchStrategy[tuple[Any, ...]]) -> Any:
     for _ in range(TRIES):
         drawn = draw(values)
         try:
