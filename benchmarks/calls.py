@@ -2,7 +2,8 @@
 What one call of a bucket costs: CPU milliseconds of the engine alone, without Spark or the wire.
 
     python -m benchmarks.calls                     every workload, the median of many calls
-    python -m benchmarks.calls --only dense --profile
+    python -m benchmarks.calls --only dense --phases       where it goes
+    python -m benchmarks.calls --only dense --profile      where it goes, by function
 
 A call reads the stored row, runs one step, and writes the row back. The input is one bucket of 64
 of the benchmark's batches, so times compare across machines only as ratios.
@@ -21,13 +22,14 @@ import pyarrow as pa
 
 from benchmarks.entrants.functions import COUNTS, visits
 from benchmarks.events import FIRST_US, batch_of_events
+from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.storage import logic_of, nothing_of, row_of
 
-__all__ = ["main"]
+__all__ = ["CASES", "main", "prepared"]
 
 Run = Callable[[], Any]
 BUCKETS: Final = 64
@@ -88,17 +90,31 @@ def _profile(workload: Workload) -> None:
     pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 
 
+def _phases(workload: Workload, calls: int = 100) -> str:
+    """Return where the time of a call goes: the least of many, as the machine may be shared."""
+    run, watch = prepared(workload), Stopwatch()
+    found: list[dict[str, float]] = []
+    with watch.running(), collector_paused():
+        for _ in range(calls):
+            run()
+            found.append(watch.take())
+    return bars({phase: min(each[phase] for each in found) for phase in found[0]})
+
+
 def main() -> None:
     """Print what a call costs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__)
     parser.add_argument("--only", choices=CASES)
     parser.add_argument("--seconds", type=float, default=2.0, help="CPU seconds a workload")
-    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    parser.add_argument("--phases", action="store_true", help="print where the time goes")
+    parser.add_argument("--profile", action="store_true", help="print it by function")
     options = parser.parse_args()
     for name, workload in CASES.items():
         if options.only in {None, name}:
             if options.profile:
                 _profile(workload)
+            if options.phases:
+                print(_phases(workload))
             median, least = measured(workload, options.seconds)
             print(f"{name:8} {median:8.2f} ms a call (least {least:.2f})", flush=True)
 

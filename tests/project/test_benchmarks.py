@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import one_key
+from benchmarks.calls import CASES, prepared
 from benchmarks.child import Job
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.environments import NAMES
 from benchmarks.events import CLOSING, batch_of_events, closing_event, linked, write_batches
+from benchmarks.phases import PHASES, Stopwatch
 from benchmarks.processes import Process, Sampler, tree_of, usage_of
 from benchmarks.report import aligned, page, targets_of, text_of
 from benchmarks.results import Result, Run, Sample, loaded, saved
@@ -385,3 +387,20 @@ def test_every_event_of_one_key_is_measured(case: str) -> None:
     assert seconds > 0
     assert 10 == driver.counts.processed + driver.counts.failed
     assert ("fails" in case) == (driver.counts.failed == 5)
+
+
+# ---------------------------------------------------------------------------------- one call
+
+
+@pytest.mark.parametrize("case", ["small", "keys"])
+def test_the_phases_of_a_call_are_found_in_the_engine(case: str) -> None:
+    """Every function of a phase exists, and most of the time lies in named phases."""
+    run, watch = prepared(CASES[case]), Stopwatch()
+    with watch.running():
+        run()
+    found = watch.take()
+
+    assert list(PHASES) == list(found)
+    assert found["all else"] < sum(found.values()) / 2
+    run()
+    assert {0.0} == set(watch.take().values())

@@ -1,6 +1,5 @@
 """The fold of all sessions of a plan that have events, and which of them fail."""
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -38,11 +37,11 @@ class Attempt:
     failed: Mask
 
 
-def timed(spec: AnySessionSpec, objects: list[Any], starts_us: Sequence[int]) -> list[Any]:
+def timed(spec: AnySessionSpec, objects: list[Any], starts_us: npt.NDArray[np.int64]) -> list[Any]:
     """Return events as they are folded: with their times where a function takes these."""
     if not (spec.create_takes_time or spec.update_takes_time):
         return objects
-    return list(zip(objects, map(instant_of, starts_us), strict=True))
+    return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
 
 def part_of(plan: Plan, chosen: Mask) -> Plan:
@@ -90,7 +89,7 @@ def _folded(plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
     if fold.create is not None:
         keys = decode_keys(spec, plan.keys_of(active & (plan.opened_counts == 0)))
     opened = decode_states(spec.state, plan.opened_of(active))
-    events = timed(spec, objects, plan.events.starts[plan.event_places].tolist())
+    events = timed(spec, objects, plan.events.starts[plan.event_places])
     counts = zip(plan.opened_counts[active].tolist(), plan.counts[active].tolist(), strict=True)
     return fold.fold_all(iter(keys), opened, events, counts)
 
@@ -104,7 +103,7 @@ def _take_over(plan: Plan, states: list[Any], failed: list[int]) -> None:
     keys = decode_keys(spec, part.keys_of(part.active))
     opened = decode_states(spec.state, part.opened_of(part.active))
     objects, _ = build_events(spec, part.events.table, part.event_places)
-    events = timed(spec, objects, part.events.starts[part.event_places].tolist())
+    events = timed(spec, objects, part.events.starts[part.event_places])
     old = new = 0
     counts = zip(part.opened_counts.tolist(), part.counts.tolist(), strict=True)
     for place, key, (opened_count, event_count) in zip(failed, keys, counts, strict=True):

@@ -107,11 +107,10 @@ def refold(plan: Plan, watermark_us: int | None) -> Refolded:
 def _parts(plan: Plan) -> Iterator[Part]:
     """Yield the intervals of each session, in order."""
     states = decode_states(plan.spec.state, plan.touched)
-    times = plan.events.starts.tolist()
-    starts = [*micros(plan.touched["start"]).tolist(), *times]
+    starts = [*micros(plan.touched["start"]).tolist(), *plan.events.starts.tolist()]
     ends = [*micros(plan.touched["end"]).tolist(), *plan.events.ends.tolist()]
     objects, _ = build_events(plan.spec, plan.events.table)
-    contents, opened = [*states, *timed(plan.spec, objects, times)], len(states)
+    contents, opened = [*states, *timed(plan.spec, objects, plan.events.starts)], len(states)
     counts = plan.touched["events"].to_pylist()
     members = plan.order[plan.unions.spread(plan.active)].tolist()
     first = 0
