@@ -12,6 +12,16 @@ from pyspark import cloudpickle
 from sessionkit import EventTimeGap, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
+from sessionkit.testing import (
+    add,
+    advance_watermark_to,
+    at,
+    expect_open,
+    expect_results,
+    restart,
+    run_batch,
+    run_script,
+)
 from sessionkit.testing.strategies import check_merge_law
 
 
@@ -220,3 +230,24 @@ def test_a_spec_says_its_aggregates_in_full() -> None:
     )
 
     assert timedelta(minutes=1) == spec.timeout.longest
+
+
+def test_a_script_plays_on_aggregates() -> None:
+    """Open sessions are expected as the rows that they would be now."""
+    spec = spec_of({"pages": agg.count(), "seconds": agg.sum("seconds")}, result=Visit)
+    view = View("buy", 2.5, None, is_paid=True, tags=[])
+
+    run_script(
+        spec,
+        [
+            add("ann", at("10:00"), view),
+            run_batch(),
+            restart(),
+            expect_open(("ann", at("10:00"), at("10:01"), Visit(2.5, 1))),
+            add("ann", at("10:01"), view),
+            run_batch(),
+            advance_watermark_to(at("10:02")),
+            run_batch(),
+            expect_results(Visit(5.0, 2)),
+        ],
+    )
