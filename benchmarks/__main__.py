@@ -29,6 +29,8 @@ __all__ = ["main"]
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 PLOT: Final = Path(__file__).with_name("plot.py")
+FAILURES: Final = (RunError, OSError, ValueError, TypeError, LookupError)
+"""What a run or its rows may end with; the others go on."""
 PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "attrs")
 
 
@@ -125,7 +127,7 @@ def _measured(at: Place, options: argparse.Namespace, unable: dict[str, str]) ->
         for entrant in able[:: -1 if turn % 2 else 1]:
             try:
                 runs.setdefault(entrant.name, []).append(_one_run(entrant, at))
-            except RunError as error:
+            except FAILURES as error:
                 not_run[entrant.name] = str(error)
                 _say(f"  {entrant.name}: failed: {error}")
     return Result(
@@ -148,7 +150,7 @@ def _reason(name: str, at: Place, unable: dict[str, str]) -> str | None:
         return None
     try:
         found = wrong_rows(entrant, at)
-    except RunError as error:
+    except FAILURES as error:
         return str(error)
     if found is None:
         _say(f"  {name}: the rows are right")

@@ -144,7 +144,7 @@ def _written(workload: Workload, checkpoint: Path, batches: Sequence[Batch]) -> 
         "checkpoint_bytes": sum(each.st_size for each in stats if each.st_mtime >= since)
         / len(counted)
     }
-    if workload.batches == 1:
+    if workload.batches == 1 and workload.opened:
         written["state_bytes"] = sum(each.st_size for each in stats) / workload.opened
     return written
 

@@ -1,0 +1,36 @@
+"""The speed is guarded: a regression of half fails, whatever the machine."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.guard import RECORDED, ratios, recorded, slower
+
+RECORD = "RECORD_SPEED"
+
+
+@pytest.mark.speed
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is read from /proc")
+def test_sessionkit_is_no_slower_than_recorded(spark: SparkSession, tmp_path: Path) -> None:
+    """Compared with the floor and a job by hand, it takes at most half as much again as before."""
+    measured = ratios(spark, tmp_path / "first")
+    if os.environ.get(RECORD):
+        RECORDED.write_text(json.dumps(measured, indent=2) + "\n")
+    if slower(measured, recorded()):
+        again = ratios(spark, tmp_path / "again")
+        measured = {name: min(ratio, again[name]) for name, ratio in measured.items()}
+
+    assert {} == slower(measured, recorded()), (
+        f"If it's meant to be slower, record it: {RECORD}=1 pytest tests/project/test_speed.py"
+    )
+
+
+def test_a_ratio_is_slower_when_it_exceeds_the_recorded_one_by_more_than_half() -> None:
+    """Up to that, it's noise."""
+    assert {} == slower({"ours / theirs": 0.3}, {"ours / theirs": 0.2})
+    assert {"ours / theirs": "0.31, expected 0.20"} == slower(
+        {"ours / theirs": 0.31}, {"ours / theirs": 0.2}
+    )
