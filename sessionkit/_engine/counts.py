@@ -27,6 +27,7 @@ class Counts:
         rows: The result rows.
         failed_output: Sessions that closed and whose `finish` raised, and timers whose `on_timer`
             raised, under `on_error="reject"`.
+        unknown: The names of counts that Spark didn't report, see `batch_counts`.
     """
 
     events: int = 0
@@ -39,6 +40,7 @@ class Counts:
     timers: int = 0
     rows: int = 0
     failed_output: int = 0
+    unknown: frozenset[str] = frozenset()
 
     @property
     def is_balanced(self) -> bool:
@@ -48,9 +50,9 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         """Return the counts of two micro-batches together."""
-        pairs = zip(attrs.astuple(self), attrs.astuple(other), strict=True)
-        return Counts(*(one + another for one, another in pairs))
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTED}
+        return Counts(**sums, unknown=self.unknown | other.unknown)
 
 
-COUNTED: Final = tuple(field.name for field in attrs.fields(Counts))
+COUNTED: Final = tuple(field.name for field in attrs.fields(Counts) if field.name != "unknown")
 """What a bucket counts, in the order in which it crosses to Spark."""

@@ -1,5 +1,7 @@
 """What a group remembers, and what one micro-batch does to it, whichever fold runs."""
 
+from typing import Any, Final
+
 import attrs
 import pyarrow as pa
 
@@ -7,6 +9,8 @@ from sessionkit._engine.counts import Counts
 from sessionkit._engine.rows.table import Rejected
 
 __all__ = ["Memory", "Outcome"]
+
+REJECTED: Final = ("late", "quarantined", "failed", "failed_output")
 
 
 @attrs.frozen
@@ -65,7 +69,7 @@ class Outcome:
 
     def counts(self, events: int) -> Counts:
         """Return the counts of the micro-batch, into which so many rows came."""
-        rejected = dict.fromkeys(("late", "quarantined", "failed", "failed_output"), 0)
+        rejected: dict[str, Any] = dict.fromkeys(REJECTED, 0)
         for part in self.rejected:
             rejected[part.kind] += part.rows.num_rows
         return Counts(

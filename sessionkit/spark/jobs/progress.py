@@ -11,31 +11,55 @@ __all__ = ["OBSERVATION", "batch_counts"]
 OBSERVATION: Final = "sessionkit"
 """The name of the counts among a query's observed metrics."""
 
+NEEDS_INPUT: Final = frozenset({"events", "late", "quarantined", "failed"})
+"""What is zero in a micro-batch without data."""
 
-def batch_counts(progress: Mapping[str, Any]) -> Counts:
+
+def batch_counts(progress: Any) -> Counts:
     """
     Read the counts of one micro-batch from the progress of its query.
 
+    All counts are zero if no micro-batch ran: Spark also reports that a query is idle. Spark 3.5
+    reports no metrics of micro-batches without data, in which sessions close; then `unknown` names
+    the counts that nobody knows, and they are zero.
+
     Args:
-        progress: An entry of `query.recentProgress`, or `query.lastProgress`; from Spark or from
-            Spark Connect, which differ in shape.
+        progress: An entry of `query.recentProgress`, `query.lastProgress`, or `event.progress` in a
+            `StreamingQueryListener`. Their shapes differ between releases of Spark and on Spark
+            Connect.
 
     Raises:
         SessionkitError: The progress is from a query that sessionkit didn't build.
     """
-    observed = (progress.get("observedMetrics") or {}).get(OBSERVATION)
-    if observed is None:
+    if progress is None or "addBatch" not in (_entry(progress, "durationMs") or {}):
+        return Counts()
+    observed = (_entry(progress, "observedMetrics") or {}).get(OBSERVATION)
+    if observed is not None:
+        values = _by_name(observed)
+        counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
+        return Counts(**counted)
+    if _input_rows(progress):
         found = f"the progress has no observed metrics named {OBSERVATION!r}"
         hint = "pass the progress of a query over the frame that sessionize returned"
         raise SessionkitError(with_hint(found, hint))
-    values = _by_name(observed)
-    return Counts(**{name: int(values[name] or 0) for name in COUNTED})
+    return Counts(unknown=frozenset(COUNTED) - NEEDS_INPUT)
 
 
-def _by_name(observed: Any) -> dict[str, Any]:
-    if hasattr(observed, "asDict"):
-        found: dict[str, Any] = observed.asDict()
-        return found
-    if "values" in observed and "schema" in observed:
-        return dict(zip(COUNTED, observed["values"], strict=True))
-    return dict(observed)
+def _entry(progress: Any, name: str) -> Any:
+    """Return a part of a progress, which is a dict or, in a listener of Spark 3.5, an object."""
+    if isinstance(progress, Mapping):
+        return progress.get(name)
+    return getattr(progress, name, None)
+
+
+def _input_rows(progress: Any) -> int:
+    sources = _entry(progress, "sources") or []
+    return sum(int(_entry(source, "numInputRows") or 0) for source in sources)
+
+
+def _by_name(observed: Any) -> Mapping[str, Any]:
+    """Return observed metrics by name; on Connect they come beside their schema."""
+    found: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
+    if "values" in found and "schema" in found:
+        return dict(zip(COUNTED, found["values"], strict=True))
+    return found

@@ -4,9 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
-import attrs
-
-from sessionkit._engine.counts import Counts
+from sessionkit._engine.counts import COUNTED
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.session import SessionDriver
 from sessionkit.testing.drivers.stateful import StatefulDriver
@@ -119,10 +117,10 @@ def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch
 @step
 def expect_counts(stage: Stage, /, **counts: int) -> Mismatch | None:
     """Expect these `Counts` since the script began; those that are not named are not compared."""
-    unknown = sorted(counts.keys() - attrs.fields_dict(Counts).keys())
+    unknown = sorted(counts.keys() - set(COUNTED))
     if unknown or not counts:
         found = f"there is no count `{unknown[0]}`" if unknown else "no count is named"
-        raise ScriptError(with_hint(found, f"name {', '.join(attrs.fields_dict(Counts))}"))
+        raise ScriptError(with_hint(found, f"name {', '.join(COUNTED)}"))
     got = {name: getattr(stage.driver.counts, name) for name in counts}
     if counts == got:
         return None
