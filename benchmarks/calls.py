@@ -26,6 +26,7 @@ from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.cycle_collector import collector_paused
+from sessionkit._engine.logic import first_due
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.storage import logic_of, nothing_of, row_of
 
@@ -46,11 +47,11 @@ def prepared(workload: Workload) -> Run:
     for batch in range(3):
         memory = logic.step(memory, *_input(logic, workload, batch)).memory
     arrived, clocks = _input(logic, workload, 3)
-    stored = row.write(memory, logic.due(memory))
+    stored = row.write(memory, first_due(logic, memory))
 
     def call() -> None:
         outcome = logic.step(row.read(GROUP, stored), arrived, clocks)
-        row.write(outcome.memory, logic.due(outcome.memory))
+        row.write(outcome.memory, first_due(logic, outcome.memory))
 
     return call
 

@@ -162,6 +162,11 @@ class Spec(Generic[E, S, R]):
             beyond, in time order, are quarantined.
         passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
+        layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
+            as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
+            writes only the pages whose keys it concerns: for much state and little input, on Spark
+            4.0 or later with RocksDB. `"per_key"`, for a `StatefulSpec`, gives each key a row of
+            its own, some milliseconds a key, whose columns Spark's own state reader shows.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
         state_version: Raise it when stored state must not be read by this code any more.
     """
@@ -190,6 +195,9 @@ class Spec(Generic[E, S, R]):
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
     passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
+    layout: Literal["buckets", "pages", "per_key"] = attrs.field(
+        default="buckets", validator=choice("buckets", "pages", "per_key")
+    )
     bucket_count: int = attrs.field(default=64, validator=at_least_one)
     state_version: int = attrs.field(default=1, validator=at_least_one)
     own_fields: ClassVar[tuple[Field, ...]] = ()
@@ -203,11 +211,6 @@ class Spec(Generic[E, S, R]):
         elif attrs.has(given):
             check_class(name, given, places)
         set_derived(self, **{name: given})
-
-    @property
-    def layout(self) -> Literal["buckets", "per_key"]:
-        """Whether Spark's groups are buckets of keys, or keys."""
-        return "buckets"
 
     @property
     def clock(self) -> Clock | None:

@@ -135,6 +135,9 @@ class SessionSpec(Spec[E, S, R]):
     late_by: Literal["event", "session"] = attrs.field(
         default="event", validator=choice("event", "session")
     )
+    layout: Literal["buckets", "pages"] = attrs.field(
+        default="buckets", validator=choice("buckets", "pages")
+    )
     create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
     update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
     row_kind: ClassVar = "session"

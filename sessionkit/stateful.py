@@ -125,9 +125,6 @@ class StatefulSpec(Spec[E, S, R]):
             micro-batch at every trigger, and with the `availableNow` trigger never ends.
         late: What becomes of an event at or past the watermark. `"reject"`: it is counted as
             late and left out. `"process"`: it is handed to `process` like any other.
-        layout: `"buckets"` packs many keys into one Spark group: microseconds a key.
-            `"per_key"` gives each key a group and a row of state of its own, some milliseconds a
-            key, whose columns Spark's own state reader shows.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -141,9 +138,6 @@ class StatefulSpec(Spec[E, S, R]):
     processing_timers: bool = attrs.field(default=False, validator=_flag)
     late: Literal["reject", "process"] = attrs.field(
         default="reject", validator=choice("reject", "process")
-    )
-    layout: Literal["buckets", "per_key"] = attrs.field(
-        default="buckets", validator=choice("buckets", "per_key")
     )
 
     def __attrs_post_init__(self) -> None:

@@ -290,7 +290,7 @@ def test_settings_are_named() -> None:
         ),
         (
             {"layout": "rows"},
-            "`layout` must be one of 'buckets', 'per_key', found 'rows'",
+            "`layout` must be one of 'buckets', 'pages', 'per_key', found 'rows'",
             "the default is 'buckets'",
         ),
         (

@@ -1,15 +1,24 @@
 """What the worker and the storage ask of a fold: the seam between the shell and its two folds."""
 
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._engine.rows.table import micros
+from sessionkit._instants import END_OF_TIME_US
 from sessionkit._spec import AnySpec
 from sessionkit.timeouts import Clock
 
-__all__ = ["Logic"]
+__all__ = ["NEVER_US", "Logic", "first_due"]
+
+Instants: TypeAlias = npt.NDArray[np.int64]
+
+NEVER_US: Final = END_OF_TIME_US
+"""When something is due that never is."""
 
 
 class Logic(Protocol):
@@ -41,5 +50,15 @@ class Logic(Protocol):
             StateValueError: A function left a value in the state that does not fit its field.
         """
 
-    def due(self, memory: Memory) -> dict[Clock, int]:
-        """Return the first instant, in microseconds, that each clock must reach for a change."""
+    def due(self, kept: pa.Table) -> dict[Clock, Instants]:
+        """Return the instants, in microseconds, that a clock must reach for the rows to change."""
+
+
+def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
+    """Return the first instant, in microseconds, that each clock must reach for a change."""
+    due = logic.due(memory.kept)
+    if memory.buffered.num_rows:
+        turns = micros(memory.buffered["time"])
+        due["event_time"] = np.concatenate([due["event_time"], turns])
+    first = {clock: int(at_us.min(initial=NEVER_US)) for clock, at_us in due.items()}
+    return {clock: at_us for clock, at_us in first.items() if at_us < NEVER_US}

@@ -2,9 +2,8 @@
 Where the memory of a group is between micro-batches: the seam to what Spark stores.
 
 `BucketRow` stores many keys in one row, `KeyRow` one key in a row with a column for each field of
-its state. Both store a group as a whole. A storage of another shape, such as pages of which only
-some are read, is a third class with `load` and `store`: a step needs the rows of those keys only
-that have events, or for which something is due.
+its state. Both store a group as a whole. `PagedBucket` stores many keys in pages, of which it reads
+those only that have keys with events or something due: a step needs no others.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +15,15 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.keys.row import KeyRow
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import Logic
+from sessionkit._engine.logic import Logic, first_due
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
+from sessionkit._engine.pages.storage import PagedBucket
+from sessionkit._engine.rows.identity import check_bucket_count
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import no_events
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._spec import AnySpec
-from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import FORMAT_VERSION, check_format, pack, unpack
 from sessionkit.stateful import StatefulSpec
@@ -34,10 +35,12 @@ __all__ = [
     "GroupRow",
     "Row",
     "Storage",
+    "columns_of",
     "identity_of",
     "logic_of",
     "nothing_of",
     "row_of",
+    "storage_of",
     "stored_memory",
 ]
 
@@ -88,19 +91,13 @@ class BucketRow:
         version, bucket_count, *_, payload = row
         check_format(version)
         kept, *buffered = unpack(bytes(payload), self.logic.identity)
-        self._check_bucket_count(bucket_count)
+        check_bucket_count(self.logic.spec, bucket_count)
         nothing = no_events(self.logic.spec)
         # By name: the fields of a class may have been put in another order.
         return Memory(
             kept.select(self.logic.schema.names),
             buffered[0].select(nothing.column_names) if buffered else nothing,
         )
-
-    def _check_bucket_count(self, stored: int) -> None:
-        wanted = self.logic.spec.bucket_count
-        if stored != wanted:
-            found = f"`bucket_count` is {wanted} in the spec, {stored} in the checkpoint"
-            raise StateMismatchError(with_hint(found, f"write bucket_count={stored}"))
 
     def write(self, memory: Memory, due: Mapping[Clock, int]) -> tuple[Any, ...]:
         """Return the row of a bucket; a table of events only where some wait."""
@@ -146,7 +143,7 @@ class GroupRow:
         if memory.is_empty:
             self.state.remove()
             return
-        due = self.logic.due(memory)
+        due = first_due(self.logic, memory)
         self.state.update(self.row.write(memory, due))
         arm(self.logic.spec, due, self.state)
 
@@ -168,8 +165,27 @@ def nothing_of(logic: Logic) -> Memory:
     return Memory(logic.schema.empty_table(), no_events(logic.spec))
 
 
+def storage_of(logic: Logic, group: tuple[Any, ...], state: Any) -> Storage:
+    """
+    Return where the memory of a group is.
+
+    Args:
+        logic: Whose memory it is.
+        group: What Spark grouped by.
+        state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
+    """
+    if logic.spec.layout == "pages":
+        return PagedBucket(logic, state)
+    return GroupRow(logic, row_of(logic), group, state)
+
+
+def columns_of(logic: Logic) -> str:
+    """Return the columns of the stored row of a group, as Spark's SQL has them."""
+    return DIRECTORY_COLUMNS if logic.spec.layout == "pages" else row_of(logic).columns
+
+
 def row_of(logic: Logic) -> Row:
-    """Return how the layout of a spec stores a group."""
+    """Return how the layout of a spec stores a group in a row."""
     if isinstance(logic, KeyLogic) and logic.spec.layout == "per_key":
         return KeyRow(logic.spec, logic.identity)
     return BucketRow(logic)
@@ -187,9 +203,12 @@ def stored_memory(spec: AnySpec, group: tuple[Any, ...], row: tuple[Any, ...]) -
     Args:
         spec: The spec under which it was stored.
         group: What Spark grouped by: the label of a bucket, or a key as it crosses.
-        row: The stored row.
+        row: The stored row; under `layout="pages"` with the pages, by their numbers, at its end.
 
     Raises:
         StateError: It is damaged, or was written under other rules.
     """
-    return row_of(logic_of(spec)).read(group, row)
+    logic = logic_of(spec)
+    if spec.layout == "pages":
+        return memory_in_pages(logic, row[:-1], row[-1])
+    return row_of(logic).read(group, row)

@@ -17,7 +17,7 @@ from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected, events_schema
-from sessionkit._engine.storage import GroupRow, Row, logic_of, nothing_of, row_of
+from sessionkit._engine.storage import logic_of, nothing_of, storage_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import unpacked
 from sessionkit._spec import AnySpec
@@ -33,12 +33,10 @@ class Worker:
 
     Attributes:
         logic: The fold, and the rules of its spec.
-        row: How the memory of a group stands in Spark's state store.
         with_rejected: Whether rejected rows are handed out.
     """
 
     logic: Logic
-    row: Row
     with_rejected: bool
 
     def __call__(
@@ -50,7 +48,7 @@ class Worker:
         Args:
             group: What Spark grouped by: the label of a bucket, or a key as it crosses.
             frames: The rows, packed; on a timeout one empty frame.
-            state: Spark's group state.
+            state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
         """
         yield self._micro_batch(group, frames, state)
 
@@ -58,7 +56,7 @@ class Worker:
     def _micro_batch(
         self, group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupStateLike
     ) -> pd.DataFrame:
-        storage = GroupRow(self.logic, self.row, group, state)
+        storage = storage_of(self.logic, group, state)
         chunks = [] if state.hasTimedOut else list(frames)
         arrived, quarantined = unpacked(self.logic.spec, chunks)
         clocks = clocks_of(self.logic.spec, state)
@@ -95,5 +93,4 @@ class Worker:
 
 def worker_of(spec: AnySpec, *, with_rejected: bool = False) -> Worker:
     """Return the worker that runs a spec."""
-    logic = logic_of(spec)
-    return Worker(logic, row_of(logic), with_rejected)
+    return Worker(logic_of(spec), with_rejected)

@@ -14,12 +14,15 @@ from sessionkit.state._collections import (
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._payload import (
     FORMAT_VERSION,
+    RESTORE,
     check_format,
     check_identity,
     identity_differences,
     pack,
+    pack_page,
     peek_identity,
     unpack,
+    unpack_page,
 )
 from sessionkit.state._scalars import (
     BoolType,
@@ -37,6 +40,7 @@ from sessionkit.state._types import FieldType
 
 __all__ = [
     "FORMAT_VERSION",
+    "RESTORE",
     "AttrsType",
     "BoolType",
     "BytesType",
@@ -65,7 +69,9 @@ __all__ = [
     "identity_differences",
     "inner_type",
     "pack",
+    "pack_page",
     "peek_identity",
     "type_text",
     "unpack",
+    "unpack_page",
 ]

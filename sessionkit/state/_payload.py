@@ -7,6 +7,12 @@ The bytes of a bucket: a header that identifies them, then Arrow IPC streams.
     4 bytes   length of the identity, then the identity: JSON, what must not change
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
+The bytes of a page: what its bucket has once, identity and schemas, isn't repeated in it.
+
+    4 bytes   magic `SKP1`
+    4 bytes   CRC-32 of all that follows, begun with the number of the page
+    per batch 8 bytes of length, then the rows as an Arrow IPC message
+
 All numbers are big-endian. Nothing is pickled. Bytes that fail a check are an error, never a
 guess.
 """
@@ -14,7 +20,7 @@ guess.
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,19 +29,24 @@ from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
 __all__ = [
     "FORMAT_VERSION",
+    "RESTORE",
     "check_format",
     "check_identity",
     "identity_differences",
     "pack",
+    "pack_page",
     "peek_identity",
     "unpack",
+    "unpack_page",
 ]
 
 MAGIC: Final = b"SKB1"
+PAGE_MAGIC: Final = b"SKP1"
 FORMAT_VERSION: Final = 1
 HEADER: Final = struct.Struct(">4sHI")
 IDENTITY: Final = struct.Struct(">I")
 TABLE: Final = struct.Struct(">Q")
+PAGE: Final = struct.Struct(">4sI")
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 
 
@@ -64,13 +75,35 @@ def unpack(payload: bytes, identity: bytes) -> list[pa.Table]:
     stored, position = _identity(body)
     check_identity(stored, identity)
     tables = []
-    while position < len(body):
-        (length,) = TABLE.unpack_from(body, position)
-        position += TABLE.size
-        with pa.ipc.open_stream(pa.py_buffer(body[position : position + length])) as reader:
+    for part in _parts(body[position:]):
+        with pa.ipc.open_stream(part) as reader:
             tables.append(reader.read_all())
-        position += length
     return tables
+
+
+def pack_page(number: int, batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Return the bytes of these rows as the page with this number."""
+    messages = [batch.serialize() for batch in batches]
+    body = b"".join(part for one in messages for part in (TABLE.pack(one.size), one))
+    return PAGE.pack(PAGE_MAGIC, zlib.crc32(body, number)) + body
+
+
+def unpack_page(number: int, payload: bytes, schemas: Sequence[pa.Schema]) -> list[pa.RecordBatch]:
+    """
+    Return the rows in a page, of as many of these schemas as it has.
+
+    Raises:
+        StateCorruptedError: The bytes are damaged, or are not this page.
+    """
+    if len(payload) < PAGE.size or payload[: len(PAGE_MAGIC)] != PAGE_MAGIC:
+        found = f"page {number} of the stored state isn't one: it starts with {payload[:4]!r}"
+        raise StateCorruptedError(with_hint(found, RESTORE))
+    body = memoryview(payload)[PAGE.size :]
+    if zlib.crc32(body, number) != PAGE.unpack_from(payload)[1]:
+        found = f"page {number} of the stored state is damaged: its checksum is wrong"
+        raise StateCorruptedError(with_hint(f"{found} ({len(body)} bytes)", RESTORE))
+    parts = zip(_parts(body), schemas, strict=False)
+    return [pa.ipc.read_record_batch(part, schema) for part, schema in parts]
 
 
 def peek_identity(head: bytes) -> dict[str, Any]:
@@ -163,6 +196,16 @@ def _identity(body: memoryview) -> tuple[bytes, int]:
     (length,) = IDENTITY.unpack_from(body)
     end = IDENTITY.size + length
     return bytes(body[IDENTITY.size : end]), end
+
+
+def _parts(body: memoryview) -> Iterator[pa.Buffer]:
+    """Yield what follows each length, without a copy."""
+    position = 0
+    while position < len(body):
+        (length,) = TABLE.unpack_from(body, position)
+        position += TABLE.size
+        yield pa.py_buffer(body[position : position + length])
+        position += length
 
 
 def _stream(table: pa.Table) -> pa.Buffer:

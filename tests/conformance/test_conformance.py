@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +68,13 @@ def test_on_driver(run: Run | KeyedRun) -> None:
 def test_on_driver_from_aggregates(run: Run) -> None:
     """A case about sessions comes to the same answer without functions."""
     assert run.expected == on_driver(from_aggregates(run))
+
+
+@pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
+def test_in_pages(run: Run) -> None:
+    """A case comes to its answer on the driver too if the state is in pages."""
+    spec: Any = attrs.evolve(run.spec, layout="pages")
+    assert run.expected == on_driver(attrs.evolve(run, spec=spec))
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,14 @@ def test_driver_says_what_spark_does_for_long(script: Script, spark: SparkSessio
     assert on_spark(script, spark) == on_driver(script)
 
 
+@pytest.mark.long
+@LONG
+@given(script=scripts(layout="pages"))
+def test_pages_say_what_buckets_do(script: Script, spark: SparkSession) -> None:
+    """The same, for buckets in pages."""
+    assert on_spark(script, spark) == on_driver(script)
+
+
 def on_driver(script: Script) -> Report:
     """Run a script without Spark."""
     # Events in the future are those that are far ahead of now, on Spark and so here.

@@ -41,6 +41,12 @@ steps = st.sampled_from(
         GAP + MILLI,
     ]
 )
+storages = st.fixed_dictionaries(
+    {
+        "bucket_count": st.sampled_from([1, 2, 64]),
+        "layout": st.sampled_from(["buckets", "pages"]),
+    }
+)
 gaps = st.sampled_from([MICRO, MILLI, GAP / 2, GAP, 2 * GAP, LONGEST])
 
 
@@ -131,8 +137,7 @@ def test_order_cut_and_buckets_do_not_show(
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
     assume(is_ahead(cut, delay))
-    bucket_count = data.draw(st.sampled_from([1, 2, 64]))
-    spec = collecting(timeout(), watermark_delay=delay, bucket_count=bucket_count, late_by=late_by)
+    spec = collecting(timeout(), watermark_delay=delay, late_by=late_by, **data.draw(storages))
 
     closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
 
@@ -146,8 +151,7 @@ def test_functions_that_depend_on_order_see_time_order(data: st.DataObject) -> N
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
     assume(is_ahead(cut, delay))
-    bucket_count = data.draw(st.sampled_from([1, 64]))
-    spec = in_order(fixed_gap(), watermark_delay=delay, bucket_count=bucket_count)
+    spec = in_order(fixed_gap(), watermark_delay=delay, **data.draw(storages))
 
     closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
 

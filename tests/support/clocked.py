@@ -106,14 +106,15 @@ class ClockedStream:
     def _start(self) -> None:
         """Run the batch that is planned, if one is; plan the next one, if there is a reason to."""
         planned = self._planned()
-        # Made once for all triggers of a run: to plan it takes as long as to run a batch.
-        self._output = self.files.output() if self._output is None else self._output
-        query = (
-            self._output.writeStream.option("checkpointLocation", self.files.checkpoint)
-            .outputMode("append")
-            .foreachBatch(self._sink(planned))
-            .start()
-        )
+        with self.files.state_store():
+            # Made once for all triggers of a run: to plan it takes as long as to run a batch.
+            self._output = self.files.output() if self._output is None else self._output
+            query = (
+                self._output.writeStream.option("checkpointLocation", self.files.checkpoint)
+                .outputMode("append")
+                .foreachBatch(self._sink(planned))
+                .start()
+            )
         try:
             query.processAllAvailable()
         except StreamingQueryException as stopped:

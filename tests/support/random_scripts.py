@@ -126,7 +126,7 @@ def own_gap(event: Event) -> timedelta:
     return timedelta(seconds=event.gap_s)
 
 
-def specs() -> SearchStrategy[AnySpec]:
+def specs(layout: str) -> SearchStrategy[AnySpec]:
     """Make specs with every option that changes what becomes of an event."""
     return st.builds(
         _spec,
@@ -139,6 +139,7 @@ def specs() -> SearchStrategy[AnySpec]:
         ),
         max_buffered_per_key=st.sampled_from([3, 100]),
         bucket_count=st.sampled_from([1, 3]),
+        layout=st.just(layout),
     )
 
 
@@ -174,9 +175,9 @@ def _spec(
 
 
 @st.composite
-def scripts(draw: DrawFn, *, max_size: int = 24) -> Script:
+def scripts(draw: DrawFn, *, max_size: int = 24, layout: str = "buckets") -> Script:
     """Make the life of a query; at times it is restarted without anything new."""
-    spec = draw(specs())
+    spec = draw(specs(layout))
     keys = st.sampled_from([("a",), ("b",)])
     arrivals = draw(
         timelines(spec, _events(spec), keys=keys, min_size=max_size // 2, max_size=max_size)

@@ -46,14 +46,16 @@ class Batches:
     def run(self, batches: Iterable[Sequence[Row]]) -> None:
         """Start, run a micro-batch for each of these, then those without data, and stop."""
         self._put(batches)
-        query = self._writer().trigger(availableNow=True).start()
+        with self.files.state_store():
+            query = self._writer().trigger(availableNow=True).start()
         query.awaitTermination()
         self._read_progress(query.recentProgress)
 
     def run_with_pauses(self, batches: Sequence[Sequence[Row]]) -> None:
         """Start, and after each of these micro-batches let those without data run; stop."""
         self._put(batches[:1])
-        query = self._writer().start()
+        with self.files.state_store():
+            query = self._writer().start()
         query.processAllAvailable()
         for batch in batches[1:]:
             self._put([batch])

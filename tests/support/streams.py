@@ -1,7 +1,8 @@
 """Running a spec on a real Spark stream: files in, Parquet out, a checkpoint between."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sessionkit.spark import (
     open_sessions,
     sessionize,
 )
+from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
 __all__ = ["FileStream", "write_files"]
 
@@ -86,16 +88,27 @@ class FileStream:
             return apply_with_state(self.events(), self.spec, with_rejected=self.with_rejected)
         return sessionize(self.events(), self.spec, with_rejected=self.with_rejected)
 
+    @contextmanager
+    def state_store(self) -> Iterator[None]:
+        """Let a query that starts meanwhile have the state store that its layout needs."""
+        before = str(self.spark.conf.get(PROVIDER))
+        self.spark.conf.set(PROVIDER, ROCKSDB if self.spec.layout == "pages" else before)
+        try:
+            yield
+        finally:
+            self.spark.conf.set(PROVIDER, before)
+
     def run(self) -> list[Counts]:
         """Start the query, run all files and the batch without data after them, and stop."""
-        query = (
-            self.output()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", self.checkpoint)
-            .option("path", str(self.folder / "out"))
-            .trigger(availableNow=True)
-            .start()
-        )
+        with self.state_store():
+            query = (
+                self.output()
+                .writeStream.format("parquet")
+                .option("checkpointLocation", self.checkpoint)
+                .option("path", str(self.folder / "out"))
+                .trigger(availableNow=True)
+                .start()
+            )
         query.awaitTermination()
         return [batch_counts(progress) for progress in query.recentProgress]
 

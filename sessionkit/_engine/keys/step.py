@@ -43,6 +43,7 @@ from sessionkit.timeouts import Clock, is_late_in_order
 
 __all__ = ["KeyLogic"]
 
+Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
@@ -62,15 +63,10 @@ class KeyLogic:
         """The schema of the table of keys."""
         return keys_schema(self.spec)
 
-    def due(self, memory: Memory) -> dict[Clock, int]:
-        """Return when the first timer, end or turn of an event is due, on each clock."""
+    def due(self, kept: pa.Table) -> dict[Clock, Instants]:
+        """Return when the first timer or end of each key is due, on each clock."""
         clocks: tuple[Clock, ...] = ("event_time", "processing_time")
-        found = {clock: due_us(self.spec, memory.kept, clock) for clock in clocks}
-        due = {clock: at_us for clock, at_us in found.items() if at_us is not None}
-        if memory.buffered.num_rows:
-            turn_us = int(micros(memory.buffered["time"]).min())
-            due["event_time"] = min(turn_us, due.get("event_time", turn_us))
-        return due
+        return {clock: due_us(self.spec, kept, clock) for clock in clocks}
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""

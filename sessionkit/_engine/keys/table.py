@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import INSTANT, key_schema, micros, state_schema
@@ -93,20 +94,17 @@ def age_clock(spec: AnyStatefulSpec) -> Clock | None:
     return next(ages, None)
 
 
-def due_us(spec: AnyStatefulSpec, keys: pa.Table, clock: Clock) -> int | None:
+def due_us(spec: AnyStatefulSpec, keys: pa.Table, clock: Clock) -> Instants:
     """
-    Return the first instant that a clock must reach for something to happen to a key.
+    Return the instant that a clock must reach for something to happen to each key.
 
     A timer goes off once its clock is past it: a microsecond later.
     """
-    timers = _earliest_of(keys, EARLIEST[clock]) + 1
-    ends = [
-        policy_ends(keys, deadline)
-        for deadline in deadlines_of(spec.timeout)
-        if deadline.clock == clock
-    ]
-    earliest = min((int(times.min()) for times in (timers, *ends) if len(times)), default=None)
-    return None if earliest is None or earliest >= END_OF_TIME_US else earliest
+    due = _earliest_of(keys, EARLIEST[clock]) + 1
+    for deadline in deadlines_of(spec.timeout):
+        if deadline.clock == clock:
+            due = np.minimum(due, policy_ends(keys, deadline))
+    return np.minimum(due, NEVER_US)
 
 
 def is_due_in(spec: AnyStatefulSpec, keys: pa.Table, clocks: BatchClocks) -> Flags:

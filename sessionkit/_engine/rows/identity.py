@@ -3,9 +3,10 @@
 from typing import Any
 
 from sessionkit._spec import AnySpec
+from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.state import codec_of, type_text
 
-__all__ = ["shared_identity"]
+__all__ = ["check_bucket_count", "shared_identity"]
 
 
 def shared_identity(spec: AnySpec) -> dict[str, Any]:
@@ -23,3 +24,15 @@ def shared_identity(spec: AnySpec) -> dict[str, Any]:
         fields = (*codec_of(spec.event).type.fields, *spec.passthrough_fields)
         entries["buffered"] = {field.name: type_text(field.type) for field in fields}
     return entries
+
+
+def check_bucket_count(spec: AnySpec, stored: int) -> None:
+    """
+    Check the number of buckets under which a row was stored.
+
+    Raises:
+        StateMismatchError: The spec has another.
+    """
+    if stored != spec.bucket_count:
+        found = f"`bucket_count` is {spec.bucket_count} in the spec, {stored} in the checkpoint"
+        raise StateMismatchError(with_hint(found, f"write bucket_count={stored}"))

@@ -14,9 +14,11 @@ Rules of this file:
 """
 
 from functools import cached_property
+from typing import TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
@@ -31,6 +33,8 @@ from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import Clock, is_over
 
 __all__ = ["SessionLogic"]
+
+Instants: TypeAlias = npt.NDArray[np.int64]
 
 
 @attrs.frozen
@@ -54,10 +58,9 @@ class SessionLogic:
         """How events become states, and states rows."""
         return way_of(self.spec)
 
-    def due(self, memory: Memory) -> dict[Clock, int]:
-        """Return when the first session ends, or the first event takes its turn."""
-        times = [*map(micros, (memory.kept["end"], memory.buffered["time"]))]
-        return {} if memory.is_empty else {"event_time": int(np.concatenate(times).min())}
+    def due(self, kept: pa.Table) -> dict[Clock, Instants]:
+        """Return when each session ends."""
+        return {"event_time": micros(kept["end"])}
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""

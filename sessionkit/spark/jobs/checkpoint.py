@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
@@ -16,6 +16,7 @@ from sessionkit._engine.storage import identity_of, stored_memory
 from sessionkit._spec import AnySpec, S
 from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
 from sessionkit.session import SessionSpec
+from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 from sessionkit.state import identity_differences, peek_identity
 from sessionkit.stateful import StatefulSpec
 
@@ -23,11 +24,12 @@ __all__ = ["check_checkpoint", "open_sessions", "stored_keys"]
 
 
 HEAD_BYTES: Final = 65_536
-STATE: Final = "value.groupState"
 PAYLOAD: Final = "payload"
 IDENTITY: Final = "sessionkit_identity"
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
-NO_STATE: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
+NOT_OURS: Final = ("STDS_FAILED_TO_READ_STATE_SCHEMA", "STDS_INVALID_OPTION_VALUE")
+NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
+"""Spark asks for the name of a state only where a group has several: with pages."""
 FIRST_WITH_READER: Final = 4
 
 
@@ -107,42 +109,63 @@ def stored_keys(
 def _stored(path: str, spec: AnySpec, spark: SparkSession | None) -> Iterator[Memory]:
     """Yield the memory of each group, after checking that it was stored under the spec's rules."""
     check_checkpoint(path, spec, spark=spark)
-    for group, row in _read(path, spark, F.col("key"), F.col(STATE)):
-        yield stored_memory(spec, tuple(group), tuple(row))
+    rows = _rows(path, spark)
+    pages = _pages(path, spark) if spec.layout == "pages" and rows else {}
+    for group, row in rows:
+        found = tuple(row)
+        if spec.layout == "pages":
+            # The last column is Spark's timer.
+            found = (*found[:-1], pages.get(tuple(group), {}))
+        yield stored_memory(spec, tuple(group), found)
 
 
 def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, Any]]:
     """Return the rules under which the groups were stored."""
-    names = _names(path, spark)
-    if PAYLOAD in names:
-        head = F.substring(f"{STATE}.{PAYLOAD}", 1, HEAD_BYTES)
-        return [peek_identity(bytes(row[0])) for row in _read(path, spark, head)]
-    if IDENTITY in names:
-        # There is one for each key, and they are nearly always equal.
-        with _explained(path):
-            stored = _session(spark).read.format("statestore").load(path)
-            rows = stored.select(f"{STATE}.{IDENTITY}").distinct().collect()
+    with _explained(path):
+        stored = _groups(path, spark)
+        names = stored.select("state.*").columns
+        if PAYLOAD in names:
+            heads = stored.select(F.substring(f"state.{PAYLOAD}", 1, HEAD_BYTES)).collect()
+            return [peek_identity(bytes(row[0])) for row in heads]
+        if IDENTITY in names:
+            # There is one for each key, and they are nearly always equal.
+            rows = stored.select(f"state.{IDENTITY}").distinct().collect()
             return [json.loads(row[0]) for row in rows]
-    if names:
         raise _foreign(path)
     return []
 
 
-def _names(path: str, spark: SparkSession | None) -> list[str]:
-    """Return the names of the columns of the stored state; none if nothing is stored yet."""
+def _rows(path: str, spark: SparkSession | None) -> list[Row]:
+    """Return the groups and their rows; nothing if no batch has finished."""
     with _explained(path):
-        stored = _session(spark).read.format("statestore").load(path)
-        if "groupState" not in stored.select("value.*").columns:
-            raise _foreign(path)
-        return stored.select(f"{STATE}.*").columns
+        return _groups(path, spark).select("key", "state").collect()
     return []
 
 
-def _read(path: str, spark: SparkSession | None, *columns: Column) -> list[Row]:
-    """Return columns of the state of every stored group; nothing if no batch has finished."""
-    with _explained(path):
-        return _session(spark).read.format("statestore").load(path).select(*columns).collect()
-    return []
+def _pages(path: str, spark: SparkSession | None) -> dict[tuple[Any, ...], dict[int, bytes]]:
+    """Return the pages of each group, by their numbers."""
+    found: dict[tuple[Any, ...], dict[int, bytes]] = {}
+    stored = _reader(spark).option("stateVarName", PAGES_STATE).load(path)
+    for group, (start,), (payload,) in stored.select(
+        "key", "user_map_key", "user_map_value"
+    ).collect():
+        found.setdefault(tuple(group), {})[start] = bytes(payload)
+    return found
+
+
+def _groups(path: str, spark: SparkSession | None) -> DataFrame:
+    """Return the groups in the column `key`, and what is stored of each in `state`."""
+    try:
+        stored = _reader(spark).load(path)
+        values = stored.select("value.*").columns
+    except PySparkException as error:
+        if NAME_NEEDED not in str(error):
+            raise
+        named = _reader(spark).option("stateVarName", BUCKET_STATE).load(path)
+        return named.select("key", F.col("value").alias("state"))
+    if "groupState" not in values:
+        raise _foreign(path)
+    return stored.select("key", F.col("value.groupState").alias("state"))
 
 
 @contextmanager
@@ -151,20 +174,20 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if NO_STATE in str(error):
+        if any(sign in str(error) for sign in NOT_OURS):
             raise _foreign(path) from error
         if NOTHING_YET not in str(error):
             raise
 
 
-def _session(spark: SparkSession | None) -> SparkSession:
+def _reader(spark: SparkSession | None) -> DataFrameReader:
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
     if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
         found = f"Spark {session.version} can't read state; only 4.0 and later can"
         raise SessionkitError(with_hint(found, "leave the check to the first micro-batch"))
-    return session
+    return session.read.format("statestore")
 
 
 def _foreign(path: str) -> StateMismatchError:

@@ -8,6 +8,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, GroupedData, Observation
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._engine.storage import columns_of
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
@@ -19,6 +20,7 @@ from sessionkit.spark.jobs.packed_rows import (
     labelled,
     packed,
 )
+from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.pickling import check_picklable
 from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA, public_rows
 from sessionkit.spark.jobs.schema import check_input
@@ -48,6 +50,8 @@ def run_spec(
     """
     check_input(events, spec)
     check_picklable(spec)
+    if spec.layout == "pages" and events.isStreaming:
+        check_pages(events.sparkSession)
     worker = worker_of(spec, with_rejected=with_rejected)
     rows = (_stream if events.isStreaming else _batch)(events, spec, worker)
     return public_rows(rows, spec, observation, with_rejected=with_rejected)
@@ -59,6 +63,8 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
     ) -> Iterator[pd.DataFrame]:
         return worker(group, frames, state)
 
+    if spec.layout == "pages":
+        return in_pages(_in_buckets(events, spec), worker)
     return _groups(events, spec).applyInPandasWithState(
         run, OUTPUT_SCHEMA, _state_schema(spec, worker), "append", TIMEOUTS[spec.clock]
     )
@@ -81,14 +87,18 @@ def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
         # Spark groups the rows of a stateful operator by columns, not by expressions.
         rows = packed(events, spec, grouping_key(spec))
         return rows.groupBy(*map(quoted, spec.keys))
+    return _in_buckets(events, spec).groupBy(BUCKET)
+
+
+def _in_buckets(events: DataFrame, spec: AnySpec) -> DataFrame:
     rows = packed(events, spec, {BUCKET: bucket_number(spec, spec.bucket_count)})
-    return labelled(rows, spec.bucket_count).groupBy(BUCKET)
+    return labelled(rows, spec.bucket_count)
 
 
 def _state_schema(spec: AnySpec, worker: Worker) -> str:
     """Return the columns of the stored row of a group, plus the state's fields if it is a key."""
     if spec.layout != "per_key":
-        return worker.row.columns
+        return columns_of(worker.logic)
     fields = codec_of(spec.state).type.fields
     state = [f"{quoted(field.name)} {wire_type(field.type)}" for field in fields]
-    return ", ".join([worker.row.columns, *state])
+    return ", ".join([columns_of(worker.logic), *state])

@@ -15,15 +15,17 @@ from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.frames import Row, check_row, key_on_wire, packed_frames
+from sessionkit.testing.drivers.pages import PagedGroupState
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
+from sessionkit.typing import GroupStateLike
 
 __all__ = ["Query", "Ran", "Snapshot", "Worker"]
 
 Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
-    [tuple[Any, ...], Sequence[pd.DataFrame], FakeGroupState], Iterator[pd.DataFrame]
+    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike], Iterator[pd.DataFrame]
 ]
 
 TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
@@ -228,7 +230,8 @@ class Query:
             has_timed_out=frame is None,
             stored_timeout_ms=None if frame is None else stored.timeout_timestamp_ms,
         )
-        frames = list(self.worker(_as_key(group), [] if frame is None else [frame], state))
+        seen = PagedGroupState.of(state) if self.spec.layout == "pages" else state
+        frames = list(self.worker(_as_key(group), [] if frame is None else [frame], seen))
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)

@@ -1,4 +1,4 @@
-"""The three ways to take events, what they may return, and both layouts."""
+"""The three ways to take events, what they may return, and the layouts."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -40,7 +40,7 @@ from tests.support.stateful_specs import (
     texts,
 )
 
-LAYOUTS = ["buckets", "per_key"]
+LAYOUTS = ["buckets", "pages", "per_key"]
 
 
 # -- what a function returns -------------------------------------------------------------------
@@ -725,7 +725,7 @@ KEYS: dict[str, tuple[Any, Sequence[Any]]] = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", KEYS)
 def test_every_kind_of_key_finds_its_state_again(layout: str, name: str) -> None:
-    """A key comes back equal, in its own type, from both layouts."""
+    """A key comes back equal, in its own type, from every layout."""
     kind, values = KEYS[name]
     spec = summing(keys={"key": kind}, layout=layout)
     driver = driver_of(spec)
@@ -742,20 +742,19 @@ def test_every_kind_of_key_finds_its_state_again(layout: str, name: str) -> None
     assert {kind} == {type(key.key.key) for key in found}
 
 
-def both_layouts(**changes: Any) -> tuple[Driver, Driver]:
+def all_layouts(**changes: Any) -> list[Driver]:
     """Return a driver for each layout."""
-    buckets, per_key = (driver_of(summing(layout=layout, **changes)) for layout in LAYOUTS)
-    return buckets, per_key
+    return [driver_of(summing(layout=layout, **changes)) for layout in LAYOUTS]
 
 
 def test_the_layout_does_not_show() -> None:
-    """Rows, stored keys and counts are those of the other layout."""
+    """Rows, stored keys and counts are those of the other layouts."""
 
     def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
         times.set_event_timer("due", at("09:30"))
         return add(key, events, state, times)
 
-    drivers = both_layouts(process=process, on_timer=report, timeout=EventTimeGap("1h"))
+    drivers = all_layouts(process=process, on_timer=report, timeout=EventTimeGap("1h"))
     for driver in drivers:
         for key, minute in (("a", 0), ("b", 3), ("a", 7), ("c", 50)):
             driver.add(key, at("09:00") + minutes(minute), Amount(minute))
@@ -763,15 +762,17 @@ def test_the_layout_does_not_show() -> None:
         driver.advance_watermark_to(at("10:05"))
         driver.run_batch()
 
-    buckets, per_key = drivers
-    assert buckets.take_rows() == per_key.take_rows()
-    assert buckets.stored_keys() == per_key.stored_keys()
-    assert buckets.counts == per_key.counts
+    buckets, *others = drivers
+    rows = buckets.take_rows()
+    for other in others:
+        assert rows == other.take_rows()
+        assert buckets.stored_keys() == other.stored_keys()
+        assert buckets.counts == other.counts
 
 
 def test_a_key_has_a_row_of_its_own_under_per_key() -> None:
     """`per_key` stores a group a key, and the fields of the state as values of their own."""
-    _, per_key = both_layouts()
+    per_key = driver_of(summing(layout="per_key"))
     adding(per_key, "ann", at("09:00"), 5)
     adding(per_key, "bob", at("09:00"), 6)
 

@@ -54,13 +54,15 @@ def with_interval(rows: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("make", [collecting, in_order])
+@pytest.mark.parametrize(
+    ("make", "layout"), [(collecting, "buckets"), (in_order, "buckets"), (in_order, "pages")]
+)
 def test_a_restart_after_every_batch_does_not_show(
-    spark: SparkSession, tmp_path: Path, make: Any
+    spark: SparkSession, tmp_path: Path, make: Any, layout: str
 ) -> None:
     """Rows are equal to those of one run, and with the open sessions to those of a batch."""
     spec: SessionSpec[Any, Any, Any] = make(
-        EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4
+        EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4, layout=layout
     )
     batches = [table(events) for events in timeline()]
     once = FileStream(spark, spec, tmp_path / "once", shape=with_interval)

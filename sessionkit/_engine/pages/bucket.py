@@ -1,0 +1,139 @@
+"""What is stored of a bucket whose memory is in pages: a row with its directory, and the pages."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.logic import Logic
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.pages.directory import Directory
+from sessionkit._engine.rows.identity import check_bucket_count
+from sessionkit._engine.rows.table import events_schema
+from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit.state import FORMAT_VERSION, RESTORE, check_format, pack, unpack, unpack_page
+
+__all__ = ["DIRECTORY_COLUMNS", "Bucket", "memory_in_pages", "read_pages"]
+
+DIRECTORY_COLUMNS: Final = (
+    "format INT, bucket_count INT, pages INT, kept BIGINT, buffered BIGINT, event_due_us BIGINT, "
+    "processing_due_us BIGINT, payload BINARY"
+)
+"""The row of a bucket: its directory as the payload, and what is worth seeing without it."""
+
+
+@attrs.frozen(eq=False)
+class Bucket:
+    """
+    What is stored of a bucket beside its pages.
+
+    Attributes:
+        directory: Which pages there are.
+        kept: The schema of the rows that its pages keep.
+        buffered: The schema of the events that wait in them.
+    """
+
+    directory: Directory
+    kept: pa.Schema
+    buffered: pa.Schema
+
+    @classmethod
+    def of(cls, logic: Logic) -> "Bucket":
+        """Return a bucket that remembers nothing."""
+        return cls(Directory.empty(), logic.schema, events_schema(logic.spec))
+
+    @classmethod
+    def of_row(cls, logic: Logic, row: tuple[Any, ...]) -> "Bucket":
+        """
+        Return the bucket that a row describes.
+
+        Raises:
+            StateError: It is damaged, or was written under other rules.
+        """
+        version, bucket_count, *_, payload = row
+        check_format(version)
+        table, kept, buffered = unpack(bytes(payload), logic.identity)
+        check_bucket_count(logic.spec, bucket_count)
+        directory = Directory.of_table(table)
+        # Where none wait, the events may have got other fields since.
+        waits = directory.total("buffered") > 0
+        events = buffered.schema if waits else events_schema(logic.spec)
+        return cls(directory, kept.schema, events)
+
+    def row(self, logic: Logic) -> tuple[Any, ...]:
+        """Return the row that describes this bucket."""
+        due = self.directory.due
+        tables = [self.directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
+        return (
+            FORMAT_VERSION,
+            logic.spec.bucket_count,
+            len(self.directory.stored),
+            self.directory.total("kept"),
+            self.directory.total("buffered"),
+            due.get("event_time"),
+            due.get("processing_time"),
+            pack(logic.identity, tables),
+        )
+
+    def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
+        """
+        Return the memory that some pages contain.
+
+        Raises:
+            StateCorruptedError: A page is damaged.
+        """
+        found = [
+            unpack_page(start, payload, (self.kept, self.buffered))
+            for start, payload in pages.items()
+        ]
+        kept = pa.Table.from_batches([batches[0] for batches in found], self.kept)
+        waiting = pa.Table.from_batches([one for b in found for one in b[1:]], self.buffered)
+        # By name: the fields of a class may have been put in another order.
+        return Memory(
+            kept.select(logic.schema.names).combine_chunks(),
+            waiting.select(events_schema(logic.spec).names).combine_chunks(),
+        )
+
+
+def memory_in_pages(logic: Logic, row: tuple[Any, ...], pages: Mapping[int, bytes]) -> Memory:
+    """
+    Return the whole memory of a bucket.
+
+    Args:
+        logic: Whose memory it is.
+        row: The row of the bucket.
+        pages: All of its pages, by the numbers at which they start.
+
+    Raises:
+        StateError: It is damaged, or was written under other rules.
+    """
+    bucket = Bucket.of_row(logic, row)
+    found = read_pages(bucket.directory, pages.get)
+    if len(found) < len(pages):
+        strange = min(pages.keys() - found.keys())
+        raise _corrupted(strange, "isn't in the directory of its bucket")
+    return bucket.memory(logic, found)
+
+
+def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:
+    """
+    Return the pages of a directory, by the numbers at which they start.
+
+    Raises:
+        StateCorruptedError: One is missing, or hasn't the length that it had when it was written.
+    """
+    found: dict[int, bytes] = {}
+    for start, length in directory.stored:
+        payload = page(start)
+        if payload is None:
+            raise _corrupted(start, "is missing")
+        if len(payload) != length:
+            raise _corrupted(start, f"has {len(payload)} bytes, and should have {length}")
+        found[start] = bytes(payload)
+    return found
+
+
+def _corrupted(number: int, found: str) -> StateCorruptedError:
+    text = f"the stored state is damaged: page {number} {found}"
+    return StateCorruptedError(with_hint(text, RESTORE))

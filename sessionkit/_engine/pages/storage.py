@@ -1,0 +1,75 @@
+"""
+The memory of a bucket in pages, of which a micro-batch reads and writes only those concerned.
+
+A page holds the keys whose hashes lie in a range. A page that has grown too large is split, and
+small neighbours become one, so a bucket always has about as many pages as its memory needs. The
+directory says when something is due in each page, so Spark keeps one timer for all of them.
+"""
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.clocks import BatchClocks, arm
+from sessionkit._engine.logic import Logic
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.pages.bucket import Bucket, read_pages
+from sessionkit._engine.pages.directory import Directory, Places
+from sessionkit._engine.pages.hashing import key_hashes
+from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
+from sessionkit._engine.pages.state import PagedStateLike
+from sessionkit._engine.rows.table import key_columns, micros
+
+__all__ = ["PagedBucket"]
+
+
+@attrs.define(eq=False)
+class PagedBucket:
+    """
+    The memory of one bucket during one micro-batch.
+
+    Attributes:
+        logic: Whose memory it is.
+        state: Where it is stored.
+    """
+
+    logic: Logic
+    state: PagedStateLike
+    _bucket: Bucket = attrs.field(init=False)
+    _places: Places = attrs.field(init=False)
+    _read: dict[int, bytes] = attrs.field(init=False)
+
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+        """Return what the pages of these events, and those with something due, remember."""
+        logic, state = self.logic, self.state
+        self._bucket = Bucket.of_row(logic, state.get) if state.exists else Bucket.of(logic)
+        directory = self._bucket.directory
+        self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
+        self._read = read_pages(Directory(directory.entries[self._places]), state.page)
+        return self._bucket.memory(logic, self._read)
+
+    def store(self, memory: Memory) -> None:
+        """Write the pages that have changed and the directory, and arm the timer."""
+        directory = self._bucket.directory
+        pages = self._rows(memory).pages(directory.ranges(self._places))
+        self._write(pages)
+        directory = directory.replaced(self._places, [page.entry for page in pages])
+        if directory.is_empty:
+            self.state.remove()
+            return
+        self.state.update(attrs.evolve(self._bucket, directory=directory).row(self.logic))
+        arm(self.logic.spec, directory.due, self.state)
+
+    def _rows(self, memory: Memory) -> PageRows:
+        turns = micros(memory.buffered["time"])
+        return PageRows(
+            SortedRows.of(memory.kept, self.logic.due(memory.kept), self._bucket.kept),
+            SortedRows.of(memory.buffered, {"event_time": turns}, self._bucket.buffered),
+        )
+
+    def _write(self, pages: list[Page]) -> None:
+        stored = {page.start: page.payload for page in pages if page.payload}
+        for start in self._read.keys() - stored.keys():
+            self.state.remove_page(start)
+        for start, payload in stored.items():
+            if payload != self._read.get(start):
+                self.state.put_page(start, payload)

@@ -1,0 +1,256 @@
+"""
+Buckets in pages on Spark: `transformWithState` instead of `applyInPandasWithState`.
+
+Spark's operator keeps the row of a bucket in a value, its pages in a map, and a timer. The state
+below gives the engine all three as a `PagedStateLike`.
+
+Nothing here imports what Spark 3.5 doesn't have, and Spark asks for no base class.
+"""
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Any, Final
+
+import attrs
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
+
+from sessionkit._engine.storage import columns_of
+from sessionkit._engine.worker import Worker
+from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark.jobs.packed_rows import BUCKET
+from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
+from sessionkit.timeouts import Clock
+
+__all__ = ["BUCKET_STATE", "PAGES_STATE", "check_pages", "in_pages"]
+
+BUCKET_STATE: Final = "bucket"
+"""The name of the state with the row of a bucket."""
+PAGES_STATE: Final = "pages"
+"""The name of the state with its pages."""
+TIMER: Final = "timer_ms"
+"""The column that follows those of the engine: the timer that is registered."""
+FIRST_WITH_PAGES: Final = 4
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROTOCOL: Final = "pyspark.sql.streaming.proto.StateMessage_pb2"
+TIME_MODES: Final[dict[Clock | None, str]] = {
+    "event_time": "EventTime",
+    "processing_time": "ProcessingTime",
+    # Under "None" Spark doesn't say what the time is.
+    None: "EventTime",
+}
+TYPES: Final[dict[str, DataType]] = {
+    "INT": IntegerType(),
+    "BIGINT": LongType(),
+    "BINARY": BinaryType(),
+}
+
+
+def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
+    """
+    Run a worker over buckets whose memory is in pages.
+
+    Args:
+        rows: The input, packed, with the label of the bucket.
+        worker: What runs a bucket.
+    """
+    clock, columns = worker.logic.spec.clock, columns_of(worker.logic)
+    timed = rows if clock else _with_a_watermark(rows)
+    run: Any = PagesProcessor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(timed.columns))
+    groups = timed.groupBy(BUCKET)
+    return groups.transformWithStateInPandas(run, OUTPUT_SCHEMA, "append", TIME_MODES[clock])
+
+
+def _with_a_watermark(rows: DataFrame) -> DataFrame:
+    """Return rows with a watermark that never moves: Spark asks for one."""
+    never = F.lit(None).cast("timestamp").alias("_never")
+    return rows.select("*", never).withWatermark("_never", "0 seconds")
+
+
+def check_pages(spark: SparkSession) -> None:
+    """
+    Check that Spark can store pages.
+
+    Raises:
+        SessionkitError: It can't; the message names the one thing to install or to set.
+    """
+    if int(spark.version.partition(".")[0]) < FIRST_WITH_PAGES:
+        found = f'layout="pages" needs Spark 4.0 or later, and this is {spark.version}'
+        raise SessionkitError(with_hint(found, 'write layout="buckets"'))
+    provider = spark.conf.get(PROVIDER)
+    if "RocksDB" not in (provider or ""):
+        found = f'layout="pages" needs RocksDB as the state store, found {provider}'
+        raise SessionkitError(with_hint(found, f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")'))
+    try:
+        import_module(PROTOCOL)
+    except Exception as error:
+        found = f'layout="pages" needs protobuf, with which Python and Spark talk: {error}'
+        hint = "install `sessionkit[pages]` where the driver and the executors run Python"
+        raise SessionkitError(with_hint(found, hint)) from error
+
+
+@attrs.define
+class PagesProcessor:
+    """
+    What Spark calls for each bucket.
+
+    Attributes:
+        worker: What runs a bucket.
+        row: The type of the row of a bucket.
+        columns: The columns of the input. Spark renames those that start with an underscore.
+    """
+
+    worker: Worker
+    row: StructType
+    columns: tuple[str, ...]
+    _handle: Any = attrs.field(default=None, init=False)
+    _bucket: Any = attrs.field(default=None, init=False)
+    _pages: Any = attrs.field(default=None, init=False)
+
+    def init(self, handle: Any) -> None:
+        """Declare what is stored."""
+        self._handle = handle
+        self._bucket = handle.getValueState(BUCKET_STATE, self.row)
+        start, payload = _struct("start BIGINT"), _struct("payload BINARY")
+        self._pages = handle.getMapState(PAGES_STATE, start, payload)
+
+    def handleInputRows(  # noqa: N802 (Spark's name)
+        self,
+        key: tuple[Any, ...],
+        rows: Iterable[pd.DataFrame],
+        timerValues: Any,  # noqa: N803 (Spark's name)
+    ) -> Iterator[pd.DataFrame]:
+        """Run a bucket that has rows."""
+        named = (frame.set_axis(self.columns, axis="columns") for frame in rows)
+        yield from self._run(key, named, timerValues, None)
+
+    def handleExpiredTimer(  # noqa: N802 (Spark's name)
+        self,
+        key: tuple[Any, ...],
+        timerValues: Any,  # noqa: N803 (Spark's name)
+        expiredTimerInfo: Any,  # noqa: N803 (Spark's name)
+    ) -> Iterator[pd.DataFrame]:
+        """Run a bucket whose timer has gone off."""
+        yield from self._run(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        """Do nothing: Spark asks for this method."""
+
+    def _run(
+        self,
+        key: tuple[Any, ...],
+        frames: Iterable[pd.DataFrame],
+        times: Any,
+        fired_ms: int | None,
+    ) -> Iterator[pd.DataFrame]:
+        state = SparkPages(self._handle, self._bucket, self._pages, times, fired_ms)
+        yield from self.worker(key, frames, state)
+        state.save()
+
+
+@attrs.define(eq=False)
+class SparkPages:
+    """
+    The state of a bucket during one call.
+
+    Attributes:
+        handle: Where Spark registers timers.
+        bucket: Spark's state with the row.
+        pages: Spark's state with the pages.
+        times: Spark's clocks.
+        fired_ms: The timer that has gone off, which Spark removes after the call.
+    """
+
+    handle: Any
+    bucket: Any
+    pages: Any
+    times: Any
+    fired_ms: int | None
+    _before: tuple[Any, ...] | None = attrs.field(init=False)
+    _after: tuple[Any, ...] | None = attrs.field(default=None, init=False)
+    _timer_ms: int | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Read the row."""
+        self._before = self.bucket.get()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the bucket remembers anything."""
+        return self._before is not None
+
+    @property
+    def get(self) -> tuple[Any, ...]:
+        """The row of the bucket."""
+        return () if self._before is None else tuple(self._before[:-1])
+
+    @property
+    def hasTimedOut(self) -> bool:  # noqa: N802 (Spark's name)
+        """Whether Spark calls because the timer went off."""
+        return self.fired_ms is not None
+
+    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
+        """Replace the row, once the call is over."""
+        self._after = newValue
+
+    def remove(self) -> None:
+        """Remove the row, once the call is over."""
+        self._after = None
+
+    def setTimeoutTimestamp(self, timestampMs: int) -> None:  # noqa: N802, N803 (Spark's names)
+        """
+        Arm the event-time timer.
+
+        This one goes off at the watermark, that of a group state once the watermark is past it.
+        """
+        self._timer_ms = timestampMs + 1
+
+    def setTimeoutDuration(self, durationMs: int) -> None:  # noqa: N802, N803 (Spark's names)
+        """Arm the processing-time timer; see `setTimeoutTimestamp`."""
+        self._timer_ms = self.getCurrentProcessingTimeMs() + durationMs + 1
+
+    def getCurrentWatermarkMs(self) -> int:  # noqa: N802 (Spark's name)
+        """Return Spark's watermark of this micro-batch."""
+        return int(self.times.getCurrentWatermarkInMs())
+
+    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 (Spark's name)
+        """Return the processing time of this micro-batch."""
+        return int(self.times.getCurrentProcessingTimeInMs())
+
+    def page(self, start: int) -> bytes | None:
+        """Return a page."""
+        found = self.pages.getValue((start,))
+        return None if found is None else bytes(found[0])
+
+    def put_page(self, start: int, payload: bytes) -> None:
+        """Store a page."""
+        self.pages.updateValue((start,), (payload,))
+
+    def remove_page(self, start: int) -> None:
+        """Remove a page."""
+        self.pages.removeKey((start,))
+
+    def save(self) -> None:
+        """Write the row and the timer."""
+        self._register()
+        if self._after is not None:
+            self.bucket.update((*self._after, self._timer_ms))
+        elif self._before is not None:
+            self.bucket.clear()
+
+    def _register(self) -> None:
+        before_ms = None if self._before is None else self._before[-1]
+        if before_ms == self._timer_ms:
+            return
+        if before_ms not in (None, self.fired_ms):
+            self.handle.deleteTimer(before_ms)
+        if self._timer_ms is not None:
+            self.handle.registerTimer(self._timer_ms)
+
+
+def _struct(columns: str) -> StructType:
+    named = (column.split() for column in columns.split(", "))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in named])

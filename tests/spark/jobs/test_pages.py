@@ -1,0 +1,198 @@
+"""Buckets in pages on Spark: when they're woken, what reads them, and what is refused."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import (
+    EventTimeGap,
+    NoTimeout,
+    ProcessingTimeGap,
+    SessionkitError,
+    SessionSpec,
+    StateMismatchError,
+)
+from sessionkit.spark import check_checkpoint, sessionize
+from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_pages
+from tests.support.clocked import Trigger
+from tests.support.scenarios import Life, command, commanded, instant, on_driver, on_spark, tick
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+GAP, MILLI = timedelta(minutes=30), timedelta(milliseconds=1)
+
+
+@attrs.frozen
+class Tick:
+    """An event that has nothing but a number."""
+
+    value: int
+
+
+@attrs.define
+class Sum:
+    """The sum of the numbers."""
+
+    total: int = 0
+
+
+def update(state: Sum, event: Tick) -> None:
+    """Add a number."""
+    state.total += event.value
+
+
+def merge(left: Sum, right: Sum) -> None:
+    """Add both sums."""
+    left.total += right.total
+
+
+SUMS: SessionSpec[Tick, Sum, Sum] = SessionSpec(
+    keys={"key": str},
+    event_time="at",
+    update=update,
+    merge=merge,
+    timeout=EventTimeGap(GAP),
+    watermark_delay="0 seconds",
+    layout="pages",
+)
+
+
+def ticks(*rows: tuple[str, datetime]) -> pa.Table:
+    """Return events as a file."""
+    return pa.table(
+        {
+            "key": [key for key, _ in rows],
+            "at": pa.array([at for _, at in rows], pa.timestamp("us", tz="UTC")),
+            "value": [1] * len(rows),
+        }
+    )
+
+
+def test_a_session_closes_in_the_batch_whose_watermark_reaches_its_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """
+    At -1, 0 and +1 ms, as with buckets.
+
+    No two keys share a bucket, so it is a timer that closes each; Spark's timers here go off at
+    the watermark, not after it. The watermark of a batch comes from the one before.
+    """
+    end = NOON + GAP
+    stream = FileStream(spark, SUMS, tmp_path)
+    stream.put(
+        ticks(("now", NOON), ("later", NOON + MILLI)),
+        ticks(("b", end - MILLI)),
+        ticks(("c", end)),
+        ticks(("d", end + MILLI)),
+        ticks(("e", end + MILLI)),
+    )
+
+    closed = [counts.sessions for counts in stream.run()]
+
+    assert [0, 0, 0, 1, 1] == closed[:5]
+    assert ["later", "now"] == sorted(row["key"] for row in stream.rows())
+    assert ["b", "c", "d", "e"] == sorted(one.key.key for one in stream.open())
+
+
+def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The rules under which pages were stored are found, the layout among them."""
+    stream = FileStream(spark, SUMS, tmp_path)
+    check_checkpoint(stream.checkpoint, SUMS, spark=spark)
+    stream.put(ticks(*((f"key {n}", NOON) for n in range(10_000))))
+    stream.run()
+    check_checkpoint(stream.checkpoint, SUMS, spark=spark)
+
+    assert {f"key {n}" for n in range(10_000)} == {one.key.key for one in stream.open()}
+    buckets: Any = attrs.evolve(SUMS, layout="buckets")
+    for spec, text in [
+        (attrs.evolve(SUMS, bucket_count=4), "`bucket_count` is 4 in the spec, 64 in the"),
+        (buckets, "`layout` is 'buckets' in the spec, 'pages' in the checkpoint"),
+    ]:
+        with pytest.raises(StateMismatchError, match=text):
+            check_checkpoint(stream.checkpoint, spec, spark=spark)
+    stream.put(ticks(("key 1", NOON)))
+    newer = attrs.evolve(stream, spec=attrs.evolve(SUMS, state_version=2))
+    with pytest.raises(Exception, match="`state_version` is 2 in the spec, 1 in the checkpoint"):
+        newer.run()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": ProcessingTimeGap("10 seconds")},
+        {"timeout": NoTimeout(), "processing_timers": False, "watermark_delay": None},
+    ],
+    ids=["both clocks", "no clock"],
+)
+def test_keys_in_pages_live_as_on_the_driver(
+    options: dict[str, Any], spark: SparkSession, tmp_path: Path
+) -> None:
+    """On any clock, batches, rows, counts and what is stored are those of the driver."""
+    spec = commanded(layout="pages", on_error="reject", **options)
+    acts = ["note", "processing", "event"] if spec.processing_timers else ["note", "remove"]
+    rows = [
+        [command(key, n, act, "one", n + 2) for n, key in enumerate("abc")] + [tick(n + 10)]
+        for n, act in enumerate(acts)
+    ]
+    triggers = [Trigger(instant(5 * n), batch) for n, batch in enumerate([*rows, [], []])]
+
+    assert on_driver(Life(spec, [triggers])) == on_spark(Life(spec, [triggers]), spark, tmp_path)
+
+
+# -- what is refused --------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Session:
+    """A session of Spark, as far as the check looks at it."""
+
+    version: str
+    conf: dict[str, str]
+
+
+def test_a_spark_without_the_operator_is_refused() -> None:
+    """Spark 3.5 has buckets only."""
+    old: Any = Session("3.5.9", {})
+
+    with pytest.raises(SessionkitError, match=r"needs Spark 4.0 or later, and this is 3.5.9"):
+        check_pages(old)
+
+
+def test_another_state_store_is_refused_before_the_start(spark: SparkSession) -> None:
+    """The message has the line that sets it."""
+    rows = spark.readStream.format("rate").load()
+    events = rows.selectExpr("'a' AS key", "timestamp AS at", "value")
+
+    with pytest.raises(SessionkitError, match="needs RocksDB as the state store") as caught:
+        sessionize(events, SUMS)
+    assert f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")' in str(caught.value)
+
+
+def test_a_missing_protobuf_is_refused_before_the_start() -> None:
+    """The message says what to install."""
+    code = f"""
+import sys
+sys.modules["google.protobuf"] = None
+from tests.spark.jobs.test_pages import Session, check_pages
+check_pages(Session("4.3.0", {{"{PROVIDER}": "{ROCKSDB}"}}))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert 'layout="pages" needs protobuf' in ran.stderr
+    assert "Hint: install `sessionkit[pages]`" in ran.stderr
+
+
+def test_a_batch_needs_no_state_store(spark: SparkSession) -> None:
+    """On a batch nothing is stored, so any Spark runs it."""
+    events = spark.createDataFrame(
+        [("a", NOON, 1), ("a", NOON, 2)], "key string, at timestamp, value long"
+    )
+
+    assert [3] == [row["total"] for row in sessionize(events, SUMS).collect()]
