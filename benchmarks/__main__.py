@@ -58,7 +58,9 @@ def _options() -> argparse.Namespace:
         "command", nargs="?", choices=("run", "setup", "report"), default="run", help="default: run"
     )
     parser.add_argument("--only", nargs="+", choices=families(), metavar="WORKLOAD", help=_listed())
-    parser.add_argument("--entrants", nargs="+", metavar="ENTRANT", help="run these alone")
+    parser.add_argument(
+        "--entrants", nargs="+", choices=ENTRANTS, metavar="ENTRANT", help="run these alone"
+    )
     parser.add_argument("--batches", type=int, help="at most so many batches")
     parser.add_argument("--scale", type=float, default=1.0, help="times the events and keys")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each entrant")
@@ -89,7 +91,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _needed(workloads: Iterable[Workload], only: Sequence[str] | None) -> list[str]:
     names = {name for workload in workloads for name in _chosen(workload, only)}
-    found = {ENTRANTS[name].environment for name in names if name in ENTRANTS}
+    found = {ENTRANTS[name].environment for name in names}
     return sorted(name for name in found if name is not None)
 
 
@@ -141,9 +143,7 @@ def _measured(at: Place, options: argparse.Namespace, unable: dict[str, str]) ->
 
 def _reason(name: str, at: Place, unable: dict[str, str]) -> str | None:
     """Return why an entrant can't be measured; its rows are compared here."""
-    entrant = ENTRANTS.get(name)
-    if entrant is None:
-        return "not in this version"
+    entrant = ENTRANTS[name]
     if entrant.environment in unable:
         return unable[entrant.environment]
     if not entrant.returns_rows:

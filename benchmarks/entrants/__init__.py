@@ -10,6 +10,7 @@ from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.floor import FLOOR
 from benchmarks.entrants.functions import FUNCTIONS
 from benchmarks.entrants.java import FLAT_MAP_GROUPS
+from benchmarks.entrants.pages import DECLARATIVE_PAGES, PAGES
 from benchmarks.entrants.spark_sql import (
     SESSION_WINDOW,
     SESSION_WINDOW_DEFAULT_STORE,
@@ -24,6 +25,8 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
     for entrant in (
         FUNCTIONS,
         DECLARATIVE,
+        PAGES,
+        DECLARATIVE_PAGES,
         SESSION_WINDOW,
         SESSION_WINDOW_DEFAULT_STORE,
         FLAT_MAP_GROUPS,

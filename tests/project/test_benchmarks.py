@@ -31,9 +31,6 @@ from benchmarks.rows import difference, expected
 from benchmarks.targets import TARGETS, Exponent, Ratio, exponent
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 
-# Names of entrants that a workload may list before a version has them.
-PLANNED = {"pages", "declarative pages"}
-
 SMALL = Workload(
     name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3
 )
@@ -165,13 +162,9 @@ def test_a_scaled_workload_keeps_its_batches(factor: float, events: int, keys: i
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 def test_every_entrant_of_a_workload_can_do_its_task(workload: Workload) -> None:
-    """A name is that of an entrant, or planned; Spark's entrants have a way to the rows."""
+    """A name is that of an entrant, and one of Spark has a way to the rows."""
     for name in workload.entrants:
-        entrant = ENTRANTS.get(name)
-        if entrant is None:
-            assert name in PLANNED
-        else:
-            assert entrant.script or workload.task in entrant.ways
+        assert ENTRANTS[name].script or workload.task in ENTRANTS[name].ways
     assert set(workload.few) <= set(workload.entrants)
 
 

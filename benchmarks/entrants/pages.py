@@ -1,0 +1,37 @@
+"""sessionkit with pages of state: for much state and little input."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from benchmarks.entrants.declarative import totals
+from benchmarks.entrants.entrant import Entrant
+from benchmarks.entrants.functions import visits
+from benchmarks.workloads import Workload
+from sessionkit.spark import sessionize
+
+__all__ = ["DECLARATIVE_PAGES", "PAGES"]
+
+
+def sessions(events: DataFrame, workload: Workload) -> DataFrame:
+    """Find the sessions with functions."""
+    return sessionize(events, visits(workload, layout="pages"))
+
+
+def sessions_of_aggregates(events: DataFrame, workload: Workload) -> DataFrame:
+    """Find the sessions with aggregates."""
+    return sessionize(events, totals(workload, layout="pages"))
+
+
+PAGES: Final = Entrant(
+    name="pages",
+    about="sessionkit, plain functions, pages of state",
+    ways={"sessions": sessions},
+    environment="protobuf",
+)
+DECLARATIVE_PAGES: Final = Entrant(
+    name="declarative pages",
+    about="sessionkit, aggregates, pages of state",
+    ways={"sessions": sessions_of_aggregates},
+    environment="protobuf",
+)
