@@ -5,7 +5,7 @@ Both are views for one call. What a call does to them counts only if it returns:
 state and timers stay as they were.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, overload
@@ -207,7 +207,7 @@ class KeyTimes:
     _held: Held
     _now: BatchTimes
     _rules: TimerRules
-    _read_event_times: Callable[[], tuple[datetime, ...]] = tuple
+    _times_us: Sequence[int] = ()
 
     @property
     def event_times(self) -> tuple[datetime, ...]:
@@ -216,7 +216,7 @@ class KeyTimes:
 
         Empty in `on_timer`, and where the spec has no `event_time`.
         """
-        return self._read_event_times()
+        return tuple(map(instant_of, self._times_us))
 
     @property
     def watermark(self) -> datetime | None:

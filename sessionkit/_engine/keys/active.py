@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import attrs
@@ -14,8 +15,8 @@ from sessionkit._engine.keys.calls import KeyRun, Stamps
 from sessionkit._engine.keys.frames import event_frame
 from sessionkit._engine.keys.table import STAMPS, keys_schema, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.order import in_total_order, key_codes
-from sessionkit._engine.rows.table import INSTANT, key_columns, key_schema, micros
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.table import INSTANT, key_columns, key_schema, micros, parted, stacked
 from sessionkit._key_view import MISSING, Held
 from sessionkit.state import codec_of
 from sessionkit.stateful import AnyStatefulSpec
@@ -32,12 +33,9 @@ def runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
         return []
     keys, timers, values = decode_keys(spec, rows), read_timers(rows["timers"]), _values(spec, rows)
     stamps = map(Stamps, *(rows[name].cast(pa.int64()).to_pylist() for name in STAMPS))
-    return [
-        KeyRun(Held(key, value, armed), partial(_stored, spec, rows, place), since)
-        for place, (key, value, armed, since) in enumerate(
-            zip(keys, values, timers, stamps, strict=True)
-        )
-    ]
+    read_again = partial(_stored, spec, rows)
+    held = map(Held, keys, values, timers)
+    return list(map(KeyRun, held, stamps, repeat(read_again), range(rows.num_rows)))
 
 
 def _values(spec: AnyStatefulSpec, rows: pa.Table) -> list[Any]:
@@ -89,21 +87,22 @@ class ActiveKeys:
             events: The events, in any order.
             due: For which of the keys something is due.
         """
-        row_codes, event_codes = key_codes([key_columns(keys), key_columns(events)])
-        if events.num_rows:
-            due = due | np.isin(row_codes, event_codes)
-        touched = keys.filter(pa.array(due))
-        order = in_total_order(event_codes, micros(events["time"]), events, 0)
+        numbers, found = key_numbers(key_columns(events), key_columns(keys))
+        touched, untouched = parted(keys, due | (found >= 0))
+        own = _numbered(found[due | (found >= 0)], 1 + numbers.max(initial=-1))
+        order = in_total_order(numbers, micros(events["time"]), events, 0)
         events = events.take(pa.array(order))
-        codes = np.concatenate([row_codes[due], event_codes[order]])
-        active, first = np.unique(codes, return_index=True)
-        starts = np.append(np.searchsorted(event_codes[order], active), events.num_rows)
-        stored = runs_of_rows(spec, touched)
-        fresh = first >= len(stored)
-        named = decode_keys(spec, events.take(pa.array(first[fresh] - len(stored))))
-        new = iter(map(KeyRun.of_new, named))
-        runs = [next(new) if place >= len(stored) else stored[place] for place in first.tolist()]
-        untouched = keys.filter(pa.array(~due))
+        counts = np.bincount(numbers, minlength=1 + own.max(initial=-1))
+        starts = np.append(0, np.cumsum(counts))
+        first = touched.num_rows + starts[:-1]
+        first[own] = np.arange(touched.num_rows)
+        runs: list[Any] = [None] * len(counts)
+        for number, run in zip(own.tolist(), runs_of_rows(spec, touched), strict=True):
+            runs[number] = run
+        fresh = np.flatnonzero(first >= touched.num_rows)
+        named = decode_keys(spec, events.take(pa.array(starts[fresh])))
+        for number, key in zip(fresh.tolist(), named, strict=True):
+            runs[number] = KeyRun.of_new(key)
         return cls(spec, untouched, touched, events, order, starts.tolist(), first, runs)
 
     def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
@@ -123,7 +122,7 @@ class ActiveKeys:
         if not self.runs:
             return self.untouched
         kept = pa.array([run.is_kept for run in self.runs], pa.bool_())
-        return pa.concat_tables([self.untouched, self._rows().filter(kept)])
+        return stacked([self.untouched, self._rows().filter(kept)])
 
     def _rows(self) -> pa.Table:
         names = [field.name for field in key_schema(self.spec)]
@@ -166,6 +165,14 @@ class ActiveKeys:
             pa.chunked_array([*self.touched[name].chunks, column], column.type).take(chosen)
             for name, column in zip(names, columns, strict=True)
         ]
+
+
+def _numbered(found: Numbers, first_free: int) -> Numbers:
+    """Give stored keys without events, which are -1, the numbers after those with events."""
+    alone = found < 0
+    numbers = found.copy()
+    numbers[alone] = np.arange(first_free, first_free + np.count_nonzero(alone))
+    return numbers
 
 
 def _part_of_frame(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:

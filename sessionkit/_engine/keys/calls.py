@@ -8,7 +8,6 @@ changes its object without `set` changes nothing that another call sees.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -49,43 +48,52 @@ class KeyRun:
 
     Attributes:
         held: What is held of it, as of the last call that returned.
-        stored: Reads the stored state again.
         since: From when its timeout policy counts.
-        rows: The result rows of its calls.
-        roles: The functions that returned them.
+        read_again: Reads the stored state of the key at a place.
+        place: The place of this one.
+        returned: The result rows of its calls, with the function that returned them.
         called: Whether a call has had the object of `held` in its hands.
     """
 
     held: Held
-    stored: Callable[[], Any]
     since: Stamps
-    rows: list[Any] = attrs.field(factory=list)
-    roles: list[str] = attrs.field(factory=list)
+    read_again: Callable[[int], Any]
+    place: int
+    returned: list[tuple[str, list[Any]]] = attrs.field(factory=list)
     called: bool = False
 
     @classmethod
     def of_new(cls, key: Any) -> "KeyRun":
         """Return a key of which nothing is stored."""
-        return cls(Held(key, MISSING, {}), lambda: MISSING, Stamps(BEGINNING_US, BEGINNING_US))
+        return cls(Held(key, MISSING, {}), Stamps(BEGINNING_US, BEGINNING_US), _nothing, 0)
 
     @property
     def is_kept(self) -> bool:
         """Whether anything is held of the key."""
         return self.held.value is not MISSING or bool(self.held.armed)
 
-    def copy(self, *, is_last: bool) -> Held:
-        """Return what the next call works on."""
+    def open(self, *, is_last: bool, on_copy: bool) -> Held:
+        """Return what the next call works on: what is held, or a copy of it."""
         held = self.held
         value = held.value
         if self.called and value is not MISSING:
-            value = deepcopy(value) if held.was_set else self.stored()
+            value = deepcopy(value) if held.was_set else self.read_again(self.place)
         self.called = True
-        return Held(held.key, value, dict(held.armed), held.was_set, is_last=is_last)
+        if on_copy:
+            return Held(held.key, value, dict(held.armed), held.was_set, is_last=is_last)
+        held.value, held.is_last = value, is_last
+        held.is_set = held.was_removed = False
+        held.newly.clear()
+        return held
 
     def begin_anew(self) -> None:
         """Forget the key, which its policy has ended; its rows stay."""
         fresh = KeyRun.of_new(self.held.key)
-        self.held, self.stored, self.since = fresh.held, fresh.stored, fresh.since
+        self.held, self.since, self.read_again = fresh.held, fresh.since, fresh.read_again
+
+
+def _nothing(_: int) -> Any:
+    return MISSING
 
 
 @attrs.define(eq=False)
@@ -114,6 +122,8 @@ class Calls:
     _function: Callable[..., Any] = attrs.field(init=False)
     _takes_frame: bool = attrs.field(init=False)
     _ages_by_event_time: bool = attrs.field(init=False)
+    _rejects: bool = attrs.field(init=False)
+    _has_times: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Look up once what every call needs."""
@@ -128,6 +138,8 @@ class Calls:
         self._function = self.spec.function
         self._takes_frame = self.spec.handler == "frame"
         self._ages_by_event_time = age_clock(self.spec) == "event_time"
+        self._rejects = self.spec.on_error == "reject"
+        self._has_times = self.spec.event_time is not None
 
     def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> str | None:
         """
@@ -144,7 +156,7 @@ class Calls:
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
         """
-        return self._attempt(run, "process", self._function, events, times_us=times_us)
+        return self._attempt(run, "process", self._function, events, times_us)
 
     def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
         """
@@ -207,39 +219,34 @@ class Calls:
         role: str,
         function: Callable[..., Any],
         given: Any,
+        times_us: Sequence[int] = (),
         *,
         is_last: bool = False,
-        times_us: Sequence[int] = (),
     ) -> str | None:
-        held = run.copy(is_last=is_last)
+        before = run.held.value
+        # A call that fails stops the query, unless failures are data: then it leaves no trace.
+        held = run.open(is_last=is_last, on_copy=self._rejects)
         state: KeyState[Any] = KeyState(held, self._kind)
-        times = KeyTimes(held, self.now, self._rules, self._reader(times_us))
+        times = KeyTimes(held, self.now, self._rules, times_us if self._has_times else ())
         try:
-            rows = self._rows(role, function, (held.key, given, state, times))
-            if self.spec.on_error == "reject":
+            rows = self._rows(role, function, held.key, given, state, times)
+            if self._rejects:
                 self._check_state(held, role, function)
         except UserFunctionError as error:
-            if self.spec.on_error == "raise":
+            if not self._rejects:
                 raise
             return str(error)
-        self._stamp(run, held, times_us)
-        if held.value is not MISSING and not held.is_set:
+        self._stamp(run.since, held, times_us, is_new=before is MISSING)
+        if not held.is_set and held.value is not MISSING:
             # What the call did to the object that it was given counts for nothing.
-            held.value = run.held.value
+            held.value = before
         run.held = held
-        run.rows += rows
-        run.roles += [role] * len(rows)
+        if rows:
+            run.returned.append((role, rows))
         return None
 
-    def _reader(self, times_us: Sequence[int]) -> Callable[[], tuple[datetime, ...]]:
-        """Return what gives the event times of a call, should its function ask."""
-        if self.spec.event_time is None:
-            return tuple
-        return lambda: tuple(map(instant_of, times_us))
-
-    def _stamp(self, run: KeyRun, held: Held, times_us: Sequence[int]) -> None:
+    def _stamp(self, since: Stamps, held: Held, times_us: Sequence[int], *, is_new: bool) -> None:
         """Note when the key had events, and when its state was made and set."""
-        since = run.since
         if times_us:
             since.last_event_time = max(since.last_event_time, times_us[-1])
             since.last_processing_time = self.clocks.processing_us
@@ -249,7 +256,7 @@ class Calls:
             by_event_time = self._ages_by_event_time
             now_us = since.last_event_time if by_event_time else self.clocks.processing_us
             since.updated = now_us
-            if held.was_removed or run.held.value is MISSING:
+            if held.was_removed or is_new:
                 since.created = now_us
 
     def _check_state(self, held: Held, role: str, function: Callable[..., Any]) -> None:
@@ -263,17 +270,27 @@ class Calls:
             message = f"{what} that does not fit: {error}"
             raise UserFunctionError(message) from error
 
-    def _rows(self, role: str, function: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
-        key, cls = given[0], self.spec.result
+    def _rows(  # noqa: PLR0917 (what a function is given, in its order)
+        self,
+        role: str,
+        function: Callable[..., Any],
+        key: Any,
+        given: Any,
+        state: KeyState[Any],
+        times: KeyTimes,
+    ) -> list[Any]:
+        cls = self.spec.result
         try:
-            found = function(*given)
+            found = function(key, given, state, times)
+            if found.__class__ is cls and not self._rejects:
+                return [found]
             if self._takes_frame and role == "process":
                 found = _rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:
             raise UserFunctionError(call_failed(role, function, repr(key), error)) from error
         check_rows(rows, cls, role, function, key)
-        if self.spec.on_error == "reject":
+        if self._rejects:
             check_fit(rows, cls, role, function, key)
         return rows
 

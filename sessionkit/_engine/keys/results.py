@@ -17,14 +17,12 @@ __all__ = ["failed_outputs", "result_rows"]
 
 def result_rows(spec: AnyStatefulSpec, runs: Sequence[KeyRun]) -> pa.Table:
     """Return the result rows: the key, and the fields of the result."""
-    schema = result_schema(spec)
-    results = [row for run in runs for row in run.rows]
+    results = [row for run in runs for _, rows in run.returned for row in rows]
     if not results:
         return no_results(spec)
-    keys = [run.held.key for run in runs for _ in run.rows]
-    return pa.Table.from_arrays(
-        [*_key_arrays(spec, keys), *_encoded(spec, results, runs)], schema=schema
-    )
+    keys = [run.held.key for run in runs for _, rows in run.returned for _ in rows]
+    columns = [*_key_arrays(spec, keys), *_encoded(spec, results, runs)]
+    return pa.Table.from_arrays(columns, schema=result_schema(spec))
 
 
 def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, str]]) -> list[Rejected]:
@@ -37,10 +35,10 @@ def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, str]]) -> l
 
 
 def _key_arrays(spec: AnyStatefulSpec, keys: Sequence[Any]) -> list[pa.Array]:
-    values = zip(*keys, strict=True)
+    columns = zip(*keys, strict=True)
     return [
-        pa.array([field.type.dump(value) for value in column], field.type.arrow)
-        for field, column in zip(spec.key_fields, values, strict=True)
+        pa.array(values if field.type.plain else map(field.type.dump, values), field.type.arrow)
+        for field, values in zip(spec.key_fields, columns, strict=True)
     ]
 
 
@@ -50,7 +48,8 @@ def _encoded(spec: AnyStatefulSpec, results: list[Any], runs: Sequence[KeyRun]) 
         return codec.encode(results)
     except StateValueError:
         place, _ = codec.first_misfit(results)
-        run, role = [(run, role) for run in runs for role in run.roles][place]
+        sources = [(run, role) for run in runs for role, rows in run.returned for _ in rows]
+        run, role = sources[place]
         function: Any = spec.function if role == "process" else spec.on_timer
         check_fit([results[place]], spec.result, role, function, run.held.key)
         raise

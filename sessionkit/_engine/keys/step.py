@@ -37,7 +37,7 @@ from sessionkit._engine.keys.turns import process_in_turn
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros
+from sessionkit._engine.rows.table import Rejected, micros, stacked
 from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, is_late_in_order
 
@@ -83,9 +83,7 @@ class KeyLogic:
         failed = Rejected.with_reasons("failed", failures, events)
         return Outcome(
             memory=Memory(keys, turns.waiting),
-            rows=pa.concat_tables(
-                [result_rows(self.spec, runs), rows, result_rows(self.spec, last)]
-            ),
+            rows=stacked([result_rows(self.spec, runs), rows, result_rows(self.spec, last)]),
             rejected=[
                 *turns.rejected,
                 *refused,
@@ -112,7 +110,8 @@ class KeyLogic:
         failures = take(active, calls, objects)
         due = is_due(calls.clocks)
         for run in active.runs:
-            calls.fire(run, due)
+            if run.held.armed:
+                calls.fire(run, due)
         return active.table(), result_rows(spec, active.runs), failures
 
 
