@@ -1,0 +1,42 @@
+"""Spark on several processes of this machine, from what pip installs."""
+
+import os
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+__all__ = ["LOCAL_CLUSTER", "bare_python", "cluster_environment"]
+
+LOCAL_CLUSTER: Final = "local-cluster[2,1,1024]"
+PYSPARK: Final = Path(pyspark.__file__).parent
+
+
+def bare_python(folder: Path) -> Path:
+    """Make a Python that has the dependencies of this one, but neither sessionkit nor its tests."""
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # The folder is added to the path; what its own .pth files name, such as sessionkit, isn't.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
+def cluster_environment(home: Path, python: Path) -> dict[str, str]:
+    """
+    Return the variables with which a program starts Spark here, and nothing of this process.
+
+    Args:
+        home: An empty folder: executors leave their files in Spark's own, so they get another.
+        python: The Python of driver and executors.
+    """
+    home.mkdir()
+    for path in PYSPARK.iterdir():
+        (home / path.name).symlink_to(path)
+    kept = {name: os.environ[name] for name in ("JAVA_HOME", "PATH", "TZ") if name in os.environ}
+    return kept | {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": str(python),
+    }
