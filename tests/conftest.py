@@ -58,8 +58,8 @@ def spark_settings() -> dict[str, str]:
 
     A test's JVM lives for minutes: the second compiler costs more than it gains. The default
     manager of checkpoint files starts a process (`readlink`) for every file that it renames.
-    Hadoop starts one (`chmod`) for every file that it makes: so no checksums beside the files, and
-    no helper program between the JVM and the process.
+    Hadoop starts one (`chmod`) for every file that it makes, here at least without a helper program
+    between the JVM and that process.
     """
     package = "org.apache.spark.sql.execution.streaming"
     if (4, 1) <= tuple(map(int, version("pyspark").split(".")[:2])):
@@ -69,7 +69,6 @@ def spark_settings() -> dict[str, str]:
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
         ),
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{package}.FileSystemBasedCheckpointFileManager"
         ),
