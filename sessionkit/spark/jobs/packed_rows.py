@@ -5,6 +5,7 @@ The package `_engine.wire` describes what crosses. The functions here serve ever
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -105,11 +106,22 @@ def _crossing(spec: AnySpec) -> Iterator[Column]:
     if spec.event_time is not None:
         yield _column(spec.event_time).alias(TIME_COLUMN)
         if spec.max_future_skew is not None:
-            latest_us = F.unix_micros(F.current_timestamp()) + F.lit(span_us(spec.max_future_skew))
-            is_future = F.unix_micros(_column(spec.event_time)) > latest_us
-            yield is_future.alias(FUTURE_COLUMN)
+            yield _is_future(_column(spec.event_time), spec.max_future_skew).alias(FUTURE_COLUMN)
     for column in wire_columns(spec):
         yield to_wire(_column(column.field.name), column.field.type).alias(column.name)
+
+
+def _is_future(time: Column, skew: timedelta) -> Column:
+    """
+    Return whether an event time is too far ahead of the time of the micro-batch.
+
+    Spark writes a number that differs in every micro-batch into the code that it generates, and so
+    compiles all of that stage again. It passes an array by reference: here of one number, taken out
+    by an index that is always 0, but that Spark can't know before it has the row.
+    """
+    time_us = F.unix_micros(time)
+    latest_us = F.unix_micros(F.current_timestamp()) + F.lit(span_us(skew))
+    return time_us > F.get(F.array(latest_us), F.pmod(time_us, F.lit(1)).cast("int"))
 
 
 def _column(name: str) -> Column:

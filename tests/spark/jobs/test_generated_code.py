@@ -1,0 +1,52 @@
+"""The code that Spark generates for a query, and compiles anew wherever its text differs."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.visits import visits
+from sessionkit.spark import sessionize
+
+INPUT = "user_id string, ts timestamp, url string, seconds double"
+
+
+@pytest.fixture(autouse=True)
+def _planned_at_once(spark: SparkSession) -> Iterator[None]:
+    """Without adaptive execution, so that the plan is known before it runs."""
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    yield
+    spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+@pytest.fixture
+def events(spark: SparkSession, tmp_path: Path) -> str:
+    """Return a folder with an event."""
+    rows = spark.sql(
+        "SELECT 'ann' user_id, timestamp'2026-03-08 12:00:00Z' ts, '/' url, 1D seconds"
+    )
+    rows.write.parquet(str(tmp_path / "events"))
+    return str(tmp_path / "events")
+
+
+def generated(spark: SparkSession, folder: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the code that is generated before the shuffle, as Spark prints it."""
+    frame = sessionize(spark.read.schema(INPUT).parquet(folder), visits)
+    capsys.readouterr()
+    frame.explain("codegen")
+    return "".join(
+        line for line in capsys.readouterr().out.splitlines(keepends=True) if line.startswith("/*")
+    )
+
+
+def test_the_time_of_the_micro_batch_is_not_in_the_code(
+    spark: SparkSession, events: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The limit for event times in the future moves on, and the code stays the same."""
+    first = generated(spark, events, capsys)
+    time.sleep(0.01)
+
+    assert first
+    assert first == generated(spark, events, capsys)
