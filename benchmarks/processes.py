@@ -7,14 +7,14 @@ The CPU time of a process that has ended is in that of its parent, so the sum ne
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-__all__ = ["Sampler", "Usage", "tree_of", "usage_of"]
+__all__ = ["Sampler", "Usage", "cpu_between", "tree_of", "usage_of"]
 
 PROC: Final = Path("/proc")
 TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -90,12 +90,7 @@ class Sampler:
 
     def cpu_between(self, begun: float, ended: float) -> tuple[float, float]:
         """Return the CPU seconds of the JVM, and of the rest, between two times of the clock."""
-        if not self._samples:
-            return 0.0, 0.0
-        times = [at for at, _ in self._samples]
-        jvm = np.interp([begun, ended], times, [usage.jvm_s for _, usage in self._samples])
-        rest = np.interp([begun, ended], times, [usage.rest_s for _, usage in self._samples])
-        return float(jvm[1] - jvm[0]), float(rest[1] - rest[0])
+        return cpu_between(self._samples, begun, ended)
 
     @property
     def peak_rss_bytes(self) -> int:
@@ -105,6 +100,18 @@ class Sampler:
     def _look(self) -> None:
         while not self._stop.wait(EVERY_S):
             self._samples.append((time.time(), usage_of(self._root)))
+
+
+def cpu_between(
+    samples: Sequence[tuple[float, Usage]], begun: float, ended: float
+) -> tuple[float, float]:
+    """Return the CPU seconds of the JVM, and of the rest, between two times; see `Sampler`."""
+    if not samples:
+        return 0.0, 0.0
+    times = [at for at, _ in samples]
+    jvm = np.interp([begun, ended], times, [usage.jvm_s for _, usage in samples])
+    rest = np.interp([begun, ended], times, [usage.rest_s for _, usage in samples])
+    return float(jvm[1] - jvm[0]), float(rest[1] - rest[0])
 
 
 def _running() -> Iterator[tuple[int, Process]]:

@@ -24,7 +24,7 @@ from benchmarks.entrants.intervals import merged
 from benchmarks.environments import NAMES
 from benchmarks.events import CLOSING, batch_of_events, closing_event, linked, write_batches
 from benchmarks.phases import PHASES, Stopwatch
-from benchmarks.processes import Process, Sampler, tree_of, usage_of
+from benchmarks.processes import Process, Sampler, Usage, cpu_between, tree_of, usage_of
 from benchmarks.report import aligned, page, targets_of, text_of
 from benchmarks.results import Result, Run, Sample, loaded, saved
 from benchmarks.rows import difference, expected
@@ -255,19 +255,21 @@ def test_the_time_of_a_child_counts_while_it_runs_and_after_it_has_ended() -> No
     assert during.rss_bytes > before.rss_bytes / 2
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
-def test_a_sampler_knows_the_cpu_between_two_times() -> None:
-    """Between two looks it's interpolated."""
-    with Sampler(os.getpid()) as usage:
-        time.sleep(0.25)
-        begun = time.time()
-        busy_until = time.process_time() + 0.5
-        while time.process_time() < busy_until:
-            pass
-        ended = time.time()
-        time.sleep(0.25)
+def test_cpu_between_two_looks_is_interpolated() -> None:
+    """Half of the way from one look to the next is half of what was used between them."""
+    looks = [(10.0, Usage(1.0, 2.0, 5)), (12.0, Usage(3.0, 2.5, 5)), (14.0, Usage(3.0, 4.5, 5))]
 
-    assert 0.3 < sum(usage.cpu_between(begun, ended)) < 1.0
+    assert (1.0, 1.25) == cpu_between(looks, 11.0, 13.0)
+    assert (0.0, 0.0) == cpu_between([], 11.0, 13.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
+def test_a_sampler_looks_while_its_block_runs() -> None:
+    """It has seen the memory of the tree in the end."""
+    with Sampler(os.getpid()) as usage:
+        while not usage.peak_rss_bytes:
+            time.sleep(0.01)
+
     assert usage.peak_rss_bytes > 1_000_000
 
 
