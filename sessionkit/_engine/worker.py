@@ -16,7 +16,7 @@ from sessionkit._engine.clocks import BatchClocks, clocks_of
 from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
-from sessionkit._engine.rows.table import Rejected, events_schema
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.storage import logic_of, nothing_of, storage_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import unpacked
@@ -73,15 +73,14 @@ class Worker:
         """
         logic, clocks = self.logic, BatchClocks(0, processing_us)
         arrived, quarantined = unpacked(logic.spec, frames)
-        nothing = events_schema(logic.spec).empty_table()
         before = nothing_of(logic)
         if logic.spec.order == "event_time":
             # All events are there, so none need wait: the turn of each has come.
-            last = logic.step(Memory(before.kept, arrived), nothing, clocks.at_the_end)
+            last = logic.step(Memory(before.kept, arrived), before.buffered, clocks.at_the_end)
             outcome = attrs.evolve(last, buffered=0)
         else:
             first = logic.step(before, arrived, clocks.at_the_beginning)
-            outcome = first.then(logic.step(first.memory, nothing, clocks.at_the_end))
+            outcome = first.then(logic.step(first.memory, before.buffered, clocks.at_the_end))
         return self._output(arrived.num_rows, quarantined, outcome)
 
     def _output(self, arrived: int, quarantined: list[Rejected], outcome: Outcome) -> pd.DataFrame:

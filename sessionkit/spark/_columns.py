@@ -1,11 +1,11 @@
-"""Columns to the wire and back, one expression for each type. `_engine.wire` describes the wire."""
+"""SQL types, and columns on their way to Python, one for each type of a field."""
 
 from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from sessionkit._engine.wire.columns import is_nested
+from sessionkit._engine.wire.columns import NULL_KEYS, is_nested
 from sessionkit.state import (
     AttrsType,
     BoolType,
@@ -25,26 +25,24 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["from_wire", "grouping_form", "public_type", "quoted", "to_wire", "wire_type"]
+__all__ = ["cell_type", "grouping_form", "public_type", "quoted", "to_wire"]
 
-SCALAR_TYPES: Final[dict[type[Any], tuple[str, str]]] = {
-    IntType: ("bigint", "bigint"),
-    FloatType: ("double", "double"),
-    BoolType: ("boolean", "boolean"),
-    StrType: ("string", "string"),
-    BytesType: ("binary", "binary"),
-    DatetimeType: ("timestamp", "bigint"),
-    DateType: ("date", "int"),
-    TimedeltaType: ("interval day to second", "bigint"),
+PUBLIC_TYPES: Final[dict[type[Any], str]] = {
+    IntType: "bigint",
+    FloatType: "double",
+    BoolType: "boolean",
+    StrType: "string",
+    BytesType: "binary",
+    DatetimeType: "timestamp",
+    DateType: "date",
+    TimedeltaType: "interval day to second",
 }
-"""For each type, its SQL type, and the SQL type in which it crosses the wire."""
-
-FILLING: Final[dict[str, Any]] = {
-    "bigint": 0,
-    "double": 0.0,
-    "boolean": False,
-    "string": "",
-    "int": 0,
+CELL_TYPES: Final[dict[type[Any], str]] = {
+    **PUBLIC_TYPES,
+    DatetimeType: "bigint",
+    DateType: "int",
+    TimedeltaType: "bigint",
+    DecimalType: "string",
 }
 
 
@@ -56,15 +54,26 @@ def quoted(name: str) -> str:
 def public_type(kind: FieldType) -> str:
     """Return the SQL type of a column of this type, as users see it."""
     kind = inner_type(kind)
+    if isinstance(kind, EnumType):
+        return public_type(kind.base)
     if isinstance(kind, DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
-    return _sql(kind, 0)
+    if isinstance(kind, ListType):
+        return f"array<{public_type(kind.item)}>"
+    if isinstance(kind, DictType):
+        return f"map<{public_type(kind.key)},{public_type(kind.value)}>"
+    if isinstance(kind, TupleType | AttrsType):
+        parts = [f"{quoted(name)}:{public_type(part)}" for name, part in _parts(kind)]
+        return f"struct<{','.join(parts)}>"
+    return PUBLIC_TYPES[type(kind)]
 
 
-def wire_type(kind: FieldType) -> str:
-    """Return the SQL type in which a top-level column crosses the wire."""
+def cell_type(kind: FieldType) -> str:
+    """Return the SQL type in which a field of the state stands in a row of its own."""
     kind = inner_type(kind)
-    return "string" if is_nested(kind) else _sql(kind, 1)
+    if isinstance(kind, EnumType):
+        return cell_type(kind.base)
+    return "string" if is_nested(kind) else CELL_TYPES[type(kind)]
 
 
 def to_wire(column: Column, kind: FieldType) -> Column:
@@ -80,77 +89,20 @@ def to_wire(column: Column, kind: FieldType) -> Column:
 
 def grouping_form(column: Column, kind: FieldType) -> Column:
     """Return a key column in a form by which Spark groups, nulls filled in."""
-    crossing = _scalar(column, kind)
-    filling = FILLING.get(wire_type(kind))
-    return F.coalesce(crossing, F.lit(bytearray() if filling is None else filling))
+    filling = NULL_KEYS[type(kind)]
+    filling = bytearray(filling) if isinstance(filling, bytes) else filling
+    return F.coalesce(_groupable(column, kind), F.lit(filling))
 
 
-def from_wire(column: Column, kind: FieldType) -> Column:
-    """Return an output column as users see it."""
-    kind = inner_type(kind)
-    if is_nested(kind):
-        return _outside(F.from_json(column, _sql(kind, 1)), kind)
-    return _outside(column, kind)
-
-
-def _sql(kind: FieldType, form: int) -> str:
-    """Return the SQL type: form 0 as users see it, form 1 as it crosses the wire."""
-    kind = inner_type(kind)
-    if isinstance(kind, EnumType):
-        return _sql(kind.base, form)
-    if isinstance(kind, DecimalType):
-        return "string" if form else f"decimal({kind.precision},{kind.scale})"
-    if isinstance(kind, ListType):
-        return f"array<{_sql(kind.item, form)}>"
-    if isinstance(kind, DictType):
-        key, value = _sql(kind.key, form), _sql(kind.value, form)
-        return f"array<struct<key:{key},value:{value}>>" if form else f"map<{key},{value}>"
-    if isinstance(kind, TupleType | AttrsType):
-        parts = [f"{quoted(name)}:{_sql(part, form)}" for name, part in _parts(kind)]
-        return f"struct<{','.join(parts)}>"
-    return SCALAR_TYPES[type(kind)][form]
+def _groupable(column: Column, kind: FieldType) -> Column:
+    if isinstance(kind, DatetimeType):
+        return F.unix_micros(column)
+    if isinstance(kind, DateType):
+        return F.unix_date(column).cast("bigint")
+    return column.cast(public_type(kind))
 
 
 def _parts(kind: TupleType | AttrsType) -> list[tuple[str, FieldType]]:
     if isinstance(kind, TupleType):
         return [(f"_{place}", item) for place, item in enumerate(kind.items)]
     return [(field.name, field.type) for field in kind.fields]
-
-
-def _scalar(column: Column, kind: FieldType) -> Column:
-    if isinstance(kind, DatetimeType):
-        return F.unix_micros(column)
-    if isinstance(kind, DateType):
-        return F.unix_date(column).cast("bigint")
-    return column.cast(wire_type(kind))
-
-
-def _outside(column: Column, kind: FieldType) -> Column:
-    kind = inner_type(kind)
-    if isinstance(kind, ListType):
-        return F.transform(column, lambda item: _outside(item, kind.item))
-    if isinstance(kind, DictType):
-        entries = F.transform(
-            column,
-            lambda entry: F.struct(
-                _outside(entry.getField("key"), kind.key).alias("key"),
-                _outside(entry.getField("value"), kind.value).alias("value"),
-            ),
-        )
-        return F.map_from_entries(entries)
-    if isinstance(kind, TupleType | AttrsType):
-        parts = [_outside(column.getField(name), part).alias(name) for name, part in _parts(kind)]
-        return F.when(column.isNotNull(), F.struct(*parts))
-    if isinstance(kind, DatetimeType):
-        return F.timestamp_micros(column)
-    if isinstance(kind, DateType):
-        return F.date_from_unix_date(column)
-    if isinstance(kind, TimedeltaType):
-        return _interval_of_micros(column)
-    return column.cast(public_type(kind))
-
-
-def _interval_of_micros(column: Column) -> Column:
-    seconds = column.cast("decimal(20,0)") * F.lit("0.000001").cast("decimal(7,6)")
-    nothing = F.lit(0)
-    return F.make_dt_interval(nothing, nothing, nothing, seconds.cast("decimal(18,6)"))

@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._engine.keys.cells import cells_of, loaded_cell
 from sessionkit._engine.keys.table import (
     STAMPS,
     keys_schema,
@@ -16,7 +17,6 @@ from sessionkit._engine.keys.table import (
 )
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import INSTANT, micros, no_events
-from sessionkit._engine.wire.columns import load_wire, wire_values
 from sessionkit._key_view import Armed
 from sessionkit.state import (
     FORMAT_VERSION,
@@ -96,7 +96,7 @@ class KeyRow:
         stamps = [None if keys[n].null_count else int(micros(keys[n])[0]) for n in STAMPS]
         (armed,) = read_timers(keys["timers"])
         timers = json.dumps({name: [one.clock, one.at_us] for name, one in armed.items()})
-        values = [wire_values(inner_type(f.type), keys[f"state.{f.name}"])[0] for f in fields]
+        values = [cells_of(inner_type(f.type), keys[f"state.{f.name}"])[0] for f in fields]
         return (*first, keys["exists"][0].as_py(), *stamps, timers, buffered, *values)
 
     def _key(self, group: tuple[Any, ...]) -> list[pa.Array]:
@@ -107,7 +107,7 @@ class KeyRow:
 
     def _state(self, values: tuple[Any, ...]) -> list[pa.Array]:
         return [
-            encode_column(OptionalType(field.type), [load_wire(field.type, value)], field.name)
+            encode_column(OptionalType(field.type), [loaded_cell(field.type, value)], field.name)
             for field, value in zip(codec_of(self.spec.state).type.fields, values, strict=True)
         ]
 

@@ -27,7 +27,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import INSTANT, key_schema, micros, state_schema
+from sessionkit._engine.rows.table import INSTANT, key_schema, micros, state_schema, whole
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit._key_view import Armed
 from sessionkit.state import codec_of
@@ -127,7 +127,7 @@ def _earliest_of(keys: pa.Table, name: str) -> Instants:
 
 def read_timers(column: pa.ChunkedArray) -> list[dict[str, Armed]]:
     """Return the timers of each key, by name."""
-    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    lists = whole(column)
     if not len(lists) or not pc.sum(pc.list_value_length(lists)).as_py():
         return [{} for _ in range(len(lists))]
     clocks: dict[bool, Clock] = {True: "event_time", False: "processing_time"}

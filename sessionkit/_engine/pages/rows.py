@@ -11,7 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.pages.directory import PAGE_BYTES, Places
 from sessionkit._engine.pages.hashing import Hashes, key_hashes
-from sessionkit._engine.rows.table import key_columns
+from sessionkit._engine.rows.table import key_columns, whole_batch
 from sessionkit.state import pack_page
 from sessionkit.timeouts import Clock
 
@@ -58,10 +58,9 @@ class SortedRows:
         """Sort rows that have these due times; their columns become those of a schema."""
         hashes = key_hashes(key_columns(table))
         order = np.argsort(hashes, kind="stable")
-        rows = table.select(schema.names).combine_chunks().to_batches()
-        (whole,) = rows or [pa.RecordBatch.from_pylist([], schema)]
+        rows = whole_batch(table.select(schema.names))
         in_order = {clock: at_us[order] for clock, at_us in due.items()}
-        return cls(whole, order, hashes[order], in_order)
+        return cls(rows, order, hashes[order], in_order)
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import event_columns
+from sessionkit._engine.rows.table import event_columns, whole
 
 __all__ = ["in_total_order", "key_codes", "key_numbers"]
 
@@ -30,8 +30,7 @@ def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
     codes = np.zeros(sum(lengths), np.int64)
     for columns in zip(*tables, strict=True):
         chunks = [chunk for column in columns for chunk in column.chunks]
-        whole = pa.chunked_array(chunks, type=columns[0].type).combine_chunks()
-        values = whole.dictionary_encode()
+        values = pa.chunked_array(chunks, type=columns[0].type).combine_chunks().dictionary_encode()
         own = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = own if len(tables[0]) == 1 else _renumbered(codes * len(values.dictionary) + own)
     return np.split(codes, np.cumsum(lengths)[:-1])
@@ -65,13 +64,9 @@ def key_numbers(
 def _numbers(
     events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
 ) -> tuple[Instants, Instants]:
-    values = _whole(events).dictionary_encode()
-    found = pc.index_in(_whole(stored), value_set=values.dictionary).fill_null(-1)
+    values = whole(events).dictionary_encode()
+    found = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
     return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def in_total_order(

@@ -35,6 +35,8 @@ __all__ = [
     "result_schema",
     "stacked",
     "state_schema",
+    "whole",
+    "whole_batch",
 ]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
@@ -144,10 +146,20 @@ def stacked(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
 
 
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def whole_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table, at most some hundred megabytes, as one record batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+
+
 def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
     """Return a column of instants as microseconds since the epoch."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    result: Instants = whole.view(pa.int64()).to_numpy(zero_copy_only=False)
+    result: Instants = whole(column).view(pa.int64()).to_numpy(zero_copy_only=False)
     return result
 
 

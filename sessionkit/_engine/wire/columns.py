@@ -9,13 +9,10 @@ Out   `_counts`, and `_rows`: result and rejected rows as bytes too, which a las
       turns back into columns. So no conversion of pandas can change a value.
 """
 
-import base64
-import json
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-import pyarrow as pa
 
 from sessionkit._spec import AnySpec
 from sessionkit.state import (
@@ -33,24 +30,20 @@ from sessionkit.state import (
     StrType,
     TimedeltaType,
     codec_of,
-    decode_column,
-    inner_type,
 )
 
 __all__ = [
     "COUNTS_COLUMN",
     "EVENTS_COLUMN",
     "FUTURE_COLUMN",
+    "NULL_KEYS",
     "REJECTED_COLUMN",
     "ROWS_COLUMN",
     "TIME_COLUMN",
     "WATERMARK_COLUMN",
     "WireColumn",
     "is_nested",
-    "load_wire",
     "wire_columns",
-    "wire_json",
-    "wire_values",
 ]
 
 Role: TypeAlias = Literal["key", "event", "passthrough"]
@@ -62,6 +55,17 @@ EVENTS_COLUMN: Final = "_events"
 REJECTED_COLUMN: Final = "_rejected"
 COUNTS_COLUMN: Final = "_counts"
 ROWS_COLUMN: Final = "_rows"
+
+NULL_KEYS: Final[Mapping[type[FieldType], Any]] = {
+    IntType: 0,
+    BoolType: False,
+    StrType: "",
+    BytesType: b"",
+    DateType: 0,
+    DatetimeType: 0,
+    DecimalType: "",
+}
+"""By what a null in a key column is grouped: one null would turn integers beside it into floats."""
 
 SCALARS: Final = (
     IntType,
@@ -99,7 +103,7 @@ class WireColumn:
 
 
 def is_nested(kind: FieldType) -> bool:
-    """Return whether a type has parts; its values leave Python as JSON."""
+    """Return whether a type has parts."""
     return not isinstance(kind, SCALARS)
 
 
@@ -115,39 +119,3 @@ def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
         for role, fields in roles
         for place, field in enumerate(fields)
     )
-
-
-def wire_json(kind: FieldType, value: Any) -> str:
-    """Return the JSON in which a collection crosses, from its python form."""
-    return json.dumps(kind.dump(value), default=_json_text)
-
-
-def _json_text(value: object) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    raise TypeError(type(value).__name__)
-
-
-def wire_values(kind: FieldType, column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a stored column in the forms in which they cross."""
-    if isinstance(kind, DatetimeType | TimedeltaType):
-        column = column.cast(pa.int64())
-    if isinstance(kind, DateType):
-        column = column.cast(pa.int32())
-    if isinstance(kind, DecimalType):
-        return [None if value is None else format(value, "f") for value in column.to_pylist()]
-    if is_nested(kind):
-        values = decode_column(OptionalType(kind), column)
-        return [None if value is None else wire_json(kind, value) for value in values]
-    listed: list[Any] = column.to_pylist()
-    return listed
-
-
-def load_wire(kind: FieldType, value: Any) -> Any:
-    """Return a value in its python form from the form in which it crosses."""
-    inner = inner_type(kind)
-    if value is None:
-        return None
-    return inner.load(json.loads(value)) if is_nested(inner) else inner.load(value)

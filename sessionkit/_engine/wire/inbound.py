@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, events_schema
+from sessionkit._engine.rows.remembered import remembered
+from sessionkit._engine.rows.table import INSTANT, events_schema, whole
 from sessionkit._engine.wire.columns import (
     FUTURE_COLUMN,
     TIME_COLUMN,
@@ -27,7 +28,7 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["REASON", "parted", "rejected_schema"]
+__all__ = ["REASON", "judged", "rejected_schema"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -37,12 +38,13 @@ FIRST_DAY: Final = -719_162
 FIRST_INSTANT_US: Final = FIRST_DAY * 24 * 3600 * 1_000_000
 
 
+@remembered
 def rejected_schema(spec: AnySpec) -> pa.Schema:
     """Return the schema of rows that can't be events: that of events, and the reason."""
     return events_schema(spec).append(pa.field(REASON, pa.string()))
 
 
-def parted(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
+def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     """
     Find out which rows can be events.
 
@@ -81,7 +83,7 @@ class _Reasons:
 def _time(spec: AnySpec, rows: pa.Table, reasons: _Reasons) -> pa.Array:
     if spec.event_time is None:
         return pa.array(np.zeros(rows.num_rows, np.int64)).cast(INSTANT)
-    times = _whole(rows, TIME_COLUMN)
+    times = whole(rows[TIME_COLUMN])
     missing = _mask(times.is_null())
     reasons.add(missing, "its event time is null")
     times_us = times.cast(pa.int64()).fill_null(0).to_numpy()
@@ -89,14 +91,14 @@ def _time(spec: AnySpec, rows: pa.Table, reasons: _Reasons) -> pa.Array:
     reasons.add(before, "its event time is before the year 1")
     reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
     if FUTURE_COLUMN in rows.column_names:
-        future = _mask(_whole(rows, FUTURE_COLUMN).fill_null(fill_value=False))
+        future = _mask(whole(rows[FUTURE_COLUMN]).fill_null(fill_value=False))
         reasons.add(future, "its event time is too far in the future")
     return pa.array(times_us, mask=missing | before | after).cast(INSTANT)
 
 
 def _stored(rows: pa.Table, column: WireColumn, reasons: _Reasons) -> pa.Array:
     path = column.field.name if column.role != "event" else f"event.{column.field.name}"
-    values = _whole(rows, column.name)
+    values = whole(rows[column.name])
     if column.required and values.null_count:
         reasons.add(_mask(values.is_null()), f"`{path}` is null")
     return _converted(inner_type(column.field.type), values, path, reasons)
@@ -177,10 +179,6 @@ def _parsed(kind: FieldType, value: pa.Scalar, path: str) -> Any:
     return kind.dump(
         kind.coerce(found if isinstance(kind, DecimalType) else kind.load(found), path)
     )
-
-
-def _whole(rows: pa.Table, name: str) -> pa.Array:
-    return rows[name].combine_chunks()
 
 
 def _mask(flags: pa.Array) -> Mask:

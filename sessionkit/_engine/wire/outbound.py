@@ -8,9 +8,10 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.remembered import remembered
+from sessionkit._engine.rows.table import Rejected, result_schema, whole_batch
 from sessionkit._engine.wire.columns import COUNTS_COLUMN, ROWS_COLUMN
-from sessionkit._engine.wire.packs import packs_of, read_packs, whole_batch
+from sessionkit._engine.wire.packs import packs_of, read_packs
 from sessionkit._spec import REJECTED_COLUMNS, AnySpec
 from sessionkit.state import DatetimeType, Field, FieldType, OptionalType, StrType
 
@@ -51,12 +52,7 @@ def output_frame(
         rejected: The rejected rows; None where they are not asked for.
         counts: What became of the events.
     """
-    parts = [
-        _of_kind(spec.row_kind, results),
-        *(_of_kind(part.kind, _shown(spec, part)) for part in rejected or ()),
-    ]
-    fields = output_fields(spec, with_rejected=rejected is not None)
-    rows = pa.concat_tables([_fitted(fields, table) for table in parts])
+    rows = results if rejected is None else _with_rejected(spec, results, rejected)
     packs: list[bytes | None] = [*packs_of(whole_batch(rows))] or [None]
     counted = [getattr(counts, name) for name in COUNTED]
     columns = {COUNTS_COLUMN: [counted, *[None] * (len(packs) - 1)], ROWS_COLUMN: packs}
@@ -77,7 +73,7 @@ class Unpacker:
     @classmethod
     def of(cls, spec: AnySpec, *, with_rejected: bool) -> "Unpacker":
         """Return what unpacks the rows of a spec."""
-        return cls(_schema(output_fields(spec, with_rejected=with_rejected)))
+        return cls(_rejecting_schema(spec) if with_rejected else result_schema(spec))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows in the column of packs, whose nulls stand for no rows."""
@@ -90,8 +86,10 @@ class Unpacker:
         return pa.Table.from_batches(read_packs(self.schema, packs), self.schema)
 
 
-def _of_kind(kind: str, rows: pa.Table) -> pa.Table:
-    return rows.append_column("kind", pa.array([kind] * rows.num_rows, pa.string()))
+def _with_rejected(spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected]) -> pa.Table:
+    parts = [(spec.row_kind, results), *((part.kind, _shown(spec, part)) for part in rejected)]
+    schema = _rejecting_schema(spec)
+    return pa.concat_tables([_fitted(schema, kind, rows) for kind, rows in parts])
 
 
 def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
@@ -106,15 +104,18 @@ def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
     return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
 
 
-def _schema(fields: Sequence[Field]) -> pa.Schema:
+@remembered
+def _rejecting_schema(spec: AnySpec) -> pa.Schema:
+    fields = output_fields(spec, with_rejected=True)
     return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
 
 
-def _fitted(fields: Sequence[Field], rows: pa.Table) -> pa.Table:
-    """Return a table with exactly these columns, nulls where the rows have none."""
+def _fitted(schema: pa.Schema, kind: str, rows: pa.Table) -> pa.Table:
+    """Return rows of a kind with exactly these columns, nulls where they have none."""
     here = set(rows.column_names)
     columns = [
-        rows[field.name] if field.name in here else pa.nulls(rows.num_rows, field.type.arrow)
-        for field in fields
+        rows[field.name] if field.name in here else pa.nulls(rows.num_rows, field.type)
+        for field in schema
     ]
-    return pa.Table.from_arrays(columns, schema=_schema(fields))
+    kinds = pa.repeat(pa.scalar(kind, pa.string()), rows.num_rows)
+    return pa.Table.from_arrays([kinds, *columns[1:]], schema=schema)

@@ -19,10 +19,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema
+from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
-from sessionkit._engine.wire.inbound import REASON, parted, rejected_schema
-from sessionkit._engine.wire.packs import packs_of, read_packs, whole_batch
+from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
+from sessionkit._engine.wire.packs import packs_of, read_packs
 from sessionkit._spec import AnySpec
 
 __all__ = ["Packer", "unpacked"]
@@ -58,13 +58,12 @@ class Packer:
             yield from self._packed(rows)
 
     def _packed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        good, judged = parted(self.spec, rows)
-        everything = bool(good.all())
+        good, everything = judged(self.spec, rows)
         groups = rows.select(self.group)
-        events = judged.drop_columns([REASON])
-        if not everything:
+        events = everything.drop_columns([REASON])
+        if not good.all():
             bad = pa.array(~good)
-            yield self._batch(groups.filter(bad), judged.filter(bad), REJECTED_COLUMN)
+            yield self._batch(groups.filter(bad), everything.filter(bad), REJECTED_COLUMN)
             groups, events = groups.filter(pa.array(good)), events.filter(pa.array(good))
         if events.num_rows:
             yield self._batch(groups, events, EVENTS_COLUMN)
@@ -92,7 +91,7 @@ class Packer:
         watermark = {WATERMARK_COLUMN: INSTANT} if self.moves_watermark else {}
         types = {**watermark, EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
         columns = {
-            **{group: groups[group].combine_chunks() for group in self.group},
+            **{group: whole(groups[group]) for group in self.group},
             **{other: pa.nulls(len(values), kind) for other, kind in types.items()},
             name: values,
         }

@@ -5,16 +5,10 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["BYTES_OF_A_PACK", "packs_of", "read_packs", "whole_batch"]
+__all__ = ["BYTES_OF_A_PACK", "packs_of", "read_packs"]
 
 BYTES_OF_A_PACK: Final = 2**17
 """Spark puts up to 10,000 rows into one Arrow batch, which must stay well under 2 GiB."""
-
-
-def whole_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return the rows of a table, at most some hundred megabytes, as one record batch."""
-    batches = rows.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     FUTURE_COLUMN,
+    NULL_KEYS,
     REJECTED_COLUMN,
     TIME_COLUMN,
     WATERMARK_COLUMN,
@@ -93,7 +94,7 @@ def grouping_key(spec: AnySpec) -> dict[str, Column]:
 def _groupable(name: str, kind: FieldType) -> Column:
     if isinstance(kind, DecimalType):
         text = F.expr(f"cast(try_cast({quoted(name)} as {public_type(kind)}) as string)")
-        return F.coalesce(text, F.lit(""))
+        return F.coalesce(text, F.lit(NULL_KEYS[DecimalType]))
     return grouping_form(_column(name), kind)
 
 

@@ -1,6 +1,7 @@
 """The rows that Python returns, as users see them, and the counts beside them."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -15,7 +16,7 @@ from sessionkit.spark.jobs.progress import OBSERVATION
 
 __all__ = ["OUTPUT_SCHEMA", "public_rows"]
 
-OUTPUT_SCHEMA = f"{COUNTS_COLUMN} array<bigint>, {ROWS_COLUMN} binary"
+OUTPUT_SCHEMA: Final = f"{COUNTS_COLUMN} array<bigint>, {ROWS_COLUMN} binary"
 
 
 def public_rows(

@@ -12,7 +12,7 @@ from sessionkit._engine.storage import columns_of
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
-from sessionkit.spark._columns import quoted, wire_type
+from sessionkit.spark._columns import cell_type, quoted
 from sessionkit.spark.jobs.packed_rows import (
     BUCKET,
     bucket_number,
@@ -58,13 +58,14 @@ def run_spec(
 
 
 def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
+    if spec.layout == "pages":
+        return in_pages(_in_buckets(events, spec, spec.bucket_count), worker)
+
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         return worker(group, frames, state)
 
-    if spec.layout == "pages":
-        return in_pages(_in_buckets(events, spec), worker)
     return _groups(events, spec).applyInPandasWithState(
         run, OUTPUT_SCHEMA, _state_schema(spec, worker), "append", TIMEOUTS[spec.clock]
     )
@@ -76,9 +77,8 @@ def _batch(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
     def run(frame: pd.DataFrame) -> pd.DataFrame:
         return worker.whole([frame], now_us)
 
-    bucket_count = spec.bucket_count * BUCKETS_OF_A_BATCH
-    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)})
-    return labelled(rows, bucket_count).groupBy(BUCKET).applyInPandas(run, OUTPUT_SCHEMA)
+    rows = _in_buckets(events, spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
+    return rows.groupBy(BUCKET).applyInPandas(run, OUTPUT_SCHEMA)
 
 
 def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
@@ -87,12 +87,12 @@ def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
         # Spark groups the rows of a stateful operator by columns, not by expressions.
         rows = packed(events, spec, grouping_key(spec))
         return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec).groupBy(BUCKET)
+    return _in_buckets(events, spec, spec.bucket_count).groupBy(BUCKET)
 
 
-def _in_buckets(events: DataFrame, spec: AnySpec) -> DataFrame:
-    rows = packed(events, spec, {BUCKET: bucket_number(spec, spec.bucket_count)})
-    return labelled(rows, spec.bucket_count)
+def _in_buckets(events: DataFrame, spec: AnySpec, bucket_count: int) -> DataFrame:
+    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)})
+    return labelled(rows, bucket_count)
 
 
 def _state_schema(spec: AnySpec, worker: Worker) -> str:
@@ -100,5 +100,5 @@ def _state_schema(spec: AnySpec, worker: Worker) -> str:
     if spec.layout != "per_key":
         return columns_of(worker.logic)
     fields = codec_of(spec.state).type.fields
-    state = [f"{quoted(field.name)} {wire_type(field.type)}" for field in fields]
+    state = [f"{quoted(field.name)} {cell_type(field.type)}" for field in fields]
     return ", ".join([columns_of(worker.logic), *state])

@@ -13,6 +13,7 @@ from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.wire.columns import (
     COUNTS_COLUMN,
     FUTURE_COLUMN,
+    NULL_KEYS,
     TIME_COLUMN,
     WATERMARK_COLUMN,
     WireColumn,
@@ -24,14 +25,8 @@ from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.state import (
-    BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
     DecimalType,
-    IntType,
     OptionalType,
-    StrType,
     codec_of,
     decode_column,
     inner_type,
@@ -53,14 +48,6 @@ R = TypeVar("R")
 Row: TypeAlias = dict[str, Any]
 
 GROUP: Final = "_group"
-FILLING: Final[Mapping[type[Any], Any]] = {
-    IntType: 0,
-    BoolType: False,
-    StrType: "",
-    BytesType: b"",
-    DateType: 0,
-    DatetimeType: 0,
-}
 
 
 @attrs.frozen
@@ -159,9 +146,9 @@ def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _grouped(column: WireColumn, value: Any) -> Any:
     kind = column.field.type
-    if isinstance(kind, DecimalType):
-        return "" if value is None else format(value, "f")
-    return FILLING[type(kind)] if value is None else value
+    if value is None:
+        return NULL_KEYS[type(kind)]
+    return format(value, "f") if isinstance(kind, DecimalType) else value
 
 
 def _wire_value(column: WireColumn, value: Any) -> Any:

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from sessionkit._aggregated import condition_of, evaluated
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import Rejected, no_results
+from sessionkit._engine.rows.table import Rejected, no_results, whole
 from sessionkit._engine.sessions.aggregates.kernels import kernels_of
 from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
-from sessionkit._engine.sessions.aggregates.values import Mask, whole
+from sessionkit._engine.sessions.aggregates.values import Mask
 from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
 from sessionkit._engine.sessions.events import read_events
 from sessionkit._engine.sessions.joining import Joined

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from sessionkit._aggregated import BoundAggregate
 from sessionkit._engine.rows.order import in_total_order
+from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.values import (
     Mask,
@@ -15,7 +16,6 @@ from sessionkit._engine.sessions.aggregates.values import (
     lists_of,
     mask_of,
     numbers_of,
-    whole,
 )
 from sessionkit.state import DatetimeType, Field, ListType, OptionalType
 

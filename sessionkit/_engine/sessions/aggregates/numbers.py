@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._aggregated import BoundAggregate
+from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.aggregates.exact import decimal_sums, integer_sums
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.values import (
@@ -15,7 +16,6 @@ from sessionkit._engine.sessions.aggregates.values import (
     array_of,
     mask_of,
     numbers_of,
-    whole,
 )
 from sessionkit.state import (
     BoolType,

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._aggregated import BoundAggregate
+from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
 from sessionkit._engine.sessions.aggregates.values import (
     Mask,
@@ -15,7 +16,6 @@ from sessionkit._engine.sessions.aggregates.values import (
     is_number,
     numbers_of,
     ranked,
-    whole,
 )
 from sessionkit.state import DatetimeType, Field, FieldType, OptionalType
 

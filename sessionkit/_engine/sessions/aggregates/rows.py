@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._aggregated import BoundAggregate
-from sessionkit._engine.rows.table import micros
-from sessionkit._engine.sessions.aggregates.values import Column, Mask, Numbers, mask_of, whole
+from sessionkit._engine.rows.table import micros, whole
+from sessionkit._engine.sessions.aggregates.values import Column, Mask, Numbers, mask_of
 
 __all__ = ["Rows", "Segments"]
 

@@ -18,7 +18,6 @@ __all__ = [
     "mask_of",
     "numbers_of",
     "ranked",
-    "whole",
 ]
 
 Column: TypeAlias = pa.Array
@@ -26,11 +25,6 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD: Final = 64
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def mask_of(flags: pa.Array) -> Mask:
