@@ -3,8 +3,9 @@
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
+from sessionkit.spark.checkpoints.checking import check_checkpoint
+from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.jobs.apply_with_state import apply_with_state
-from sessionkit.spark.jobs.checkpoint import check_checkpoint, open_sessions, stored_keys
 from sessionkit.spark.jobs.progress import batch_counts
 from sessionkit.spark.jobs.sessionize import sessionize
 from sessionkit.spark.query.rules import (

@@ -1,1 +1,1 @@
-"""Specs on Spark: the jobs, their counts and their checkpoints."""
+"""Specs on Spark: the jobs and their counts."""

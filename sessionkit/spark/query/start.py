@@ -14,7 +14,8 @@ from sessionkit._instants import Duration, duration
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
-from sessionkit.spark.jobs.checkpoint import FIRST_WITH_READER, check_checkpoint
+from sessionkit.spark.checkpoints.checking import check_checkpoint
+from sessionkit.spark.checkpoints.groups import FIRST_WITH_READER
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
 from sessionkit.spark.query.sinks import (

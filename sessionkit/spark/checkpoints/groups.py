@@ -1,0 +1,69 @@
+"""The groups of a checkpoint, as Spark's own state reader gives them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
+from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
+
+__all__ = ["FIRST_WITH_READER", "explained", "foreign", "stored_groups", "stored_pages"]
+
+NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
+NOT_OURS: Final = ("STDS_FAILED_TO_READ_STATE_SCHEMA", "STDS_INVALID_OPTION_VALUE")
+NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
+"""Spark asks for the name of a state only where a group has several: with pages."""
+FIRST_WITH_READER: Final = 4
+
+
+def stored_pages(path: str, spark: SparkSession | None) -> DataFrame:
+    """Return the pages of each group: the columns `key`, `user_map_key` and `user_map_value`."""
+    stored = _reader(spark).option("stateVarName", PAGES_STATE).load(path)
+    return stored.select("key", "user_map_key", "user_map_value")
+
+
+def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
+    """Return the groups in the column `key`, and what is stored of each in `state`."""
+    try:
+        stored = _reader(spark).load(path)
+        values = stored.select("value.*").columns
+    except PySparkException as error:
+        if NAME_NEEDED not in str(error):
+            raise
+        named = _reader(spark).option("stateVarName", BUCKET_STATE).load(path)
+        return named.select("key", F.col("value").alias("state"))
+    if "groupState" not in values:
+        raise foreign(path)
+    return stored.select("key", F.col("value.groupState").alias("state"))
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Treat a checkpoint without a finished micro-batch as empty; refuse state of others."""
+    try:
+        yield
+    except PySparkException as error:
+        if any(sign in str(error) for sign in NOT_OURS):
+            raise foreign(path) from error
+        if NOTHING_YET not in str(error):
+            raise
+
+
+def _reader(spark: SparkSession | None) -> DataFrameReader:
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
+    if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
+        found = f"Spark {session.version} can't read state; only 4.0 and later can"
+        raise SessionkitError(with_hint(found, "leave the check to the first micro-batch"))
+    return session.read.format("statestore")
+
+
+def foreign(path: str) -> StateMismatchError:
+    """Return the error for a checkpoint that sessionkit didn't write."""
+    found = f"the checkpoint {path} was not written by sessionkit"
+    return StateMismatchError(with_hint(found, "give each query a checkpoint of its own"))
