@@ -63,7 +63,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
 """The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
-REJECTED_COLUMNS: Final = ("reason", "event_time")
+REJECTED_COLUMNS: Final = ("reason", "event_time", "event_id", "event")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
 
@@ -118,8 +118,16 @@ def _read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
     return _read_columns(value, "passthrough")
 
 
+def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return (value,) if isinstance(value, str) else value if value is None else tuple(value)
+
+
 def _read_skew(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "max_future_skew")
+
+
+def _read_jump(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "max_jump")
 
 
 def _read_delay(value: Duration | None) -> timedelta | None:
@@ -158,10 +166,17 @@ class Spec(Generic[E, S, R]):
             concerned as failed and goes on without them.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
+        max_jump: A limit against the data itself, for replays and backfills, whose times the clock
+            can't judge. Of the events that a task reads together, those after a silence longer than
+            this are quarantined before they can move the watermark. The silence is looked for from
+            the middle one of these events, in the order of time, onwards; so at most half of
+            them may be wrong, and times that are too old do no harm. None lets every time pass.
         max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
             beyond, in time order, are quarantined.
         passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
+        event_id: The columns that identify an event, of those that are read: rejected rows have a
+            hash of their values, `event_id`. Left out, it is that of key, event time and event.
         layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
             as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
             writes only the pages whose keys it concerns: for much state and little input, on Spark
@@ -193,8 +208,10 @@ class Spec(Generic[E, S, R]):
         default="raise", validator=choice("raise", "reject")
     )
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
+    max_jump: timedelta | None = attrs.field(default=None, converter=_read_jump)
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
     passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
+    event_id: tuple[str, ...] | None = attrs.field(default=None, converter=_read_id)
     layout: Literal["buckets", "pages", "per_key"] = attrs.field(
         default="buckets", validator=choice("buckets", "pages", "per_key")
     )
@@ -241,6 +258,20 @@ class Spec(Generic[E, S, R]):
         ends = (one.span for one in deadlines_of(self.timeout) if one.clock == "event_time")
         return LAST_INSTANT_US - span_us(max(ends, default=timedelta(0)))
 
+    @cached_property
+    def read_columns(self) -> Mapping[str, str]:
+        """The names of the columns of the table of events, by the names of the user's columns."""
+        event = [field.name for field in codec_of(self.event).type.fields]
+        time = [] if self.event_time is None else [(self.event_time, "time")]
+        return dict(
+            [
+                *((name, f"passthrough.{name}") for name in self.passthrough),
+                *((name, f"event.{name}") for name in event),
+                *time,
+                *((name, f"key.{name}") for name in self.keys),
+            ]
+        )
+
     @property
     def delay_ms(self) -> int | None:
         """The watermark delay in milliseconds; None where there is no watermark."""
@@ -279,6 +310,10 @@ def check_shared(spec: AnySpec) -> None:
     _check_names(spec)
     for cls in (spec.event, spec.state):
         codec_of(cls)
+    _check_event_id(spec)
+    if spec.max_jump is not None and spec.event_time is None:
+        found = "`max_jump` compares event times, and the spec has none"
+        raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
     if spec.bucket_count > LARGEST_BUCKET_COUNT:
         found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
         hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"
@@ -310,6 +345,14 @@ def _check_passthrough(spec: AnySpec) -> None:
             found = f"the passthrough column `{field.name}` cannot be a {kind}"
             hint = "pass plain columns through; every one may be null, so none need be Optional"
             raise SpecError(with_hint(found, hint))
+
+
+def _check_event_id(spec: AnySpec) -> None:
+    unknown = [name for name in spec.event_id or () if name not in spec.read_columns]
+    if unknown or spec.event_id == ():
+        found = f"`event_id` names {f'`{unknown[0]}`' if unknown else 'no column'}"
+        hint = f"name some of {', '.join(sorted(spec.read_columns))}, or add it to `passthrough`"
+        raise SpecError(with_hint(f"{found}, which the spec doesn't read", hint))
 
 
 def _check_names(spec: AnySpec) -> None:

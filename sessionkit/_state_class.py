@@ -1,7 +1,7 @@
 """A state class whose methods are the functions of a session: what `SessionSpec.of` takes."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
@@ -95,8 +95,10 @@ class Rules(TypedDict, total=False):
     nulls: Literal["reject", "refuse"]
     on_error: Literal["raise", "reject"]
     max_future_skew: Duration | None
+    max_jump: Duration | None
     max_buffered_per_key: int
     passthrough: Mapping[str, Any]
+    event_id: str | Sequence[str]
     bucket_count: int
     state_version: int
 

@@ -6,11 +6,14 @@ from now on, and returns result rows, rejected rows and counts. Only here do Spa
 the engine meet.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks, clocks_of
 from sessionkit._engine.cycle_collector import collector_paused
@@ -20,10 +23,17 @@ from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.storage import logic_of, nothing_of, storage_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import unpacked
+from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.typing import GroupStateLike
 
 __all__ = ["Worker", "worker_of"]
+
+LOG: Final = logging.getLogger("sessionkit")
+JUMPED: Final = (
+    "this micro-batch moves the watermark further than max_jump: it has an event of %s, and the "
+    "latest one before it was %s (max_jump is %s)"
+)
 
 
 @attrs.frozen
@@ -60,6 +70,7 @@ class Worker:
         chunks = [] if state.hasTimedOut else list(frames)
         arrived, quarantined = unpacked(self.logic.spec, chunks)
         clocks = clocks_of(self.logic.spec, state)
+        _warn_of_a_jump(self.logic.spec, arrived, clocks)
         outcome = self.logic.step(storage.load(arrived, clocks), arrived, clocks)
         storage.store(outcome.memory)
         return self._output(arrived.num_rows, quarantined, outcome)
@@ -88,6 +99,16 @@ class Worker:
         counts = outcome.counts(arrived + sum(part.rows.num_rows for part in quarantined))
         shown = outcome.rejected if self.with_rejected else None
         return output_frame(self.logic.spec, outcome.rows, shown, counts)
+
+
+def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:
+    """Say on this executor that these events move the watermark further than `max_jump`."""
+    if spec.max_jump is None or spec.watermark_delay is None or not arrived.num_rows:
+        return
+    latest_us = pc.max(arrived["time"]).value
+    seen_us = clocks.watermark_us + span_us(spec.watermark_delay)
+    if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(spec.max_jump):
+        LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), spec.max_jump)
 
 
 def worker_of(spec: AnySpec, *, with_rejected: bool = False) -> Worker:

@@ -18,6 +18,7 @@ __all__ = [
     "is_late",
     "is_late_in_order",
     "is_over",
+    "latest_before_jump",
     "processing_timer_ms",
     "starts_new_session",
     "timer_ms",
@@ -104,6 +105,18 @@ def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
     strict, as for Spark's own timeouts. The end of a session or a key has another rule, `is_over`.
     """
     return timer_us < clock_us
+
+
+def latest_before_jump(times_us: Instants, max_jump_us: int) -> int:
+    """
+    Return the latest of some times, at least one, that no silence parts from the middle one.
+
+    From the middle one on, in order, a step `>` `max_jump` is a jump. The middle one is the earlier
+    of two: where one of two events is wrong, it's the one ahead.
+    """
+    onwards = np.sort(times_us)[(len(times_us) - 1) // 2 :]
+    jumps = np.flatnonzero(np.diff(onwards) > max_jump_us)
+    return int(onwards[jumps[0] if len(jumps) else -1])
 
 
 def watermark_in_force(watermark_ms: int) -> int:

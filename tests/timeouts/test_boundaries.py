@@ -11,6 +11,7 @@ from sessionkit.timeouts import (
     is_late,
     is_late_in_order,
     is_over,
+    latest_before_jump,
     processing_timer_ms,
     starts_new_session,
     timer_ms,
@@ -240,6 +241,30 @@ def test_the_first_time_that_reaches_the_instant_is_the_first_that_sets_the_time
     timer = armed_ms + processing_timer_ms(due_us, armed_ms)
     assert is_over(due_us, (timer + 1) * 1_000)
     assert not is_over(due_us, timer * 1_000)
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(-1, 109), (0, 110), (1, 10)])
+def test_a_jump_is_longer_than_the_limit(offset: int, expected: int) -> None:
+    """A silence exactly as long as `max_jump` is none: the operator is `>`."""
+    assert expected == latest_before_jump(np.array([10, 0, 110 + offset]), 100)
+
+
+@pytest.mark.parametrize(
+    ("times_us", "expected"),
+    [
+        ([7], 7),
+        ([0, 900], 0),
+        ([900, 0], 0),
+        ([0, 500, 501, 502], 502),
+        ([0, 90, 180, 270, 900, 950], 270),
+        ([0, 90, 180, 900], 180),
+        ([900, 0, 0, 0, 2_000], 0),
+    ],
+    ids=["one", "two", "unsorted", "too old", "a chain", "the end", "several"],
+)
+def test_jumps_are_looked_for_from_the_middle(times_us: list[int], expected: int) -> None:
+    """Neither a time that is too old nor how far all of them reach makes a jump."""
+    assert expected == latest_before_jump(np.array(times_us), 100)
 
 
 @given(due_us=INSTANTS_US, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)

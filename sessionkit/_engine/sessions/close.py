@@ -49,7 +49,7 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     """
     if not over.num_rows:
         return Closed(no_results(spec), [], 0)
-    ids = ids_of(spec, over)
+    ids = ids_of(over)
     found = _finished(spec, over, ids)
     columns = _encoded(spec, over, found)
     return Closed(
@@ -59,10 +59,9 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     )
 
 
-def ids_of(spec: AnySessionSpec, table: pa.Table) -> list[str]:
+def ids_of(table: pa.Table) -> list[str]:
     """Return the ids of the sessions of a table."""
-    types = [field.type for field in spec.key_fields]
-    return session_ids(types, key_columns(table), micros(table["start"]))
+    return session_ids(key_columns(table), micros(table["start"]))
 
 
 def sessions_of(spec: AnySessionSpec, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:

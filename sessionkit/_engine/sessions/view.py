@@ -47,7 +47,5 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     states = way.states(spec, table)
     return [
         OpenSession(session.key, session.id, session.start, session.end, session.events, state)
-        for session, state in zip(
-            sessions_of(spec, table, ids_of(spec, table)), states, strict=True
-        )
+        for session, state in zip(sessions_of(spec, table, ids_of(table)), states, strict=True)
     ]

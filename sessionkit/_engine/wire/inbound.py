@@ -16,7 +16,7 @@ from sessionkit._engine.wire.columns import (
     is_nested,
     wire_columns,
 )
-from sessionkit._instants import LAST_INSTANT_US
+from sessionkit._instants import LAST_INSTANT_US, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateValueError
 from sessionkit.state import (
@@ -27,6 +27,7 @@ from sessionkit.state import (
     FieldType,
     inner_type,
 )
+from sessionkit.timeouts import latest_before_jump
 
 __all__ = ["REASON", "judged", "rejected_schema"]
 
@@ -49,7 +50,8 @@ def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     Find out which rows can be events.
 
     Quarantined, with the reason: no event time, an event time outside the years 1 to 9999 or too
-    far ahead, a null in a key or a required field, a value that its type can't hold.
+    far ahead, a null in a key or a required field, a value that its type can't hold. Of the others,
+    those after a silence longer than `max_jump`.
 
     Args:
         spec: The spec whose columns crossed.
@@ -62,6 +64,7 @@ def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     reasons = _Reasons(rows.num_rows)
     time = _time(spec, rows, reasons)
     columns = [_stored(rows, column, reasons) for column in wire_columns(spec)]
+    _look_for_jumps(spec, time, reasons)
     keys = len(spec.key_fields)
     arrays = [*columns[:keys], time, *columns[keys:], pa.array(reasons.texts, pa.string())]
     return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(spec))
@@ -94,6 +97,14 @@ def _time(spec: AnySpec, rows: pa.Table, reasons: _Reasons) -> pa.Array:
         future = _mask(whole(rows[FUTURE_COLUMN]).fill_null(fill_value=False))
         reasons.add(future, "its event time is too far in the future")
     return pa.array(times_us, mask=missing | before | after).cast(INSTANT)
+
+
+def _look_for_jumps(spec: AnySpec, time: pa.Array, reasons: _Reasons) -> None:
+    if spec.max_jump is not None and reasons.good.any():
+        times_us = time.cast(pa.int64()).fill_null(0).to_numpy()
+        latest_us = latest_before_jump(times_us[reasons.good], span_us(spec.max_jump))
+        text = f"its event time is after a silence of more than {spec.max_jump}, see `max_jump`"
+        reasons.add(times_us > latest_us, text)
 
 
 def _stored(rows: pa.Table, column: WireColumn, reasons: _Reasons) -> pa.Array:

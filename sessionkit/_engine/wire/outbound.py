@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import Rejected, result_schema, whole_batch
+from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import COUNTS_COLUMN, ROWS_COLUMN
+from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packs import packs_of, read_packs
 from sessionkit._spec import REJECTED_COLUMNS, AnySpec
-from sessionkit.state import DatetimeType, Field, FieldType, OptionalType, StrType
+from sessionkit.state import DatetimeType, Field, FieldType, OptionalType, StrType, codec_of
 
 __all__ = ["Unpacker", "output_fields", "output_frame"]
 
@@ -26,12 +27,14 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
 
     With rejected rows comes `kind`: `session` or `result`, `late`, `quarantined`, `failed`, or
     `failed_output`, which is a session that is over and whose `finish` failed, or a timer whose
-    function failed, under `on_error="reject"`.
+    function failed, under `on_error="reject"`. `event` isn't there where its class has no fields.
     """
     if not with_rejected:
         return [*spec.result_fields]
-    types: tuple[FieldType, ...] = (StrType(), OptionalType(DatetimeType()))
-    own = zip(REJECTED_COLUMNS, types, strict=True)
+    event = codec_of(spec.event).type
+    text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
+    types: tuple[FieldType, ...] = (text, instant, text, OptionalType(event))
+    own = [*zip(REJECTED_COLUMNS, types, strict=True)][: None if event.fields else -1]
     return [
         Field("kind", StrType(), "kind"),
         *spec.result_fields,
@@ -101,7 +104,19 @@ def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
     }
     if spec.event_time is None:
         shown.pop("event_time", None)
+    if part.kind != "failed_output":
+        shown |= _event(spec, part.rows)
     return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
+
+
+def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
+    """Return the event of each row, and by what it is known."""
+    ids = pa.array(event_ids(spec, rows), pa.string())
+    kind = codec_of(spec.event).type.arrow
+    if not kind.num_fields:
+        return {"event_id": ids}
+    parts = [whole(rows[f"event.{field.name}"]) for field in kind]
+    return {"event_id": ids, "event": pa.StructArray.from_arrays(parts, fields=list(kind))}
 
 
 @remembered

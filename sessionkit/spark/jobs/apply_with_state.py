@@ -37,7 +37,8 @@ def apply_with_state(
         spec: The definition.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
             `result`, `late`, `quarantined`, `failed` or `failed_output`, and the last columns are
-            `reason`, `event_time` and the passthrough columns.
+            `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
+            `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
 
     Raises:

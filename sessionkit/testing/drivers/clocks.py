@@ -47,11 +47,10 @@ class Clocks:
 
     def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
         """
-        Move the watermark of the next batch.
+        Move the watermark of the next batch; an earlier one is ignored, as in Spark.
 
         Raises:
-            ScriptError: It would go back, isn't a whole millisecond, or isn't after
-                1970-01-01.
+            ScriptError: It isn't a whole millisecond, or isn't after 1970-01-01.
         """
         if spec.delay_ms is None:
             found = "the spec has no watermark"
@@ -61,10 +60,7 @@ class Clocks:
         if rest or watermark_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
             raise ScriptError(with_hint(found, "pass whole milliseconds, after 1970-01-01"))
-        if watermark_ms < self.watermark_ms:
-            found = f"the watermark cannot go back from {self.watermark} to {instant.isoformat()}"
-            raise ScriptError(with_hint(found, "pass a later instant"))
-        return attrs.evolve(self, watermark_ms=watermark_ms)
+        return attrs.evolve(self, watermark_ms=max(self.watermark_ms, watermark_ms))
 
     def after_events(self, spec: AnySpec, latest_us: int | None) -> "Clocks":
         """Return the clocks after a batch whose latest event time was this; None for no event."""

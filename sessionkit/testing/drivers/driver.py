@@ -127,9 +127,11 @@ class Driver(Generic[Spec, E, Row, R]):
         """
         Move the watermark of the next batch, as an event one delay later would have done.
 
+        As in Spark, it never goes back: an earlier instant leaves it where it is.
+
         Raises:
-            ScriptError: The spec has no watermark, or this one would go back, isn't a whole
-                millisecond, or isn't after 1970-01-01.
+            ScriptError: The spec has no watermark, or this one isn't a whole millisecond, or isn't
+                after 1970-01-01.
         """
         self._query.advance_watermark_to(instant)
 

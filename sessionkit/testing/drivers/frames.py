@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.rows.table import INSTANT
+from sessionkit._engine.rows.table import INSTANT, whole
 from sessionkit._engine.wire.columns import (
     COUNTS_COLUMN,
     FUTURE_COLUMN,
@@ -26,6 +26,7 @@ from sessionkit._spec import AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.state import (
     DecimalType,
+    Field,
     OptionalType,
     codec_of,
     decode_column,
@@ -61,6 +62,8 @@ class Rejection:
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output`.
         passthrough: The values of the passthrough columns.
+        event: The values of the event's fields; empty for `failed_output`.
+        event_id: By what the event is known, the same in every run; None for `failed_output`.
     """
 
     kind: str
@@ -68,6 +71,8 @@ class Rejection:
     key: Any
     event_time: datetime | None
     passthrough: dict[str, Any]
+    event: dict[str, Any]
+    event_id: str | None
 
 
 def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
@@ -181,11 +186,27 @@ def read_output(
 
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
     """Return the rows in the worker's output as Python values, under the names that users see."""
-    fields = output_fields(spec, with_rejected=True)
+    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
     table = Unpacker.of(spec, with_rejected=True).table(frames)
-    columns = [decode_column(OptionalType(inner_type(f.type)), table[f.name]) for f in fields]
+    columns = {field.name: _decoded(field, table[field.name]) for field in fields}
+    columns["event"] = _events(spec, table)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def _events(spec: AnySpec, table: pa.Table) -> list[Row]:
+    """Return the fields of the events of rejected rows: null where the class would refuse it."""
+    fields = codec_of(spec.event).type.fields if "event" in table.column_names else ()
+    parts = whole(table["event"]).flatten() if fields else []
+    columns = [_decoded(field, part) for field, part in zip(fields, parts, strict=True)]
     names = [field.name for field in fields]
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    rows = zip(*columns, strict=True) if fields else [()] * table.num_rows
+    return [dict(zip(names, values, strict=True)) for values in rows]
+
+
+def _decoded(field: Field, column: pa.Array) -> list[Any]:
+    return decode_column(OptionalType(inner_type(field.type)), column)
 
 
 def key_of(spec: AnySpec, row: Mapping[str, Any]) -> Any:
@@ -201,5 +222,12 @@ def built_result(cls: type[R], row: Mapping[str, Any]) -> R:
 
 
 def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
-    passthrough = {name: row[name] for name in spec.passthrough}
-    return Rejection(row["kind"], row["reason"], key_of(spec, row), row["event_time"], passthrough)
+    return Rejection(
+        kind=row["kind"],
+        reason=row["reason"],
+        key=key_of(spec, row),
+        event_time=row["event_time"],
+        passthrough={name: row[name] for name in spec.passthrough},
+        event=row["event"] if row["event_id"] else {},
+        event_id=row["event_id"],
+    )

@@ -85,8 +85,10 @@ def run_until_idle(stage: Stage, /) -> None:
 
 @step
 def advance_watermark_to(stage: Stage, instant: datetime, /) -> None:
-    """Move the watermark of the next batch; it never goes back."""
+    """Move the watermark of the next batch; an earlier one is ignored, as Spark ignores it."""
     stage.driver.advance_watermark_to(instant)
+    if (stays := stage.driver.watermark) != instant:
+        stage.note = f"ignored: the watermark stays at {clock_text(stays)}" if stays else ""
 
 
 @step

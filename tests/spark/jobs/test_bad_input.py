@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from sessionkit import Counts, EventTimeGap, NotPicklableError, SchemaError, SessionSpec
 from sessionkit._instants import micros_of
 from sessionkit.spark import check_checkpoint, sessionize
+from sessionkit.testing import SessionDriver
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -136,10 +137,42 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
     rejected = [row for row in stream.rows() if row.kind == "quarantined"]
     assert REASONS == sorted((row.offset, row.reason) for row in rejected)
     late = [row for row in stream.rows() if row.kind == "late"]
-    assert [("d", 0)] == [(row.key, row.offset) for row in late]
+    assert [("d", 0, 1.0)] == [(row.key, row.offset, row.event.amount) for row in late]
+    assert [id_on_the_driver("d", NOON - MINUTE, 1.0)] == [row.event_id for row in late]
     sessions = {row.key: row for row in stream.rows() if row.kind == "session"}
     assert (1.0, 0) == (sessions["a"].amount, sessions["a"].notes)
     assert sessions["b"].amount != sessions["b"].amount, "a NaN is a value, no null"
+
+
+def id_on_the_driver(key: str, time: datetime, amount: float) -> str | None:
+    """Return by what the test driver knows an event, which it rejects."""
+    driver = SessionDriver(attrs.evolve(SUMS, update=fail_on_unlucky, on_error="reject"))
+    driver.add(key, time + 60 * MINUTE, Tick(amount, None))
+    driver.run_batch()
+    driver.add(key, time, Tick(amount, None))
+    driver.run_batch()
+    (rejection,) = driver.take_rejections("late")
+    return rejection.event_id
+
+
+def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of a replay, whose dates the clock can't judge: no later row is late for it."""
+    spec = attrs.evolve(SUMS, max_jump="30 days")
+    past = NOON - timedelta(days=3650)
+    first = [("a", past + MINUTE * minute, 1.0) for minute in range(5)]
+    stream = FileStream(spark, spec, tmp_path, with_rejected=True)
+    stream.put(ticks(*first, ("b", past + timedelta(days=270), 1.0)), ticks(("a", past, 1.0)))
+    observed = Observation()
+
+    one, two, *_ = stream.run()
+    batch = sessionize(spark.read.parquet(str(stream.source)), spec, observation=observed)
+
+    assert Counts(events=6, processed=5, quarantined=1) == one
+    assert (1, 0) == (two.processed, two.late)
+    assert [6.0] == [row.amount for row in batch.collect()]
+    assert 1 == observed.get["quarantined"]
 
 
 def test_a_row_is_handed_out_however_late_it_is(spark: SparkSession, tmp_path: Path) -> None:

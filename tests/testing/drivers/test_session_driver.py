@@ -110,17 +110,24 @@ def test_the_watermark_counts_whole_milliseconds() -> None:
     assert at("09:50") == driver.watermark
 
 
+def test_a_watermark_that_would_go_back_stays_where_it_is() -> None:
+    """As in Spark; the micro-batches after it are the same."""
+    driver = driver_of()
+    before = all_of(driver)
+    driver.advance_watermark_to(at("09:49:59.999"))
+    assert before == all_of(driver)
+
+
 @pytest.mark.parametrize(
     ("instant", "said"),
     [
-        (at("09:49:59.999"), "cannot go back"),
         (at("10:00:00.0005"), "whole milliseconds"),
         (datetime(1970, 1, 1, tzinfo=UTC), "after 1970-01-01"),
         (at("10:00").replace(tzinfo=None), "time zone"),
     ],
 )
 def test_a_watermark_that_cannot_be_is_refused(instant: datetime, said: str) -> None:
-    """The watermark never goes back; a refused one changes nothing."""
+    """A refused watermark changes nothing."""
     driver = driver_of()
     before = all_of(driver)
     with pytest.raises(ScriptError, match=said):
@@ -412,6 +419,35 @@ def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int)
     driver = SessionDriver(visits, processing_time=at("10:00"))
     driver.add("ann", at("2026-01-02 10:00") + offset_ms * MILLISECOND, PAGE)
     assert quarantined == driver.run_batch().counts.quarantined
+
+
+def test_one_bad_date_of_a_replay_moves_no_watermark() -> None:
+    """An event nine months ahead is set aside; all others count, however far they reach."""
+    spec = attrs.evolve(visits, max_jump="7 days")
+    driver = SessionDriver(spec)
+    for day in range(1, 29):
+        driver.add("ann", at(f"2026-02-{day:02} 10:00"), PAGE)
+    driver.add("bob", at("2026-11-20 10:00"), PAGE)
+    driver.run_batch()
+    driver.add("ann", at("2026-02-28 10:10"), PAGE)
+    driver.run_batch()
+    assert at("2026-02-28 10:00") == driver.watermark
+    (rejected,) = driver.take_rejections("quarantined")
+    assert ("bob", at("2026-11-20 10:00")) == (rejected.key.user_id, rejected.event_time)
+    assert "after a silence of more than 7 days" in rejected.reason
+    assert Counts(events=30, processed=29, quarantined=1, sessions=27, rows=27) == driver.counts
+
+
+def test_a_micro_batch_that_jumps_as_a_whole_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """There is nothing to compare it with: it moves the watermark, and a warning says how far."""
+    driver = SessionDriver(attrs.evolve(visits, max_jump="7 days"))
+    for day in ("01-01", "01-08", "02-01"):
+        driver.add("ann", at(f"2026-{day} 10:00"), PAGE)
+        driver.run_batch()
+    assert 3 == driver.counts.processed
+    (warning,) = caplog.messages
+    assert "moves the watermark further than max_jump" in warning
+    assert "2026-02-01" in warning
 
 
 def test_processing_time_moves_by_hand_only() -> None:

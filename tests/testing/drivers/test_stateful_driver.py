@@ -208,7 +208,6 @@ def test_the_functions_see_the_epoch_where_the_test_has_no_processing_time() -> 
 @pytest.mark.parametrize(
     ("said", "spec", "move"),
     [
-        ("cannot go back", gapped, lambda d: d.advance_watermark_to(at("11:49"))),
         ("whole milliseconds", gapped, lambda d: d.advance_watermark_to(at("13:00:00.0001"))),
         (
             "has no watermark",

@@ -266,13 +266,20 @@ def test_what_is_no_step_is_refused() -> None:
     assert "\n\nHint: " in str(refused.value)
 
 
+def test_a_watermark_that_would_go_back_is_said_to_stay() -> None:
+    """The step holds, as in Spark; the script that fails later shows that nothing moved."""
+    steps = [add("ann", at("10:00"), PAGE), run_batch(), advance_watermark_to(at("09:00"))]
+    with pytest.raises(ExpectationError) as failure:
+        run_script(visits, [*steps, expect_open()])
+    assert "ignored: the watermark stays at 09:50" in str(failure.value)
+
+
 # -- steps that are impossible -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (advance_watermark_to(at("09:00")), "the watermark cannot go back"),
         (advance_processing_time(minutes(1)), "the driver has no processing time"),
         (add(7, at("10:00"), PAGE), "`user_id` must be a str"),
         (add_row({"user": "ann"}), "reads no column `user`"),

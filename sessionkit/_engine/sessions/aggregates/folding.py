@@ -115,7 +115,7 @@ def close_by_aggregates(spec: AnySessionSpec, over: pa.Table) -> Closed:
     number = over.num_rows
     if not number:
         return Closed(no_results(spec), [], 0)
-    rows = result_rows(spec, over, ids_of(spec, over), range(number), _results(spec, over))
+    rows = result_rows(spec, over, ids_of(over), range(number), _results(spec, over))
     return Closed(rows, [], number)
 
 

@@ -1,0 +1,130 @@
+"""
+Values as bytes, from which ids are hashed: the same in every run and under every library.
+
+The encoding is sessionkit's own, so that no library's way of printing values can change an id. A
+value is a byte for its type, the length of its body in four bytes, big-endian, and the body: text
+in UTF-8; bytes as they are; whole numbers, truth values, days and microseconds since the epoch in
+eight bytes, big-endian, and so floats, as IEEE 754 has them; decimals as text without zeros at the
+end; a list, a map or a struct as the encodings of its parts. A null has a type of its own and no
+body. An id is the BLAKE2b hash, of 16 bytes, in hexadecimal.
+"""
+
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.table import whole
+
+__all__ = ["big_endian", "encoded", "hashed"]
+
+EXACT: Final = Context(prec=40)
+NOTHING: Final = pa.scalar(b"")
+NULL: Final = pa.scalar(b"-")
+
+
+def encoded(columns: Sequence[pa.Array | pa.ChunkedArray], *tail: pa.Array) -> pa.Array:
+    """Return the values of each row as bytes, one after the other, and then the tail."""
+    parts = [part for column in columns for part in _parts(whole(column))]
+    return pc.binary_join_element_wise(*parts, *tail, NOTHING)
+
+
+def hashed(bodies: pa.Array, person: bytes) -> list[str]:
+    """Return the ids of what is encoded; the same bytes have another id for another `person`."""
+    fresh = blake2b(digest_size=16, person=person).copy
+    ids = []
+    for body in bodies.to_pylist():
+        hasher = fresh()
+        hasher.update(body)
+        ids.append(hasher.hexdigest())
+    return ids
+
+
+def big_endian(numbers: npt.NDArray[Any], form: str) -> pa.Array:
+    """Return numbers as bytes of a fixed length, the highest first."""
+    swapped = numbers.astype(form)
+    buffers = [None, pa.py_buffer(swapped)]
+    kind = pa.binary(swapped.dtype.itemsize)
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(swapped), buffers).cast(pa.binary())
+
+
+def _parts(column: pa.Array) -> list[Any]:
+    """Return the three parts of the values of a column: the type, the lengths, the bytes."""
+    tag, encode = next((tag, encode) for fits, tag, encode in FORMS if fits(column.type))
+    tags: Any = pa.scalar(tag)
+    body = encode(column)
+    if column.null_count:
+        there = column.is_valid()
+        tags, body = pc.if_else(there, tags, NULL), pc.if_else(there, body, NOTHING)
+    return [tags, big_endian(pc.binary_length(body).to_numpy(), ">i4"), body]
+
+
+def _text(column: pa.Array) -> pa.Array:
+    return column.cast(pa.binary())
+
+
+def _number(column: pa.Array) -> pa.Array:
+    return big_endian(column.cast(pa.int64()).fill_null(0).to_numpy(), ">i8")
+
+
+def _day(column: pa.Array) -> pa.Array:
+    return _number(column.cast(pa.int32()))
+
+
+def _float(column: pa.Array) -> pa.Array:
+    numbers = column.fill_null(0.0).to_numpy()
+    # One form for all that is no number, and one for both zeros.
+    return big_endian(np.where(np.isnan(numbers), np.nan, numbers + 0.0), ">f8")
+
+
+def _decimal(column: pa.Array) -> pa.Array:
+    return pa.array(map(_digits, column.to_pylist()), pa.binary())
+
+
+def _digits(value: Decimal | None) -> bytes:
+    digits = format(value.normalize(EXACT), "f") if value else "0"
+    return digits.encode()
+
+
+def _struct(column: pa.Array) -> pa.Array:
+    if not column.type.num_fields:
+        return pa.array([b""] * len(column), pa.binary())
+    return encoded(column.flatten())
+
+
+def _list(column: pa.Array) -> pa.Array:
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+    ends = np.cumsum(np.concatenate([[0], lengths]), dtype=np.int32)
+    items = pa.ListArray.from_arrays(pa.array(ends), encoded([pc.list_flatten(column)]))
+    return pc.binary_join(items, NOTHING)
+
+
+def _map(column: pa.Array) -> pa.Array:
+    entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+    return _list(pa.array(map(_entries, column.to_pylist()), pa.list_(entry)))
+
+
+def _entries(value: list[tuple[Any, Any]] | None) -> list[dict[str, Any]] | None:
+    return None if value is None else [{"key": key, "value": item} for key, item in value]
+
+
+# By the form in which values are stored, so an Enum is its value.
+FORMS: Final[tuple[tuple[Callable[[Any], bool], bytes, Callable[[pa.Array], pa.Array]], ...]] = (
+    (pa.types.is_string, b"s", _text),
+    (pa.types.is_int64, b"i", _number),
+    (pa.types.is_boolean, b"o", _number),
+    (pa.types.is_binary, b"b", _text),
+    (pa.types.is_date32, b"d", _day),
+    (pa.types.is_timestamp, b"t", _number),
+    (pa.types.is_decimal, b"n", _decimal),
+    (pa.types.is_float64, b"f", _float),
+    (pa.types.is_duration, b"u", _number),
+    (pa.types.is_struct, b"r", _struct),
+    (pa.types.is_map, b"m", _map),
+    (pa.types.is_list, b"l", _list),
+)
