@@ -4,7 +4,12 @@ from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spark.checkpoints.checking import check_checkpoint
-from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
+from sessionkit.spark.checkpoints.reading import (
+    open_sessions,
+    open_sessions_frame,
+    stored_keys,
+    stored_keys_frame,
+)
 from sessionkit.spark.jobs.apply_with_state import apply_with_state
 from sessionkit.spark.jobs.progress import batch_counts
 from sessionkit.spark.jobs.sessionize import sessionize
@@ -39,8 +44,10 @@ __all__ = [
     "check_checkpoint",
     "check_output",
     "open_sessions",
+    "open_sessions_frame",
     "output_rules",
     "sessionize",
     "start_query",
     "stored_keys",
+    "stored_keys_frame",
 ]

@@ -1,19 +1,28 @@
 """The keys of a `StatefulSpec`, read back from a stored group as typed objects."""
 
 from collections.abc import Mapping
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._engine.keys.table import read_timers
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states
+from sessionkit._engine.rows.structs import as_struct, key_struct
+from sessionkit._engine.rows.table import INSTANT, prefixed_columns, whole
 from sessionkit._instants import instant_of
 from sessionkit._key_view import Timer
 from sessionkit._spec import S
-from sessionkit.stateful import StatefulSpec
+from sessionkit.state import codec_of
+from sessionkit.stateful import AnyStatefulSpec, StatefulSpec
 
-__all__ = ["StoredKey", "stored_keys_of"]
+__all__ = ["StoredKey", "stored_key_rows", "stored_keys_of"]
+
+TIMERS: Final = pa.map_(
+    pa.string(), pa.struct([pa.field("clock", pa.string()), pa.field("at", INSTANT)])
+)
 
 
 @attrs.frozen
@@ -45,3 +54,19 @@ def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: Memory) -> list[Stor
         StoredKey(key, next(states) if there else None, named)
         for key, there, named in zip(decode_keys(spec, rows), exists, timers, strict=True)
     ]
+
+
+def stored_key_rows(spec: AnyStatefulSpec, memory: Memory) -> pa.Table:
+    """Return the keys of a group as rows, under the names of `StoredKey`."""
+    rows = memory.kept
+    timers = [
+        [(name, {"clock": one.clock, "at": one.at_us}) for name, one in armed.items()]
+        for armed in read_timers(rows["timers"])
+    ]
+    states, fields = prefixed_columns(rows, "state."), codec_of(spec.state).type.fields
+    columns = {
+        "key": key_struct(spec, rows),
+        "state": as_struct(fields, states, pc.invert(whole(rows["exists"]))),
+        "timers": pa.array(timers, TIMERS),
+    }
+    return pa.table({name: column for name, column in columns.items() if column is not None})

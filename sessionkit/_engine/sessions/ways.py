@@ -7,9 +7,11 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.rows.table import prefixed_columns
 from sessionkit._engine.sessions.aggregates.folding import (
     close_by_aggregates,
     join_by_aggregates,
+    results_by_aggregates,
     states_by_aggregates,
 )
 from sessionkit._engine.sessions.close import Closed, close
@@ -30,19 +32,28 @@ class Way:
         join: Lets events join the open sessions.
         close: Makes result rows of those that are over.
         states: Returns the states of open sessions as objects.
+        columns: Returns them as columns.
     """
 
     join: Join
     close: Callable[[AnySessionSpec, pa.Table], Closed]
     states: Callable[[AnySessionSpec, pa.Table], list[Any]]
+    columns: Callable[[AnySessionSpec, pa.Table], list[pa.Array]]
 
 
 def _decoded(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
     return decode_states(spec.state, sessions)
 
 
-FUNCTIONS: Final = Way(join, close, _decoded)
-AGGREGATES: Final = Way(join_by_aggregates, close_by_aggregates, states_by_aggregates)
+def _stored(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    del spec
+    return prefixed_columns(sessions, "state.")
+
+
+FUNCTIONS: Final = Way(join, close, _decoded, _stored)
+AGGREGATES: Final = Way(
+    join_by_aggregates, close_by_aggregates, states_by_aggregates, results_by_aggregates
+)
 
 
 def way_of(spec: AnySessionSpec) -> Way:

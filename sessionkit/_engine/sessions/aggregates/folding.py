@@ -22,7 +22,12 @@ from sessionkit.errors import StateValueError, with_hint
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["close_by_aggregates", "join_by_aggregates", "states_by_aggregates"]
+__all__ = [
+    "close_by_aggregates",
+    "join_by_aggregates",
+    "results_by_aggregates",
+    "states_by_aggregates",
+]
 
 
 def join_by_aggregates(
@@ -115,7 +120,8 @@ def close_by_aggregates(spec: AnySessionSpec, over: pa.Table) -> Closed:
     number = over.num_rows
     if not number:
         return Closed(no_results(spec), [], 0)
-    rows = result_rows(spec, over, ids_of(over), range(number), _results(spec, over))
+    results = results_by_aggregates(spec, over)
+    rows = result_rows(spec, over, ids_of(over), range(number), results)
     return Closed(rows, [], number)
 
 
@@ -123,10 +129,10 @@ def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
     """Return the rows that sessions would come to if they were over, as objects."""
     if not sessions.num_rows:
         return []
-    return codec_of(spec.result).decode(_results(spec, sessions))
+    return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))
 
 
-def _results(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     """Return the columns of the results, in the order of the fields of their class."""
     found = {kernel.bound.name: kernel.result(sessions) for kernel in kernels_of(spec)}
     return [found[field.name] for field in codec_of(spec.result).type.fields]

@@ -1,0 +1,113 @@
+"""Keys as Spark groups by them: which group of a checkpoint has a key, and which rows of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.table import key_columns, key_schema
+from sessionkit._spec import AnySpec
+from sessionkit.errors import SessionkitError, StateValueError, with_hint
+from sessionkit.spark._columns import cell_type
+from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.state import DatetimeType, DateType, DecimalType, FieldType
+
+__all__ = ["bucket_of_forms", "form_type", "group_has_key", "key_forms", "key_row", "only_key"]
+
+
+def key_row(spec: AnySpec, key: Any) -> pa.Table:
+    """
+    Return a key as the key columns of one row.
+
+    Args:
+        spec: Whose key.
+        key: The value of the key column; a tuple of values if there are several columns.
+
+    Raises:
+        SessionkitError: It has the wrong number of values, or a value another type.
+    """
+    values = tuple(key) if isinstance(key, tuple) else (key,)
+    if len(values) != len(spec.key_fields):
+        found = f"a key has the columns {', '.join(spec.keys)}; found {key!r}"
+        raise SessionkitError(with_hint(found, "pass a value for each of them, as a tuple"))
+    try:
+        columns = [
+            pa.array([field.type.dump(field.type.coerce(value, field.name))], field.type.arrow)
+            for field, value in zip(spec.key_fields, values, strict=True)
+        ]
+    except StateValueError as error:
+        raise SessionkitError(str(error)) from error
+    return pa.Table.from_arrays(columns, schema=pa.schema(key_schema(spec)))
+
+
+def only_key(memory: Memory, key: pa.Table) -> Memory:
+    """Return what a group remembers of one key."""
+    return Memory(_with_key(memory.kept, key), _with_key(memory.buffered, key))
+
+
+def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
+    for name in key.column_names:
+        rows = rows.filter(pc.equal(rows[name], key[name][0]))
+    return rows
+
+
+def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
+    """Return the key columns of some rows in the forms by which Spark groups."""
+    return [
+        _form(field.type, column)
+        for field, column in zip(spec.key_fields, key_columns(rows), strict=True)
+    ]
+
+
+def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
+    if isinstance(kind, DateType):
+        column = column.cast(pa.int32()).cast(pa.int64())
+    if isinstance(kind, DatetimeType):
+        column = column.cast(pa.int64())
+    if isinstance(kind, DecimalType):
+        return pa.array([format(value, "f") for value in column.to_pylist()], pa.string())
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def form_type(kind: FieldType) -> str:
+    """Return the SQL type of a key column in the form by which Spark groups."""
+    return "bigint" if isinstance(kind, DateType) else cell_type(kind)
+
+
+def bucket_of_forms(spec: AnySpec, forms: Sequence[Column]) -> Column:
+    """Return the number of the bucket of a key; it's the one that `bucket_number` gives."""
+    hashed = [
+        form.cast("double") if isinstance(field.type, DecimalType) else form
+        for field, form in zip(spec.key_fields, forms, strict=True)
+    ]
+    return F.pmod(F.xxhash64(*hashed), F.lit(spec.bucket_count)).cast("int")
+
+
+def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
+    """
+    Return the condition that a group has a key.
+
+    Args:
+        spec: Whose groups.
+        group: What Spark grouped by.
+        key: The key columns of one row.
+    """
+    forms = [
+        F.lit(_literal(form[0].as_py())).cast(form_type(field.type))
+        for field, form in zip(spec.key_fields, key_forms(spec, key), strict=True)
+    ]
+    if spec.layout == "per_key":
+        found = F.lit(True)  # noqa: FBT003 (a literal of SQL)
+        for column, form in zip(group, forms, strict=True):
+            found &= column == form
+        return found
+    labels = F.array(*(F.lit(bucket_label(bucket)) for bucket in range(spec.bucket_count)))
+    return group[0] == F.element_at(labels, bucket_of_forms(spec, forms) + F.lit(1))
+
+
+def _literal(value: Any) -> Any:
+    return bytearray(value) if isinstance(value, bytes) else value

@@ -1,0 +1,167 @@
+"""What a checkpoint remembers, read as lists, as DataFrames, and for one key."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionkitError, SessionSpec, StatefulSpec
+from sessionkit.aggregates import collect, count
+from sessionkit.spark import (
+    open_sessions,
+    open_sessions_frame,
+    stored_keys,
+    stored_keys_frame,
+)
+from tests.support.session_specs import Reading, collecting, in_order
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+GAP = timedelta(minutes=10)
+
+
+@attrs.define
+class Seen:
+    """What a key has had."""
+
+    total: int
+    note: str | None = None
+
+
+@attrs.frozen
+class Nothing:
+    """No result."""
+
+
+@attrs.frozen
+class Value:
+    """An event: a number."""
+
+    value: int
+
+
+def remember(key: Any, events: list[Value], state: KeyState[Seen], times: KeyTimes) -> None:
+    """Add up, and set a timer for half of the keys."""
+    state.set(Seen(state.get(Seen(0)).total + sum(event.value for event in events)))
+    if key.value % 2:
+        times.set_event_timer("later", NOON + timedelta(hours=1))
+
+
+def on_timer(key: Any, name: str, state: KeyState[Seen], times: KeyTimes) -> None:
+    """Do nothing."""
+
+
+def remembering(layout: Any) -> StatefulSpec[Any, Any, Any]:
+    """Return a spec with keys of two columns."""
+    return StatefulSpec(
+        keys={"key": str, "value": int},
+        event_time="at",
+        event=Value,
+        state=Seen,
+        result=Nothing,
+        process=remember,
+        on_timer=on_timer,
+        timeout=EventTimeGap(GAP),
+        watermark_delay="1 hour",
+        layout=layout,
+    )
+
+
+@attrs.frozen
+class Result:
+    """What the aggregates come to."""
+
+    n: int
+    values: list[int]
+
+
+def table(first: datetime) -> pa.Table:
+    """Return two events of each of twenty keys."""
+    places = [n for n in range(20) for _ in range(2)]
+    return pa.table(
+        {
+            "key": [f"key {n}" for n in places],
+            "at": pa.array(
+                [first + timedelta(seconds=n) for n in range(40)], pa.timestamp("us", tz="UTC")
+            ),
+            "value": places,
+        }
+    )
+
+
+def with_gap(rows: DataFrame) -> DataFrame:
+    """Give each event a gap."""
+    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
+
+
+def in_zone(rows: list[Any]) -> list[Any]:
+    """Return rows of Spark as plain values, their instants in UTC."""
+    return [plain(row.asDict(recursive=True)) for row in rows]
+
+
+def plain(value: Any) -> Any:
+    """Return a value with its instants in UTC, and objects as dicts."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if attrs.has(type(value)):
+        return plain({f.name: getattr(value, f.name) for f in attrs.fields(type(value))})
+    return value
+
+
+def by_key(found: dict[str, Any]) -> Any:
+    """Return by what to sort."""
+    return tuple(found["key"].values())
+
+
+SPECS: dict[str, Any] = {
+    "buckets": collecting(EventTimeGap(GAP)),
+    "pages, with events that wait": in_order(EventTimeGap(GAP), layout="pages"),
+    "aggregates": SessionSpec.aggregate(
+        Reading,
+        {"n": count(), "values": collect("value", at_most=10)},
+        result=Result,
+        keys={"key": str},
+        event_time="at",
+        gap=GAP,
+        watermark_delay="0 seconds",
+    ),
+    "keys in buckets": remembering("buckets"),
+    "a row a key": remembering("per_key"),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """The frame and the list are equal, of all keys and of one, for each way to store them."""
+    spec = SPECS[name]
+    stream = FileStream(spark, spec, tmp_path, shape=with_gap)
+    listed: Callable[..., list[Any]] = open_sessions
+    framed: Callable[..., DataFrame] = open_sessions_frame
+    key: Any = "key 7"
+    if isinstance(spec, StatefulSpec):
+        listed, framed, key = stored_keys, stored_keys_frame, ("key 7", 7)
+    assert 0 == framed(stream.checkpoint, spec, spark=spark).count()
+    stream.put(table(NOON))
+    stream.run()
+
+    everything = sorted(map(plain, listed(stream.checkpoint, spec, spark=spark)), key=by_key)
+    found = in_zone(framed(stream.checkpoint, spec, spark=spark).collect())
+    one = framed(stream.checkpoint, spec, key=key, spark=spark)
+
+    assert 20 == len(everything)
+    assert everything == sorted(found, key=by_key)
+    only = [entry for entry in everything if entry["key"]["key"] == "key 7"]
+    assert only == in_zone(one.collect())
+    assert only == [plain(o) for o in listed(stream.checkpoint, spec, key=key, spark=spark)]
+    with pytest.raises(SessionkitError, match="pass a value for each of them"):
+        framed(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
