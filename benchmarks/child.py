@@ -31,6 +31,8 @@ SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "6g",
+    # Below 2 GiB, Spark measures an Arrow batch anew after each of its rows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
