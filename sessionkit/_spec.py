@@ -33,6 +33,7 @@ else:
     from typing import TypeVar
 
 __all__ = [
+    "COUNTS_COLUMN",
     "KEY_TYPES",
     "MILLISECOND",
     "REJECTED_COLUMNS",
@@ -63,6 +64,8 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
 """The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
+COUNTS_COLUMN: Final = "_counts"
+"""The column that goes beside the results until Spark has summed it."""
 REJECTED_COLUMNS: Final = ("reason", "event_time", "event_id", "event")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
@@ -360,7 +363,7 @@ def _check_names(spec: AnySpec) -> None:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*spec.passthrough, "kind", *REJECTED_COLUMNS]
+    names = [*spec.passthrough, "kind", COUNTS_COLUMN, *REJECTED_COLUMNS]
     names += [field.name for field in spec.result_fields]
     # Spark's names ignore case unless it is told otherwise.
     folded = [name.casefold() for name in names]

@@ -1,5 +1,5 @@
 """
-The one callable that Spark, the batch run and the tests' driver all call: frames in, frames out.
+The one worker that a stream, a batch and the tests' driver all call: packed rows in, rows out.
 
 It reads what is remembered of a group, runs one step of the fold, stores what the group remembers
 from now on, and returns result rows, rejected rows and counts. Only here do Spark's group state and
@@ -7,7 +7,7 @@ the engine meet.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -21,8 +21,14 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.storage import logic_of, nothing_of, storage_of
-from sessionkit._engine.wire.outbound import output_frame
-from sessionkit._engine.wire.packing import unpacked
+from sessionkit._engine.wire.outbound import (
+    Output,
+    output_batches,
+    output_frame,
+    output_of,
+    output_schema,
+)
+from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.typing import GroupStateLike
@@ -68,22 +74,36 @@ class Worker:
     ) -> pd.DataFrame:
         storage = storage_of(self.logic, group, state)
         chunks = [] if state.hasTimedOut else list(frames)
-        arrived, quarantined = unpacked(self.logic.spec, chunks)
+        arrived, quarantined = unpacked(self.logic.spec, Packs.of_frames(chunks))
         clocks = clocks_of(self.logic.spec, state)
         _warn_of_a_jump(self.logic.spec, arrived, clocks)
         outcome = self.logic.step(storage.load(arrived, clocks), arrived, clocks)
         storage.store(outcome.memory)
-        return self._output(arrived.num_rows, quarantined, outcome)
+        return output_frame(self._output(arrived.num_rows, quarantined, outcome))
+
+    def partition(
+        self, batches: Iterable[pa.RecordBatch], processing_us: int
+    ) -> Iterator[pa.RecordBatch]:
+        """
+        Run all groups of a partition, one after the other; Spark calls it on a batch.
+
+        Args:
+            batches: The packed rows, sorted by group, which is the first column.
+            processing_us: The time of the run.
+        """
+        outputs = (self.whole(packs, processing_us) for packs in packs_of_groups(batches))
+        schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
+        return output_batches(outputs, schema)
 
     @collector_paused()
-    def whole(self, frames: Sequence[pd.DataFrame], processing_us: int) -> pd.DataFrame:
+    def whole(self, packs: Packs, processing_us: int) -> Output:
         """
         Run all rows of a group at once: no event is late, and in the end all event time is over.
 
         The processing time stands still, so what waits for it never comes.
         """
         logic, clocks = self.logic, BatchClocks(0, processing_us)
-        arrived, quarantined = unpacked(logic.spec, frames)
+        arrived, quarantined = unpacked(logic.spec, packs)
         before = nothing_of(logic)
         if logic.spec.order == "event_time":
             # All events are there, so none need wait: the turn of each has come.
@@ -94,11 +114,11 @@ class Worker:
             outcome = first.then(logic.step(first.memory, before.buffered, clocks.at_the_end))
         return self._output(arrived.num_rows, quarantined, outcome)
 
-    def _output(self, arrived: int, quarantined: list[Rejected], outcome: Outcome) -> pd.DataFrame:
+    def _output(self, arrived: int, quarantined: list[Rejected], outcome: Outcome) -> Output:
         outcome = attrs.evolve(outcome, rejected=quarantined + outcome.rejected)
         counts = outcome.counts(arrived + sum(part.rows.num_rows for part in quarantined))
         shown = outcome.rejected if self.with_rejected else None
-        return output_frame(self.logic.spec, outcome.rows, shown, counts)
+        return output_of(self.logic.spec, outcome.rows, shown, counts)
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:

@@ -1,19 +1,22 @@
 """The callable that Spark calls, with a group state and frames in hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from examples.visits import visits
 from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
+from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
+from tests.support.packs import run_whole
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -157,7 +160,7 @@ def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str
 
 def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
     """A batch folds everything, then lets the watermark pass the end of time."""
-    frame = worker_of(visits, with_rejected=True).whole([frame_of(-600, 0, 5, 90)], 0)
+    frame = run_whole(visits, frame_of(-600, 0, 5, 90))
 
     sessions, rejections, counts = read_rows(visits, [frame])
 
@@ -177,3 +180,42 @@ def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
     assert "max_buffered_per_key=2" in rejections[0].reason
     assert (3, 2, 1) == (counts.events, counts.buffered, counts.quarantined)
     assert counts.is_balanced
+
+
+# -- a partition of a batch --------------------------------------------------------------------
+
+
+def partition_of(minutes: Mapping[int, Sequence[int]], rows_at_once: int) -> Any:
+    """Return what a partition receives: the packs of buckets, each event in a pack of its own."""
+    rows = [
+        {"bucket": bucket, **row}
+        for bucket, arrived in minutes.items()
+        for minute in arrived
+        for row in frame_of(minute).drop(columns=["_group", "_watermark"]).to_dict("records")
+        if row["_events"]
+    ]
+    kinds = {"bucket": pa.int32(), "_events": pa.binary(), "_rejected": pa.binary()}
+    return pa.Table.from_pylist(rows, pa.schema(kinds)).to_batches(rows_at_once)
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 2, 100])
+def test_a_partition_runs_each_group_as_a_whole(rows_at_once: int) -> None:
+    """Its rows may come in any number of record batches; its last row has the counts alone."""
+    batches = partition_of({3: [0, 5, 90], 7: [1], 9: [2, 200]}, rows_at_once)
+
+    found = pa.Table.from_batches(worker_of(visits).partition(batches, 0)).to_pylist()
+
+    *rows, last = found
+    assert [2, 1, 1, 1, 1] == [row["pages"] for row in rows]
+    assert {None} == {row["_counts"] for row in rows}
+    assert [6, 6, 5] == [
+        last["_counts"][COUNTED.index(name)] for name in ("events", "processed", "sessions")
+    ]
+    assert {None} == {value for name, value in last.items() if name != "_counts"}
+
+
+def test_a_partition_without_rows_counts_nothing() -> None:
+    """Spark may hand over a partition without rows, and still sums the counts."""
+    (last,) = pa.Table.from_batches(worker_of(visits).partition([], 0)).to_pylist()
+
+    assert [0] * len(COUNTED) == last["_counts"]

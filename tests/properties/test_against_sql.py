@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sessionkit import EventTimeGap
-from sessionkit._engine.worker import worker_of
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
+from tests.support.packs import run_whole
 from tests.support.session_specs import collecting
 
 GAP = timedelta(minutes=10)
@@ -54,9 +54,7 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
     ]
     spec = collecting(EventTimeGap(GAP))
 
-    frame = worker_of(spec, with_rejected=True).whole(
-        [input_frame(spec, rows, [False] * len(rows))], 0
-    )
+    frame = run_whole(spec, input_frame(spec, rows, [False] * len(rows)))
 
     sessions, _, counts = read_rows(spec, [frame])
     found = sorted((s.key.key, micros(s.start), micros(s.end), s.result.values) for s in sessions)

@@ -16,10 +16,12 @@ from sessionkit._engine.wire.columns import (
     WATERMARK_COLUMN,
     wire_columns,
 )
-from sessionkit._engine.wire.packing import Packer, unpacked
+from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._engine.wire.packing import Packer, Packs, unpacked
+from sessionkit._engine.worker import worker_of
 from sessionkit._spec import AnySpec
 
-__all__ = ["GROUP", "IS_FUTURE", "Packed", "frame_of", "packed", "sent"]
+__all__ = ["GROUP", "IS_FUTURE", "Packed", "frame_of", "packed", "run_whole", "sent"]
 
 GROUP: Final = ("group",)
 IS_FUTURE: Final = "is_future"
@@ -55,7 +57,7 @@ class Packed:
 
     def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[Rejected]]:
         """Return the events of a group, and its rows that can't be events."""
-        return unpacked(spec, self.frames(group))
+        return unpacked(spec, Packs.of_frames(self.frames(group)))
 
 
 def packed(
@@ -88,3 +90,9 @@ def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
     one = table.append_column(GROUP[0], pa.nulls(table.num_rows, pa.int32()).fill_null(0))
     (rows,) = packed(spec, one.to_batches()).packs.values()
     return pd.DataFrame(rows, dtype=object)
+
+
+def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.DataFrame:
+    """Run rows of one group as a batch does; return its output as a stream hands it out."""
+    packs = Packs.of_frames([frame])
+    return output_frame(worker_of(spec, with_rejected=True).whole(packs, processing_us))

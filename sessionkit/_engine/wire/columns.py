@@ -5,8 +5,9 @@ In    `_time`, `_future`, `_key_*`, `_event_*`, `_passthrough_*`: names that no 
       They reach Python as Arrow columns, with nulls and nested types as they are.
 Over  the shuffle, `_events` and `_rejected`: Arrow record batches as bytes (`packing` has both
       ends), and `_watermark`, by which Spark moves its watermark.
-Out   `_counts`, and `_rows`: result and rejected rows as bytes too, which a last step in Python
-      turns back into columns. So no conversion of pandas can change a value.
+Out   of a stream, `_counts`, and `_rows`: result and rejected rows as bytes too, which a last step
+      in Python turns back into columns. So no conversion of pandas can change a value. Out of a
+      batch, the columns as users see them, and `_counts`.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,6 @@ from sessionkit.state import (
 )
 
 __all__ = [
-    "COUNTS_COLUMN",
     "EVENTS_COLUMN",
     "FUTURE_COLUMN",
     "NULL_KEYS",
@@ -53,7 +53,6 @@ FUTURE_COLUMN: Final = "_future"
 WATERMARK_COLUMN: Final = "_watermark"
 EVENTS_COLUMN: Final = "_events"
 REJECTED_COLUMN: Final = "_rejected"
-COUNTS_COLUMN: Final = "_counts"
 ROWS_COLUMN: Final = "_rows"
 
 NULL_KEYS: Final[Mapping[type[FieldType], Any]] = {

@@ -1,4 +1,9 @@
-"""The frame that a group hands to Spark: what was counted, and result and rejected rows, packed."""
+"""
+What a group hands to Spark: result and rejected rows, and what was counted.
+
+On a stream both cross in a frame of pandas, the rows packed. On a batch the rows cross as they are;
+a last row of a partition has the counts alone.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -10,14 +15,23 @@ import pyarrow as pa
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
-from sessionkit._engine.wire.columns import COUNTS_COLUMN, ROWS_COLUMN
+from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packs import packs_of, read_packs
-from sessionkit._spec import REJECTED_COLUMNS, AnySpec
+from sessionkit._spec import COUNTS_COLUMN, REJECTED_COLUMNS, AnySpec
 from sessionkit.state import DatetimeType, Field, FieldType, OptionalType, StrType, codec_of
 
-__all__ = ["Unpacker", "output_fields", "output_frame"]
+__all__ = [
+    "Output",
+    "Unpacker",
+    "output_batches",
+    "output_fields",
+    "output_frame",
+    "output_of",
+    "output_schema",
+]
 
+COUNTS: Final = pa.list_(pa.int64())
 SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
 
 
@@ -43,11 +57,25 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     ]
 
 
-def output_frame(
-    spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
-) -> pd.DataFrame:
+@attrs.frozen
+class Output:
     """
-    Return what a group hands to Spark; the counts are in the first row.
+    What a group hands to Spark.
+
+    Attributes:
+        rows: The rows under the names that users see.
+        counts: What became of the events.
+    """
+
+    rows: pa.Table
+    counts: Counts
+
+
+def output_of(
+    spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
+) -> Output:
+    """
+    Return what a group hands to Spark.
 
     Args:
         spec: The spec.
@@ -55,11 +83,38 @@ def output_frame(
         rejected: The rejected rows; None where they are not asked for.
         counts: What became of the events.
     """
-    rows = results if rejected is None else _with_rejected(spec, results, rejected)
-    packs: list[bytes | None] = [*packs_of(whole_batch(rows))] or [None]
-    counted = [getattr(counts, name) for name in COUNTED]
-    columns = {COUNTS_COLUMN: [counted, *[None] * (len(packs) - 1)], ROWS_COLUMN: packs}
-    return pd.DataFrame(columns, dtype=object)
+    return Output(results if rejected is None else _with_rejected(spec, results, rejected), counts)
+
+
+def output_frame(output: Output) -> pd.DataFrame:
+    """Return the output of a group on a stream; the counts are in the first row."""
+    packs: list[bytes | None] = [*packs_of(whole_batch(output.rows))] or [None]
+    counted = [_numbers(output.counts), *[None] * (len(packs) - 1)]
+    return pd.DataFrame({COUNTS_COLUMN: counted, ROWS_COLUMN: packs}, dtype=object)
+
+
+def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the output of the groups of a partition on a batch: their rows, then what they counted.
+
+    Args:
+        outputs: The output of each group.
+        schema: Of the rows.
+    """
+    counted = Counts()
+    for output in outputs:
+        counted += output.counts
+        yield from _beside(output.rows, pa.nulls(output.rows.num_rows, COUNTS))
+    nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
+    yield from _beside(nothing, pa.array([_numbers(counted)], COUNTS))
+
+
+def _beside(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
+    yield from rows.append_column(COUNTS_COLUMN, counts).to_batches()
+
+
+def _numbers(counts: Counts) -> list[int]:
+    return [getattr(counts, name) for name in COUNTED]
 
 
 @attrs.frozen
@@ -76,7 +131,7 @@ class Unpacker:
     @classmethod
     def of(cls, spec: AnySpec, *, with_rejected: bool) -> "Unpacker":
         """Return what unpacks the rows of a spec."""
-        return cls(_rejecting_schema(spec) if with_rejected else result_schema(spec))
+        return cls(output_schema(spec, with_rejected=with_rejected))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows in the column of packs, whose nulls stand for no rows."""
@@ -117,6 +172,11 @@ def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
         return {"event_id": ids}
     parts = [whole(rows[f"event.{field.name}"]) for field in kind]
     return {"event_id": ids, "event": pa.StructArray.from_arrays(parts, fields=list(kind))}
+
+
+def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:
+    """Return the schema of the output, under the names that users see."""
+    return _rejecting_schema(spec) if with_rejected else result_schema(spec)
 
 
 @remembered

@@ -11,7 +11,9 @@ nothing but the latest time of an event, and which go no further than `withWater
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -22,10 +24,10 @@ import pyarrow.compute as pc
 from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
-from sessionkit._engine.wire.packs import packs_of, read_packs
+from sessionkit._engine.wire.packs import Pack, packs_of, read_packs
 from sessionkit._spec import AnySpec
 
-__all__ = ["Packer", "unpacked"]
+__all__ = ["Packer", "Packs", "packs_of_groups", "unpacked"]
 
 ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
@@ -129,22 +131,59 @@ def _order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
     return lists.flatten(), lists.offsets.to_pylist()[:-1]
 
 
-def unpacked(spec: AnySpec, frames: Sequence[pd.DataFrame]) -> tuple[pa.Table, list[Rejected]]:
+@attrs.frozen
+class Packs:
     """
-    Return the events of a group, and the rows that can't be events.
+    The rows of one group as they arrive.
 
-    Args:
-        spec: The spec whose columns crossed.
-        frames: Packed rows, as Spark hands them over.
+    Attributes:
+        events: Packs of events.
+        rejected: Packs of rows that can't be events.
     """
-    events = _joined(events_schema(spec), frames, EVENTS_COLUMN)
-    rows = _joined(rejected_schema(spec), frames, REJECTED_COLUMN)
+
+    events: Sequence[Pack]
+    rejected: Sequence[Pack]
+
+    @classmethod
+    def of_frames(cls, frames: Sequence[pd.DataFrame]) -> "Packs":
+        """Return what is in frames, which have a null for each pack of the other kind."""
+        return cls(_bytes_in(frames, EVENTS_COLUMN), _bytes_in(frames, REJECTED_COLUMN))
+
+
+def _bytes_in(frames: Sequence[pd.DataFrame], name: str) -> list[Pack]:
+    return [pack for frame in frames for pack in frame[name] if isinstance(pack, bytes)]
+
+
+def packs_of_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Packs]:
+    """Yield the packs of each group, which is the first column; its rows follow each other."""
+    for _, rows in groupby(_packed_rows(batches), key=itemgetter(0)):
+        _, events, rejected = zip(*rows, strict=True)
+        yield Packs(_given(events), _given(rejected))
+
+
+def _packed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        packs = [map(_buffer, batch.column(name)) for name in (EVENTS_COLUMN, REJECTED_COLUMN)]
+        yield from zip(batch.column(0).to_pylist(), *packs, strict=True)
+
+
+def _buffer(pack: pa.BinaryScalar) -> pa.Buffer | None:
+    return pack.as_buffer()
+
+
+def _given(packs: Iterable[Pack | None]) -> list[Pack]:
+    return [pack for pack in packs if pack is not None]
+
+
+def unpacked(spec: AnySpec, packs: Packs) -> tuple[pa.Table, list[Rejected]]:
+    """Return the events of a group, and the rows that can't be events."""
+    events = _joined(events_schema(spec), packs.events)
+    rows = _joined(rejected_schema(spec), packs.rejected)
     if not rows.num_rows:
         return events, []
     reasons = rows[REASON].to_pylist()
     return events, [Rejected("quarantined", reasons, rows.drop_columns([REASON]))]
 
 
-def _joined(schema: pa.Schema, frames: Sequence[pd.DataFrame], name: str) -> pa.Table:
-    packs = [pack for frame in frames for pack in frame[name] if isinstance(pack, bytes)]
+def _joined(schema: pa.Schema, packs: Sequence[Pack]) -> pa.Table:
     return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()

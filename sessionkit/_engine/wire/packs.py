@@ -1,11 +1,13 @@
 """Packs: many rows as one Arrow record batch, in bytes, so that Spark moves them as one value."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["BYTES_OF_A_PACK", "packs_of", "read_packs"]
+__all__ = ["BYTES_OF_A_PACK", "Pack", "packs_of", "read_packs"]
+
+Pack: TypeAlias = bytes | pa.Buffer
 
 BYTES_OF_A_PACK: Final = 2**17
 """Spark puts up to 10,000 rows into one Arrow batch, which must stay well under 2 GiB."""
@@ -19,6 +21,6 @@ def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:
         yield rows.slice(start, limit).serialize().to_pybytes()
 
 
-def read_packs(schema: pa.Schema, packs: Iterable[bytes]) -> list[pa.RecordBatch]:
+def read_packs(schema: pa.Schema, packs: Iterable[Pack]) -> list[pa.RecordBatch]:
     """Return the record batches in packs, all of one schema."""
     return [pa.ipc.read_record_batch(pa.py_buffer(pack), schema) for pack in packs]

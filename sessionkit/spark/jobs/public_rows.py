@@ -8,41 +8,46 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.wire.columns import COUNTS_COLUMN, ROWS_COLUMN
+from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
-from sessionkit._spec import AnySpec
+from sessionkit._engine.worker import Worker
+from sessionkit._spec import COUNTS_COLUMN
 from sessionkit.spark._columns import public_type, quoted
 from sessionkit.spark.jobs.progress import OBSERVATION
 
-__all__ = ["OUTPUT_SCHEMA", "public_rows"]
+__all__ = ["OUTPUT_SCHEMA", "counted_rows", "counted_schema", "unpacked_rows"]
 
-OUTPUT_SCHEMA: Final = f"{COUNTS_COLUMN} array<bigint>, {ROWS_COLUMN} binary"
+COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
+OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
+"""What a group of a stream hands to Spark."""
 
 
-def public_rows(
-    rows: DataFrame, spec: AnySpec, observation: Observation | None, *, with_rejected: bool
-) -> DataFrame:
-    """
-    Return the rows as users see them, with the counts observed.
-
-    Args:
-        rows: What groups handed to Spark.
-        spec: The spec.
-        observation: Receives the counts of a batch; those of a stream are in its progress.
-        with_rejected: Whether the rows include rejected ones.
-    """
-    if rows.isStreaming:
-        rows = rows.observe(OBSERVATION, *_sums())
-    elif observation is not None:
-        rows = rows.observe(observation, *_sums())
-    unpacker = Unpacker.of(spec, with_rejected=with_rejected)
+def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
+    """Return what the groups of a stream handed to Spark as rows; the progress has the counts."""
+    unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return unpacker(batches)
 
-    fields = output_fields(spec, with_rejected=with_rejected)
-    schema = ", ".join(f"{quoted(field.name)} {public_type(field.type)}" for field in fields)
-    return rows.select(ROWS_COLUMN).mapInArrow(unpack, schema)
+    counted = rows.observe(OBSERVATION, *_sums())
+    return counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
+
+
+def counted_schema(worker: Worker) -> str:
+    """Return what the partitions of a batch hand to Spark: rows, and rows of counts."""
+    return ", ".join([*_columns(worker), COUNTS])
+
+
+def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
+    """Return what the partitions of a batch handed to Spark without the rows of counts."""
+    if observation is not None:
+        rows = rows.observe(observation, *_sums())
+    return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
+
+
+def _columns(worker: Worker) -> list[str]:
+    fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
+    return [f"{quoted(field.name)} {public_type(field.type)}" for field in fields]
 
 
 def _sums() -> list[Column]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, Observation
 from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -22,14 +23,19 @@ from sessionkit.spark.jobs.packed_rows import (
 )
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.pickling import check_picklable
-from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA, public_rows
+from sessionkit.spark.jobs.public_rows import (
+    OUTPUT_SCHEMA,
+    counted_rows,
+    counted_schema,
+    unpacked_rows,
+)
 from sessionkit.spark.jobs.schema import check_input
 from sessionkit.state import codec_of
 
 __all__ = ["run_spec"]
 
 BUCKETS_OF_A_BATCH: Final = 4
-"""A batch passes each bucket as one whole frame, so it uses this many times more buckets."""
+"""A batch runs each bucket as a whole, so it uses this many times more buckets."""
 
 TIMEOUTS: Final = {
     "event_time": GroupStateTimeout.EventTimeTimeout,
@@ -53,8 +59,9 @@ def run_spec(
     if spec.layout == "pages" and events.isStreaming:
         check_pages(events.sparkSession)
     worker = worker_of(spec, with_rejected=with_rejected)
-    rows = (_stream if events.isStreaming else _batch)(events, spec, worker)
-    return public_rows(rows, spec, observation, with_rejected=with_rejected)
+    if events.isStreaming:
+        return unpacked_rows(_stream(events, spec, worker), worker)
+    return counted_rows(_batch(events, spec, worker), observation)
 
 
 def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
@@ -74,11 +81,12 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
 def _batch(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
     now_us = micros_of(datetime.now(UTC))
 
-    def run(frame: pd.DataFrame) -> pd.DataFrame:
-        return worker.whole([frame], now_us)
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return worker.partition(batches, now_us)
 
     rows = _in_buckets(events, spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
-    return rows.groupBy(BUCKET).applyInPandas(run, OUTPUT_SCHEMA)
+    sorted_rows = rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
+    return sorted_rows.mapInArrow(run, counted_schema(worker))
 
 
 def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:

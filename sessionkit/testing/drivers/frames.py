@@ -11,7 +11,6 @@ import pyarrow as pa
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import INSTANT, whole
 from sessionkit._engine.wire.columns import (
-    COUNTS_COLUMN,
     FUTURE_COLUMN,
     NULL_KEYS,
     TIME_COLUMN,
@@ -22,7 +21,7 @@ from sessionkit._engine.wire.columns import (
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import micros_of
-from sessionkit._spec import AnySpec, key_class
+from sessionkit._spec import COUNTS_COLUMN, AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.state import (
     DecimalType,

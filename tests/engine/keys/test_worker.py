@@ -25,6 +25,7 @@ from sessionkit._engine.wire.outbound import Unpacker
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.frames import Rejection, Row, input_frame, read_output
+from tests.support.packs import run_whole
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
 
 NOON = at("12:00")
@@ -384,7 +385,7 @@ def test_other_rules_are_named(layout: str, changes: dict[str, Any], said: str) 
 
 def whole(spec: Spec, *times: datetime) -> tuple[list[str], list[Rejection], Counts]:
     """Run events as a batch; return who reported, rejections and counts."""
-    frame = worker_of(spec, with_rejected=True).whole([frame_of(spec, *times)], NOON_MS * 1000)
+    frame = run_whole(spec, frame_of(spec, *times), NOON_MS * 1000)
     rows, rejections, counts = read_output(spec, [frame])
     return [row["what"] for row in rows], rejections, counts
 
@@ -503,8 +504,7 @@ def test_a_batch_rejects_as_a_stream_does() -> None:
         {"key": None, "at": at("11:00"), "number": 1},
     ]
     frame = input_frame(spec, rows, [False, False])
-    found = worker_of(spec, with_rejected=True).whole([frame], 0)
-    _, rejections, counts = read_output(spec, [found])
+    _, rejections, counts = read_output(spec, [run_whole(spec, frame)])
 
     assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)
     assert Counts(events=2, processed=1, quarantined=1, timers=1, failed_output=1) == counts

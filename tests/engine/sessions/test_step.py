@@ -17,10 +17,10 @@ from sessionkit import (
     StateValueError,
     UserFunctionError,
 )
-from sessionkit._engine.worker import worker_of
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
+from tests.support.packs import run_whole
 from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
 
 GAP = timedelta(minutes=10)
@@ -320,10 +320,9 @@ def test_a_row_that_is_no_event_is_quarantined_with_the_reason(
     change: dict[str, Any], reason: str
 ) -> None:
     """The row beside it is folded, and the reason says which field and why."""
-    worker = worker_of(ODD, with_rejected=True)
     frame = input_frame(ODD, [odd_row(1), {**odd_row(2), **change}], [False, False])
 
-    sessions, rejections, counts = read_rows(ODD, [worker.whole([frame], 0)])
+    sessions, rejections, counts = read_rows(ODD, [run_whole(ODD, frame)])
 
     assert [[1]] == [session.result.counts for session in sessions]
     assert rejections[0].reason.startswith(reason)
@@ -335,9 +334,8 @@ def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
     rows = [odd_row(count) | {"points": [Point(count, None)]} for count in (3, 1, 2)]
     found = []
     for shuffled in (rows, rows[::-1]):
-        worker = worker_of(ODD, with_rejected=True)
-        handed = [worker.whole([input_frame(ODD, shuffled, [False] * 3)], 0)]
-        sessions, _, _ = read_rows(ODD, handed)
+        handed = run_whole(ODD, input_frame(ODD, shuffled, [False] * 3))
+        sessions, _, _ = read_rows(ODD, [handed])
         found.append(sessions[0].result.counts)
 
     assert found[0] == found[1] == [1, 2, 3]
@@ -526,7 +524,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
         for minute in (3, 1, 2, 0)
     ]
 
-    frame = worker_of(spec, with_rejected=True).whole([input_frame(spec, rows, [False] * 4)], 0)
+    frame = run_whole(spec, input_frame(spec, rows, [False] * 4))
 
     sessions, rejections, counts = read_rows(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
