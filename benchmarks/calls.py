@@ -28,7 +28,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import first_due
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.storage import logic_of, nothing_of, row_of
+from sessionkit._engine.storage import BucketRow, logic_of, nothing_of
 
 __all__ = ["CASES", "main", "prepared"]
 
@@ -43,15 +43,15 @@ CASES: Final = {
 def prepared(workload: Workload) -> Run:
     """Return one call of a bucket that has seen a few batches; it can be repeated."""
     logic = logic_of(COUNTS if workload.task == "counts" else visits(workload))
-    row, memory = row_of(logic), nothing_of(logic)
+    row, memory = BucketRow(logic), nothing_of(logic)
     for batch in range(3):
         memory = logic.step(memory, *_input(logic, workload, batch)).memory
     arrived, clocks = _input(logic, workload, 3)
-    stored = row.write(memory, first_due(logic, memory))
+    stored = row.write(GROUP, memory, first_due(logic, memory), 0)
 
     def call() -> None:
         outcome = logic.step(row.read(GROUP, stored), arrived, clocks)
-        row.write(outcome.memory, first_due(logic, outcome.memory))
+        row.write(GROUP, outcome.memory, first_due(logic, outcome.memory), 0)
 
     return call
 

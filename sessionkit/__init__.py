@@ -23,6 +23,7 @@ __all__ = [
     "NoTimeout",
     "NotPicklableError",
     "ProcessingTimeGap",
+    "RenamedFrom",
     "SchemaError",
     "ScriptError",
     "Session",
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
         UserFunctionError,
     )
     from sessionkit.session import Session, SessionSpec
-    from sessionkit.state import DecimalType
+    from sessionkit.state import DecimalType, RenamedFrom
     from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
     from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
 else:

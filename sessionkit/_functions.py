@@ -66,6 +66,8 @@ def call_failed(
     whose: str,
     error: Exception,
     at: datetime | None = None,
+    *,
+    hint: str = "fix the function, or count such events as failed with on_error='reject'",
 ) -> str:
     """Return the text for a function that failed: which one, for whose key, and its traceback."""
     if isinstance(error, UserFunctionError):
@@ -75,7 +77,6 @@ def call_failed(
     when = f", session from {at.isoformat()}" if at else ""
     what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
-    hint = "fix the function, or count such events as failed with on_error='reject'"
     return with_hint(f"{what}, for {whose}{when}\n\n{trace}", hint)
 
 

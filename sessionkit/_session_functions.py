@@ -85,6 +85,7 @@ def check_no_functions(spec: Any) -> None:
     """
     given = [role for role in FUNCTIONS if getattr(spec, role) is not None]
     given += ["state"] if spec._state is not None else []  # noqa: SLF001
+    given += ["upgrade"] if spec.upgrade else []
     if given:
         found = f"`aggregates` and `{given[0]}` are both given"
         raise SpecError(with_hint(found, "leave out the one that you do not need"))

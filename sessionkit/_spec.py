@@ -11,6 +11,7 @@ import attrs
 
 from sessionkit._functions import Place, check_class, inferred_class
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
+from sessionkit._upgrade import Upgrade, UpgradeStep, last_version, read_upgrade, upgrade_steps
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
     BoolType,
@@ -96,7 +97,8 @@ def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> No
     """Check a whole number from 1."""
     if type(value) is not int or value < 1:
         found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
-        raise SpecError(with_hint(found, f"leave it out for the default, {attribute.default}"))
+        default = attribute.default if type(attribute.default) is int else 1
+        raise SpecError(with_hint(found, f"leave it out for the default, {default}"))
 
 
 def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
@@ -135,6 +137,10 @@ def _read_jump(value: Duration | None) -> timedelta | None:
 
 def _read_delay(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "watermark_delay", zero_allowed=True)
+
+
+def _null() -> None:
+    """Return what a column passed through is in events that were stored without it."""
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
@@ -186,7 +192,10 @@ class Spec(Generic[E, S, R]):
             4.0 or later with RocksDB. `"per_key"`, for a `StatefulSpec`, gives each key a row of
             its own, some milliseconds a key, whose columns Spark's own state reader shows.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
-        state_version: Raise it when stored state must not be read by this code any more.
+        upgrade: Functions that turn a stored state of an older class into one of the next, by the
+            version each starts from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
+        state_version: The version of the state class, by default the one to which `upgrade` leads.
+            State of a version from which it leads nowhere is refused.
     """
 
     keys: Mapping[str, Any] = attrs.field(converter=_read_keys)
@@ -219,7 +228,11 @@ class Spec(Generic[E, S, R]):
         default="buckets", validator=choice("buckets", "pages", "per_key")
     )
     bucket_count: int = attrs.field(default=64, validator=at_least_one)
-    state_version: int = attrs.field(default=1, validator=at_least_one)
+    upgrade: Upgrade = attrs.field(factory=dict, converter=read_upgrade)
+    state_version: int = attrs.field(
+        default=attrs.Factory(last_version, takes_self=True), validator=at_least_one
+    )
+    upgrade_steps: tuple[UpgradeStep, ...] = attrs.field(init=False, eq=False, repr=False)
     own_fields: ClassVar[tuple[Field, ...]] = ()
     row_kind: ClassVar[str] = "result"
 
@@ -246,7 +259,7 @@ class Spec(Generic[E, S, R]):
     def passthrough_fields(self) -> tuple[Field, ...]:
         """The columns passed through, typed; all may be null."""
         return tuple(
-            attrs.evolve(field, type=OptionalType(field.type))
+            attrs.evolve(field, type=OptionalType(field.type), default=_null)
             for field in typed_columns(self.passthrough, "passthrough")
         )
 
@@ -317,6 +330,8 @@ def check_shared(spec: AnySpec) -> None:
     if spec.max_jump is not None and spec.event_time is None:
         found = "`max_jump` compares event times, and the spec has none"
         raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
+    steps = upgrade_steps(spec.upgrade, spec.state_version, spec.state)
+    set_derived(spec, upgrade_steps=steps)
     if spec.bucket_count > LARGEST_BUCKET_COUNT:
         found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
         hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"

@@ -9,6 +9,7 @@ import attrs
 
 from sessionkit._functions import FinishMethod, is_frozen
 from sessionkit._instants import Duration
+from sessionkit._upgrade import Upgrade
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import EventTimeGap
 from sessionkit.typing import FinishResult
@@ -109,6 +110,7 @@ class _Settings(Rules, total=False):
     update: Callable[..., Any]
     merge: Callable[..., Any] | None
     finish: Callable[..., Any]
+    upgrade: Upgrade
 
 
 class Settings(_Settings, total=False):

@@ -868,6 +868,8 @@ WORDS = {
     "passthrough": "none",
     "create": "`State()`, then `update`",
     "finish": "the state is the row",
+    "upgrade": "none",
+    "state_version": "`1`, or one more than the last of `upgrade`",
 }
 
 

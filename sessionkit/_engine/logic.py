@@ -1,5 +1,6 @@
 """What the worker and the storage ask of a fold: the seam between the shell and its two folds."""
 
+from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import micros
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit._spec import AnySpec
+from sessionkit.state import Field
 from sessionkit.timeouts import Clock
 
 __all__ = ["NEVER_US", "Logic", "first_due"]
@@ -35,7 +37,11 @@ class Logic(Protocol):
 
     @property
     def identity(self) -> bytes:
-        """What must not change while a checkpoint lives, as JSON."""
+        """The rules and the types under which a group is stored, as JSON."""
+
+    @property
+    def state_fields(self) -> Sequence[Field]:
+        """The fields of the state as they are stored."""
 
     @property
     def schema(self) -> pa.Schema:

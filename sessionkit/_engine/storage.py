@@ -1,9 +1,9 @@
 """
 Where the memory of a group is between micro-batches: the seam to what Spark stores.
 
-`BucketRow` stores many keys in one row, `KeyRow` one key in a row with a column for each field of
-its state. Both store a group as a whole. `PagedBucket` stores many keys in pages, of which it reads
-those only that have keys with events or something due: a step needs no others.
+`GroupRow` stores a group as a whole in one row: a bucket of many keys or, under `per_key`, a key.
+`PagedBucket` stores many keys in pages, of which it reads those only that have keys with events or
+something due: a step needs no others.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,19 +13,18 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks, arm
-from sessionkit._engine.keys.row import KeyRow
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import Logic, first_due
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
-from sessionkit._engine.rows.identity import check_bucket_count
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import no_events
 from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit._spec import AnySpec
 from sessionkit.session import SessionSpec
-from sessionkit.state import FORMAT_VERSION, check_format, pack, unpack
+from sessionkit.state import FORMAT_VERSION
 from sessionkit.stateful import StatefulSpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
@@ -33,13 +32,11 @@ from sessionkit.typing import GroupStateLike
 __all__ = [
     "BucketRow",
     "GroupRow",
-    "Row",
     "Storage",
     "columns_of",
     "identity_of",
     "logic_of",
     "nothing_of",
-    "row_of",
     "storage_of",
     "stored_memory",
 ]
@@ -55,12 +52,15 @@ class Storage(Protocol):
         """Remember this in place of what was loaded, and be woken when something is due."""
 
 
-class Row(Protocol):
-    """How the memory of a group stands in one row of Spark's state store."""
+@attrs.frozen
+class BucketRow:
+    """
+    Many keys, or one, in a row: a payload, and what is worth seeing without reading it.
 
-    @property
-    def columns(self) -> str:
-        """The columns of the row, as Spark's SQL has them."""
+    The payload is bound to the group and to the columns beside it.
+    """
+
+    logic: Logic
 
     def read(self, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
         """
@@ -69,48 +69,24 @@ class Row(Protocol):
         Raises:
             StateError: It is damaged, or was written under other rules.
         """
+        reading, (kept, *buffered) = unpack_row(self.logic, group, row)
+        return reading.memory(kept, buffered[0] if buffered else no_events(self.logic.spec))
 
-    def write(self, memory: Memory, due: Mapping[Clock, int]) -> tuple[Any, ...]:
-        """Return the row of a group that remembers something, and when that is due."""
-
-
-@attrs.frozen
-class BucketRow:
-    """Many keys in one row: a payload, and what is worth seeing without reading it."""
-
-    logic: Logic
-    columns: str = attrs.field(
-        default="format INT, bucket_count INT, kept BIGINT, buffered BIGINT, event_due_us BIGINT, "
-        "processing_due_us BIGINT, payload BINARY",
-        init=False,
-    )
-
-    def read(self, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
-        """Return the memory of a bucket from its row."""
-        del group
-        version, bucket_count, *_, payload = row
-        check_format(version)
-        kept, *buffered = unpack(bytes(payload), self.logic.identity)
-        check_bucket_count(self.logic.spec, bucket_count)
-        nothing = no_events(self.logic.spec)
-        # By name: the fields of a class may have been put in another order.
-        return Memory(
-            kept.select(self.logic.schema.names),
-            buffered[0].select(nothing.column_names) if buffered else nothing,
-        )
-
-    def write(self, memory: Memory, due: Mapping[Clock, int]) -> tuple[Any, ...]:
-        """Return the row of a bucket; a table of events only where some wait."""
+    def write(
+        self, group: tuple[Any, ...], memory: Memory, due: Mapping[Clock, int], now_ms: int
+    ) -> tuple[Any, ...]:
+        """Return the row of a group; a table of events only where some wait."""
         tables = [memory.kept, *([memory.buffered] if memory.buffered.num_rows else [])]
-        return (
+        columns = (
             FORMAT_VERSION,
             self.logic.spec.bucket_count,
+            now_ms,
             memory.kept.num_rows,
             memory.buffered.num_rows,
             due.get("event_time"),
             due.get("processing_time"),
-            pack(self.logic.identity, tables),
         )
+        return pack_row(self.logic, group, columns, tables)
 
 
 @attrs.frozen
@@ -120,14 +96,12 @@ class GroupRow:
 
     Attributes:
         logic: Whose memory it is.
-        row: How it stands there.
         group: What Spark grouped by.
         state: Spark's group state; always updated or removed, since a call that changes nothing
             would leave a timer that goes off in every micro-batch.
     """
 
     logic: Logic
-    row: Row
     group: tuple[Any, ...]
     state: GroupStateLike
 
@@ -136,7 +110,7 @@ class GroupRow:
         del arrived, clocks
         if not self.state.exists:
             return nothing_of(self.logic)
-        return self.row.read(self.group, self.state.get)
+        return BucketRow(self.logic).read(self.group, self.state.get)
 
     def store(self, memory: Memory) -> None:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
@@ -144,10 +118,16 @@ class GroupRow:
             self.state.remove()
             return
         due = first_due(self.logic, memory)
-        self.state.update(self.row.write(memory, due))
+        now_ms = self.state.getCurrentProcessingTimeMs()
+        self.state.update(BucketRow(self.logic).write(self.group, memory, due, now_ms))
         arm(self.logic.spec, due, self.state)
 
 
+ROW_COLUMNS: Final = (
+    "format INT, bucket_count INT, written_ms BIGINT, kept BIGINT, buffered BIGINT, "
+    "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
+)
+"""The row of a group: the payload, and what is worth seeing without it."""
 LOGICS: Final[dict[type[Any], Callable[[Any], Logic]]] = {
     SessionSpec: SessionLogic,
     StatefulSpec: KeyLogic,
@@ -175,24 +155,17 @@ def storage_of(logic: Logic, group: tuple[Any, ...], state: Any) -> Storage:
         state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
     """
     if logic.spec.layout == "pages":
-        return PagedBucket(logic, state)
-    return GroupRow(logic, row_of(logic), group, state)
+        return PagedBucket(logic, group, state)
+    return GroupRow(logic, group, state)
 
 
 def columns_of(logic: Logic) -> str:
     """Return the columns of the stored row of a group, as Spark's SQL has them."""
-    return DIRECTORY_COLUMNS if logic.spec.layout == "pages" else row_of(logic).columns
-
-
-def row_of(logic: Logic) -> Row:
-    """Return how the layout of a spec stores a group in a row."""
-    if isinstance(logic, KeyLogic) and logic.spec.layout == "per_key":
-        return KeyRow(logic.spec, logic.identity)
-    return BucketRow(logic)
+    return DIRECTORY_COLUMNS if logic.spec.layout == "pages" else ROW_COLUMNS
 
 
 def identity_of(spec: AnySpec) -> bytes:
-    """Return what must not change while a checkpoint lives, as JSON."""
+    """Return the rules and the types under which a group is stored, as JSON."""
     return logic_of(spec).identity
 
 
@@ -210,5 +183,5 @@ def stored_memory(spec: AnySpec, group: tuple[Any, ...], row: tuple[Any, ...]) -
     """
     logic = logic_of(spec)
     if spec.layout == "pages":
-        return memory_in_pages(logic, row[:-1], row[-1])
-    return row_of(logic).read(group, row)
+        return memory_in_pages(logic, group, row[:-1], row[-1])
+    return BucketRow(logic).read(group, row)

@@ -69,11 +69,8 @@ def public_type(kind: FieldType) -> str:
 
 
 def cell_type(kind: FieldType) -> str:
-    """Return the SQL type in which a field of the state stands in a row of its own."""
-    kind = inner_type(kind)
-    if isinstance(kind, EnumType):
-        return cell_type(kind.base)
-    return "string" if is_nested(kind) else CELL_TYPES[type(kind)]
+    """Return the SQL type in which Spark stores a key column by which it groups."""
+    return CELL_TYPES[type(kind)]
 
 
 def to_wire(column: Column, kind: FieldType) -> Column:

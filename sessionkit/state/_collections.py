@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import attrs
 import pyarrow as pa
 
-from sessionkit.state._scalars import DecimalType, EnumType
 from sessionkit.state._types import FieldType, refused
 
 __all__ = [
@@ -15,9 +14,9 @@ __all__ = [
     "Field",
     "ListType",
     "OptionalType",
+    "RenamedFrom",
     "TupleType",
     "inner_type",
-    "type_text",
 ]
 
 
@@ -157,13 +156,43 @@ class DictType:
         return {self.key.load(key): _load(self.value, item) for key, item in pairs}
 
 
+@attrs.frozen(init=False)
+class RenamedFrom:
+    """
+    What a field was called before: `pages: Annotated[int, RenamedFrom("views")] = 0`.
+
+    Stored values of that name are then read as those of this field. Several names say what it was
+    called at several times.
+
+    Attributes:
+        names: The former names, in any order.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        """Take the names one by one."""
+        object.__setattr__(self, "names", names)
+
+
 @attrs.frozen
 class Field:
-    """One field of a class: its name, its type, and its name as an argument of `__init__`."""
+    """
+    One field of a class.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        alias: Its name as an argument of `__init__`.
+        default: Makes its default; None where it has none that stands alone.
+        former: What it was called before.
+    """
 
     name: str
     type: FieldType
     alias: str
+    default: Callable[[], Any] | None = attrs.field(default=None, eq=False)
+    former: tuple[str, ...] = attrs.field(default=(), eq=False)
 
 
 @attrs.frozen
@@ -199,26 +228,6 @@ class AttrsType:
     def load(self, value: Mapping[str, Any]) -> Any:
         """Rebuild the object; Spark's JSON omits fields that are null."""
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
-
-
-def type_text(kind: FieldType) -> str:
-    """Return a type as text that never changes between releases: stored state contains it."""
-    if isinstance(kind, OptionalType):
-        return f"{type_text(kind.inner)} | None"
-    if isinstance(kind, ListType):
-        return f"{kind.cls.__name__} of {type_text(kind.item)}"
-    if isinstance(kind, DictType):
-        return f"dict of {type_text(kind.key)} to {type_text(kind.value)}"
-    if isinstance(kind, TupleType):
-        return f"tuple of ({', '.join(map(type_text, kind.items))})"
-    if isinstance(kind, AttrsType):
-        parts = sorted(f"{field.name}: {type_text(field.type)}" for field in kind.fields)
-        return f"class of ({', '.join(parts)})"
-    if isinstance(kind, EnumType):
-        return f"enum of {type_text(kind.base)}"
-    if isinstance(kind, DecimalType):
-        return f"decimal({kind.precision}, {kind.scale})"
-    return type(kind).__name__.removesuffix("Type").lower()
 
 
 def inner_type(kind: FieldType) -> FieldType:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
 import attrs
@@ -17,6 +17,7 @@ from sessionkit.state._collections import (
     Field,
     ListType,
     OptionalType,
+    RenamedFrom,
     TupleType,
 )
 from sessionkit.state._scalars import (
@@ -61,6 +62,8 @@ KNOWN: Final = (
     "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
     "list, dict, tuple, or an attrs class of these"
 )
+FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
+TWO_NAMES: Final = "a former name belongs to one field"
 HASHABLE_KEYS: Final = (IntType, BoolType, StrType, BytesType, DatetimeType, DateType)
 KEY_TYPES: Final = (*HASHABLE_KEYS, DecimalType, EnumType, TimedeltaType)
 
@@ -122,7 +125,9 @@ def _attrs_type(cls: Any, path: str, problems: _Problems, above: tuple[type, ...
             problems.refuse(where, "a field without a type", "annotate it")
         else:
             kind = _read(attribute.type, where, problems, (*above, cls))
-            fields.append(Field(attribute.name, kind, attribute.alias or attribute.name))
+            alias = attribute.alias or attribute.name
+            names = (attribute.name, _former(attribute, attributes, where, problems))
+            fields.append(Field(names[0], kind, alias, _default(attribute), names[1]))
     return AttrsType(cls, tuple(fields), _builder(cls, attributes))
 
 
@@ -141,6 +146,40 @@ def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attrib
         return ()
     attributes: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
     return attributes
+
+
+def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
+    """Return what makes the default of a field; None where it needs the other fields."""
+    default: Any = attribute.default
+    if isinstance(default, FACTORY):
+        return None if default.takes_self else default.factory
+    return None if default is attrs.NOTHING else partial(_given, default)
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def _former(
+    attribute: "attrs.Attribute[Any]",
+    attributes: tuple["attrs.Attribute[Any]", ...],
+    path: str,
+    problems: _Problems,
+) -> tuple[str, ...]:
+    """Return what a field was called before."""
+    former = _former_names(attribute)
+    taken = {
+        name for other in attributes if other is not attribute for name in _former_names(other)
+    }
+    doubled = [name for name in former if name in {*taken, *(one.name for one in attributes)}]
+    if doubled:
+        problems.append(f"`{path}`: `{doubled[0]}` is, or was, another field too; {TWO_NAMES}")
+    return former
+
+
+def _former_names(attribute: "attrs.Attribute[Any]") -> tuple[str, ...]:
+    notes = get_args(attribute.type)[1:] if get_origin(attribute.type) is Annotated else ()
+    return tuple(name for note in notes if isinstance(note, RenamedFrom) for name in note.names)
 
 
 def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> Callable[..., Any]:

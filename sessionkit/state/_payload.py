@@ -1,10 +1,12 @@
 """
-The bytes of a bucket: a header that identifies them, then Arrow IPC streams.
+The bytes of a group: a header that identifies them, then Arrow IPC streams.
 
     4 bytes   magic `SKB1`
     2 bytes   format version
-    4 bytes   CRC-32 of all that follows
-    4 bytes   length of the identity, then the identity: JSON, what must not change
+    4 bytes   CRC-32 of the name of the group: its bucket or its key
+    4 bytes   CRC-32 of the columns beside the payload
+    4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the eight bytes before
+    4 bytes   length of the identity, then the identity: JSON, the rules and the types
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
 The bytes of a page: what its bucket has once, identity and schemas, isn't repeated in it.
@@ -23,6 +25,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
@@ -30,11 +33,13 @@ from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 __all__ = [
     "FORMAT_VERSION",
     "RESTORE",
+    "Bond",
+    "Unpacked",
     "check_format",
-    "check_identity",
     "identity_differences",
     "pack",
     "pack_page",
+    "page_checksum",
     "peek_identity",
     "unpack",
     "unpack_page",
@@ -43,42 +48,95 @@ __all__ = [
 MAGIC: Final = b"SKB1"
 PAGE_MAGIC: Final = b"SKP1"
 FORMAT_VERSION: Final = 1
-HEADER: Final = struct.Struct(">4sHI")
+HEADER: Final = struct.Struct(">4sH8sI")
+BOND: Final = struct.Struct(">II")
 IDENTITY: Final = struct.Struct(">I")
 TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 
 
-def pack(identity: bytes, tables: Sequence[pa.Table]) -> bytes:
+@attrs.frozen
+class Bond:
+    """
+    What a payload belongs to: found elsewhere, it is an error.
+
+    Attributes:
+        group: The name of its bucket or key.
+        columns: The columns beside it, which say when it was written and what it holds.
+    """
+
+    group: bytes
+    columns: bytes
+
+    @property
+    def sums(self) -> bytes:
+        """The part of the header that says so."""
+        return BOND.pack(zlib.crc32(self.group), zlib.crc32(self.columns))
+
+
+def pack(identity: bytes, tables: Sequence[pa.Table], bond: Bond) -> bytes:
     """Return the bytes of these tables under this identity."""
     parts: list[Any] = [IDENTITY.pack(len(identity)), identity]
     for table in tables:
         stream = _stream(table)
         parts += [TABLE.pack(stream.size), stream]
-    checksum = 0
+    checksum = zlib.crc32(bond.sums)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, checksum), *parts])
+    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, bond.sums, checksum), *parts])
 
 
-def unpack(payload: bytes, identity: bytes) -> list[pa.Table]:
+@attrs.frozen
+class Unpacked:
     """
-    Return the tables in a payload.
+    What a payload contains.
+
+    Attributes:
+        identity: The identity under which it was written.
+        tables: Its tables.
+        sums: What it is bound to.
+    """
+
+    identity: bytes
+    tables: list[pa.Table]
+    sums: bytes
+
+    def check(self, bond: Bond) -> None:
+        """
+        Check that the payload is where it belongs.
+
+        Raises:
+            StateCorruptedError: It belongs to another group, or the columns beside it were written
+                with another one.
+        """
+        if self.sums != bond.sums:
+            found = "wasn't written with the columns beside it"
+            if self.sums[:4] != bond.sums[:4]:
+                found = "belongs to another bucket or key"
+            text = f"the stored state is damaged: its payload {found}"
+            raise StateCorruptedError(with_hint(text, RESTORE))
+
+
+def unpack(payload: bytes) -> Unpacked:
+    """
+    Return what a payload contains.
 
     Raises:
         StateCorruptedError: The bytes are damaged, or sessionkit didn't write them.
-        StateMismatchError: They were written under another identity; the message names each
-            difference.
+        StateMismatchError: They have the format of another release.
     """
-    body = _checked(payload)
-    stored, position = _identity(body)
-    check_identity(stored, identity)
+    sums, checksum = _check_origin(payload)
+    body = memoryview(payload)[HEADER.size :]
+    if zlib.crc32(body, zlib.crc32(sums)) != checksum:
+        found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
+        raise StateCorruptedError(with_hint(found, RESTORE))
+    identity, position = _identity(body)
     tables = []
     for part in _parts(body[position:]):
         with pa.ipc.open_stream(part) as reader:
             tables.append(reader.read_all())
-    return tables
+    return Unpacked(identity, tables, sums)
 
 
 def pack_page(number: int, batches: Sequence[pa.RecordBatch]) -> bytes:
@@ -86,6 +144,11 @@ def pack_page(number: int, batches: Sequence[pa.RecordBatch]) -> bytes:
     messages = [batch.serialize() for batch in batches]
     body = b"".join(part for one in messages for part in (TABLE.pack(one.size), one))
     return PAGE.pack(PAGE_MAGIC, zlib.crc32(body, number)) + body
+
+
+def page_checksum(payload: bytes) -> int:
+    """Return the checksum in a page."""
+    return int.from_bytes(payload[len(PAGE_MAGIC) : PAGE.size], "big")
 
 
 def unpack_page(number: int, payload: bytes, schemas: Sequence[pa.Schema]) -> list[pa.RecordBatch]:
@@ -147,46 +210,17 @@ def check_format(version: int) -> None:
         raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
 
 
-def check_identity(stored: bytes, wanted: bytes) -> None:
-    """
-    Check the identity under which a state was stored.
-
-    Raises:
-        StateMismatchError: It is another one; the message names each difference.
-    """
-    if stored != wanted:
-        raise _mismatch(json.loads(stored), json.loads(wanted))
-
-
-def _mismatch(stored: dict[str, Any], wanted: dict[str, Any]) -> StateMismatchError:
-    lines = "\n  ".join(identity_differences(stored, wanted))
-    return StateMismatchError(
-        with_hint(
-            f"the stored state was written under other rules:\n  {lines}",
-            "undo the change, or start with a new checkpoint",
-        )
-    )
-
-
-def _check_origin(payload: bytes) -> int:
+def _check_origin(payload: bytes) -> tuple[bytes, int]:
+    """Return what a payload is bound to, and its checksum."""
     if len(payload) < HEADER.size:
         found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
-    magic, version, checksum = HEADER.unpack_from(payload)
+    magic, version, sums, checksum = HEADER.unpack_from(payload)
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
     check_format(version)
-    return int(checksum)
-
-
-def _checked(payload: bytes) -> memoryview:
-    checksum = _check_origin(payload)
-    body = memoryview(payload)[HEADER.size :]
-    if zlib.crc32(body) != checksum:
-        found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
-        raise StateCorruptedError(with_hint(found, RESTORE))
-    return body
+    return sums, int(checksum)
 
 
 def _identity(body: memoryview) -> tuple[bytes, int]:

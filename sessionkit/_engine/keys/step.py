@@ -18,6 +18,7 @@ Rules of this file:
    when its bucket happens to be looked at again.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -38,6 +39,7 @@ from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros, stacked
+from sessionkit.state import Field, codec_of
 from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, is_late_in_order
 
@@ -55,8 +57,13 @@ class KeyLogic:
 
     @cached_property
     def identity(self) -> bytes:
-        """What must not change while a checkpoint lives, as JSON."""
+        """The rules and the types under which a group is stored, as JSON."""
         return key_identity(self.spec)
+
+    @property
+    def state_fields(self) -> Sequence[Field]:
+        """The fields of the state as they are stored."""
+        return codec_of(self.spec.state).type.fields
 
     @cached_property
     def schema(self) -> pa.Schema:

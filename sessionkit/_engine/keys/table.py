@@ -163,17 +163,14 @@ def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
 
 
 def key_identity(spec: AnyStatefulSpec) -> bytes:
-    """Return what must not change while a checkpoint lives, as JSON."""
+    """Return the rules and the types under which keys are stored, as JSON."""
     clock = age_clock(spec)
     entries: dict[str, Any] = {
-        **shared_identity(spec),
+        **shared_identity(spec, codec_of(spec.state).type.fields),
         "kind": "stateful",
         "clock": spec.clock,
         "time_to_live_clock": [] if clock is None else [clock],
         # It sets no timers, and would leave those that are stored forever.
         "by_bucket": spec.handler == "bucket",
     }
-    if spec.layout == "per_key":
-        # Spark stores the fields of a row by their places, whatever they are called.
-        entries["state_order"] = [field.name for field in codec_of(spec.state).type.fields]
     return json.dumps(entries, sort_keys=True).encode()

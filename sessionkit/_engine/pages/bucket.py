@@ -9,16 +9,16 @@ import pyarrow as pa
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.directory import Directory
-from sessionkit._engine.rows.identity import check_bucket_count
 from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.stored import Reading, pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
-from sessionkit.state import FORMAT_VERSION, RESTORE, check_format, pack, unpack, unpack_page
+from sessionkit.state import FORMAT_VERSION, RESTORE, page_checksum, unpack_page
 
 __all__ = ["DIRECTORY_COLUMNS", "Bucket", "memory_in_pages", "read_pages"]
 
 DIRECTORY_COLUMNS: Final = (
-    "format INT, bucket_count INT, pages INT, kept BIGINT, buffered BIGINT, event_due_us BIGINT, "
-    "processing_due_us BIGINT, payload BINARY"
+    "format INT, bucket_count INT, written_ms BIGINT, pages INT, kept BIGINT, buffered BIGINT, "
+    "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
 )
 """The row of a bucket: its directory as the payload, and what is worth seeing without it."""
 
@@ -32,51 +32,57 @@ class Bucket:
         directory: Which pages there are.
         kept: The schema of the rows that its pages keep.
         buffered: The schema of the events that wait in them.
+        reading: How they are read.
     """
 
     directory: Directory
     kept: pa.Schema
     buffered: pa.Schema
+    reading: Reading
 
     @classmethod
     def of(cls, logic: Logic) -> "Bucket":
         """Return a bucket that remembers nothing."""
-        return cls(Directory.empty(), logic.schema, events_schema(logic.spec))
+        return cls(Directory.empty(), logic.schema, events_schema(logic.spec), Reading(logic))
 
     @classmethod
-    def of_row(cls, logic: Logic, row: tuple[Any, ...]) -> "Bucket":
+    def of_row(cls, logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]) -> "Bucket":
         """
         Return the bucket that a row describes.
 
         Raises:
             StateError: It is damaged, or was written under other rules.
         """
-        version, bucket_count, *_, payload = row
-        check_format(version)
-        table, kept, buffered = unpack(bytes(payload), logic.identity)
-        check_bucket_count(logic.spec, bucket_count)
+        reading, (table, kept, buffered) = unpack_row(logic, group, row)
         directory = Directory.of_table(table)
+        if reading.is_changed:
+            return cls(directory, kept.schema, buffered.schema, reading)
         # Where none wait, the events may have got other fields since.
         waits = directory.total("buffered") > 0
         events = buffered.schema if waits else events_schema(logic.spec)
-        return cls(directory, kept.schema, events)
+        return cls(directory, kept.schema, events, reading)
 
-    def row(self, logic: Logic) -> tuple[Any, ...]:
-        """Return the row that describes this bucket."""
+    def rewritten(self, logic: Logic) -> "Bucket":
+        """Return this bucket for pages that are all written anew."""
+        return attrs.evolve(Bucket.of(logic), directory=self.directory)
+
+    def row(self, logic: Logic, group: tuple[Any, ...], now_ms: int) -> tuple[Any, ...]:
+        """Return the row that describes this bucket, as of a processing time."""
         due = self.directory.due
         tables = [self.directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
-        return (
+        columns = (
             FORMAT_VERSION,
             logic.spec.bucket_count,
+            now_ms,
             len(self.directory.stored),
             self.directory.total("kept"),
             self.directory.total("buffered"),
             due.get("event_time"),
             due.get("processing_time"),
-            pack(logic.identity, tables),
         )
+        return pack_row(logic, group, columns, tables)
 
-    def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
+    def memory(self, pages: Mapping[int, bytes]) -> Memory:
         """
         Return the memory that some pages contain.
 
@@ -89,31 +95,31 @@ class Bucket:
         ]
         kept = pa.Table.from_batches([batches[0] for batches in found], self.kept)
         waiting = pa.Table.from_batches([one for b in found for one in b[1:]], self.buffered)
-        # By name: the fields of a class may have been put in another order.
-        return Memory(
-            kept.select(logic.schema.names).combine_chunks(),
-            waiting.select(events_schema(logic.spec).names).combine_chunks(),
-        )
+        memory = self.reading.memory(kept, waiting)
+        return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks())
 
 
-def memory_in_pages(logic: Logic, row: tuple[Any, ...], pages: Mapping[int, bytes]) -> Memory:
+def memory_in_pages(
+    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], pages: Mapping[int, bytes]
+) -> Memory:
     """
     Return the whole memory of a bucket.
 
     Args:
         logic: Whose memory it is.
+        group: The label of the bucket.
         row: The row of the bucket.
         pages: All of its pages, by the numbers at which they start.
 
     Raises:
         StateError: It is damaged, or was written under other rules.
     """
-    bucket = Bucket.of_row(logic, row)
+    bucket = Bucket.of_row(logic, group, row)
     found = read_pages(bucket.directory, pages.get)
     if len(found) < len(pages):
         strange = min(pages.keys() - found.keys())
         raise _corrupted(strange, "isn't in the directory of its bucket")
-    return bucket.memory(logic, found)
+    return bucket.memory(found)
 
 
 def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:
@@ -121,15 +127,17 @@ def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dic
     Return the pages of a directory, by the numbers at which they start.
 
     Raises:
-        StateCorruptedError: One is missing, or hasn't the length that it had when it was written.
+        StateCorruptedError: One is missing, or isn't the one that was written with the directory.
     """
     found: dict[int, bytes] = {}
-    for start, length in directory.stored:
+    for start, length, checksum in directory.stored:
         payload = page(start)
         if payload is None:
             raise _corrupted(start, "is missing")
         if len(payload) != length:
             raise _corrupted(start, f"has {len(payload)} bytes, and should have {length}")
+        if page_checksum(payload) != checksum:
+            raise _corrupted(start, "isn't the one in the directory of its bucket")
         found[start] = bytes(payload)
     return found
 

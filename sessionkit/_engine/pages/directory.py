@@ -1,10 +1,11 @@
 """
 The directory of a bucket: which pages there are, how large each is, and when it is due.
 
-    directory  start, bytes, kept, buffered, event_time, processing_time       a row a page
+    directory  start, bytes, checksum, kept, buffered, event_time, processing_time    a row a page
 
 start        the lowest hash of a key of the page; the page ends where the next one starts
 bytes        the length of the page; 0 for the first one if nothing is stored there
+checksum     the checksum in the page: it says that the page is of this bucket and not an older one
 kept         how many sessions or keys are in it
 buffered     how many events wait in it
 event_time, processing_time    the first instant at which something is due in it, in microseconds
@@ -35,6 +36,7 @@ ENTRY: Final = np.dtype(
     [
         ("start", np.uint32),
         ("bytes", np.uint32),
+        ("checksum", np.uint32),
         ("kept", np.uint32),
         ("buffered", np.uint32),
         ("event_time", np.int64),
@@ -57,7 +59,7 @@ class Directory:
     @classmethod
     def empty(cls) -> "Directory":
         """Return the directory of a bucket that remembers nothing."""
-        return cls(np.array([(0, 0, 0, 0, NEVER_US, NEVER_US)], ENTRY))
+        return cls(np.array([(0, 0, 0, 0, 0, NEVER_US, NEVER_US)], ENTRY))
 
     @classmethod
     def of_table(cls, table: pa.Table) -> "Directory":
@@ -73,10 +75,11 @@ class Directory:
         return pa.table({name: np.ascontiguousarray(self.entries[name]) for name in names})
 
     @property
-    def stored(self) -> list[tuple[int, int]]:
-        """The start and the length of each page that is stored."""
+    def stored(self) -> list[tuple[int, int, int]]:
+        """The start, the length and the checksum of each page that is stored."""
         entries = self.entries[self.entries["bytes"] > 0]
-        return list(zip(entries["start"].tolist(), entries["bytes"].tolist(), strict=True))
+        columns = (entries[name].tolist() for name in ("start", "bytes", "checksum"))
+        return list(zip(*columns, strict=True))
 
     @property
     def is_empty(self) -> bool:

@@ -12,7 +12,7 @@ from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.pages.directory import PAGE_BYTES, Places
 from sessionkit._engine.pages.hashing import Hashes, key_hashes
 from sessionkit._engine.rows.table import key_columns, whole_batch
-from sessionkit.state import pack_page
+from sessionkit.state import pack_page, page_checksum
 from sessionkit.timeouts import Clock
 
 __all__ = ["Page", "PageRows", "SortedRows"]
@@ -116,13 +116,13 @@ class PageRows:
         """Return all of these rows as one page."""
         kept, buffered = len(self.kept), len(self.buffered)
         if not kept + buffered:
-            return Page(start, b"", (start, 0, 0, 0, NEVER_US, NEVER_US))
+            return Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
         tables = [self.kept, self.buffered] if buffered else [self.kept]
         payload = pack_page(start, [rows.batch for rows in tables])
         event_us = min(self.kept.first_due("event_time"), self.buffered.first_due("event_time"))
         processing_us = self.kept.first_due("processing_time")
-        entry = (start, len(payload), kept, buffered, event_us, processing_us)
-        return Page(start, payload, entry)
+        sums = (len(payload), page_checksum(payload))
+        return Page(start, payload, (start, *sums, kept, buffered, event_us, processing_us))
 
     def borders(self, parts: int) -> list[int]:
         """Return the first hashes of so many parts with about as many rows each."""

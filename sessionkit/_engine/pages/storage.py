@@ -6,7 +6,10 @@ small neighbours become one, so a bucket always has about as many pages as its m
 directory says when something is due in each page, so Spark keeps one timer for all of them.
 """
 
+from typing import Any
+
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks, arm
@@ -29,10 +32,12 @@ class PagedBucket:
 
     Attributes:
         logic: Whose memory it is.
+        group: The label of the bucket.
         state: Where it is stored.
     """
 
     logic: Logic
+    group: tuple[Any, ...]
     state: PagedStateLike
     _bucket: Bucket = attrs.field(init=False)
     _places: Places = attrs.field(init=False)
@@ -41,11 +46,16 @@ class PagedBucket:
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return what the pages of these events, and those with something due, remember."""
         logic, state = self.logic, self.state
-        self._bucket = Bucket.of_row(logic, state.get) if state.exists else Bucket.of(logic)
-        directory = self._bucket.directory
-        self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
-        self._read = read_pages(Directory(directory.entries[self._places]), state.page)
-        return self._bucket.memory(logic, self._read)
+        bucket = Bucket.of(logic)
+        if state.exists:
+            bucket = Bucket.of_row(logic, self.group, state.get)
+        self._places = bucket.directory.concerned(key_hashes(key_columns(arrived)), clocks)
+        if bucket.reading.is_changed:
+            # Its pages share one schema, so those of an older class are all written anew.
+            self._places = np.arange(len(bucket.directory.entries))
+        self._read = read_pages(Directory(bucket.directory.entries[self._places]), state.page)
+        self._bucket = bucket.rewritten(logic) if bucket.reading.is_changed else bucket
+        return bucket.memory(self._read)
 
     def store(self, memory: Memory) -> None:
         """Write the pages that have changed and the directory, and arm the timer."""
@@ -56,7 +66,9 @@ class PagedBucket:
         if directory.is_empty:
             self.state.remove()
             return
-        self.state.update(attrs.evolve(self._bucket, directory=directory).row(self.logic))
+        now_ms = self.state.getCurrentProcessingTimeMs()
+        bucket = attrs.evolve(self._bucket, directory=directory)
+        self.state.update(bucket.row(self.logic, self.group, now_ms))
         arm(self.logic.spec, directory.due, self.state)
 
     def _rows(self, memory: Memory) -> PageRows:

@@ -1,38 +1,32 @@
-"""What must not change while a checkpoint lives, as far as every spec has it."""
+"""Under which rules and with which types a group is stored, as far as every spec has them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sessionkit._spec import AnySpec
-from sessionkit.errors import StateMismatchError, with_hint
-from sessionkit.state import codec_of, type_text
+from sessionkit.state import Field, codec_of, form_of, forms_of
 
-__all__ = ["check_bucket_count", "shared_identity"]
+__all__ = ["shared_identity"]
 
 
-def shared_identity(spec: AnySpec) -> dict[str, Any]:
-    """Return the entries of the identity that sessions and keys share."""
+def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
+    """
+    Return the entries of the identity that sessions and keys share.
+
+    Args:
+        spec: The spec.
+        state: The fields of the state as they are stored.
+    """
     entries: dict[str, Any] = {
         "layout": spec.layout,
-        "keys": [[field.name, type_text(field.type)] for field in spec.key_fields],
+        "keys": [[field.name, form_of(field.type)] for field in spec.key_fields],
         "bucket_count": spec.bucket_count,
         "watermark_delay_ms": spec.delay_ms,
         "order": spec.order,
-        "state": {field.name: type_text(field.type) for field in codec_of(spec.state).type.fields},
+        "state": forms_of(state),
         "state_version": spec.state_version,
     }
     if spec.order == "event_time":
-        fields = (*codec_of(spec.event).type.fields, *spec.passthrough_fields)
-        entries["buffered"] = {field.name: type_text(field.type) for field in fields}
+        entries["event"] = forms_of(codec_of(spec.event).type.fields)
+        entries["passthrough"] = forms_of(spec.passthrough_fields)
     return entries
-
-
-def check_bucket_count(spec: AnySpec, stored: int) -> None:
-    """
-    Check the number of buckets under which a row was stored.
-
-    Raises:
-        StateMismatchError: The spec has another.
-    """
-    if stored != spec.bucket_count:
-        found = f"`bucket_count` is {spec.bucket_count} in the spec, {stored} in the checkpoint"
-        raise StateMismatchError(with_hint(found, f"write bucket_count={stored}"))

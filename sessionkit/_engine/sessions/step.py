@@ -13,6 +13,7 @@ Rules of this file:
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -27,9 +28,10 @@ from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.table import micros, parted
 from sessionkit._engine.sessions.close import Closed
 from sessionkit._engine.sessions.joining import Joined
-from sessionkit._engine.sessions.table import session_identity, sessions_schema
+from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
 from sessionkit._engine.sessions.ways import Way, way_of
 from sessionkit.session import AnySessionSpec
+from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_over
 
 __all__ = ["SessionLogic"]
@@ -45,8 +47,13 @@ class SessionLogic:
 
     @cached_property
     def identity(self) -> bytes:
-        """What must not change while a checkpoint lives, as JSON."""
+        """The rules and the types under which a group is stored, as JSON."""
         return session_identity(self.spec)
+
+    @property
+    def state_fields(self) -> Sequence[Field]:
+        """The fields of the state as they are stored."""
+        return state_fields(self.spec)
 
     @cached_property
     def schema(self) -> pa.Schema:

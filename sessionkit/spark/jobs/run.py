@@ -13,7 +13,7 @@ from sessionkit._engine.storage import columns_of
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
-from sessionkit.spark._columns import cell_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.jobs.packed_rows import (
     BUCKET,
     bucket_number,
@@ -30,7 +30,6 @@ from sessionkit.spark.jobs.public_rows import (
     unpacked_rows,
 )
 from sessionkit.spark.jobs.schema import check_input
-from sessionkit.state import codec_of
 
 __all__ = ["run_spec"]
 
@@ -74,7 +73,7 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
         return worker(group, frames, state)
 
     return _groups(events, spec).applyInPandasWithState(
-        run, OUTPUT_SCHEMA, _state_schema(spec, worker), "append", TIMEOUTS[spec.clock]
+        run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
 
@@ -101,12 +100,3 @@ def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
 def _in_buckets(events: DataFrame, spec: AnySpec, bucket_count: int) -> DataFrame:
     rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)})
     return labelled(rows, bucket_count)
-
-
-def _state_schema(spec: AnySpec, worker: Worker) -> str:
-    """Return the columns of the stored row of a group, plus the state's fields if it is a key."""
-    if spec.layout != "per_key":
-        return columns_of(worker.logic)
-    fields = codec_of(spec.state).type.fields
-    state = [f"{quoted(field.name)} {cell_type(field.type)}" for field in fields]
-    return ", ".join([columns_of(worker.logic), *state])

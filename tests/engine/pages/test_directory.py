@@ -19,7 +19,7 @@ def directory(*sizes: int, event: Sequence[int] = (), processing: Sequence[int] 
     never = [NEVER_US] * len(sizes)
     dues = zip([*event, *never], [*processing, *never], strict=False)
     rows = zip(range(0, 1000 * len(sizes), 1000), sizes, dues, strict=False)
-    return Directory(np.array([(start, size, 1, 0, *due) for start, size, due in rows], ENTRY))
+    return Directory(np.array([(start, size, 0, 1, 0, *due) for start, size, due in rows], ENTRY))
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_pages_that_are_empty_leave_the_directory() -> None:
     """Their hashes fall to the page before; only the first one stays, so that each hash has one."""
     nothing = (NEVER_US, NEVER_US)
     changed = directory(5, 6, 7).replaced(
-        np.array([0, 1]), [(0, 0, 0, 0, *nothing), (1000, 0, 0, 0, *nothing)]
+        np.array([0, 1]), [(0, 0, 0, 0, 0, *nothing), (1000, 0, 0, 0, 0, *nothing)]
     )
 
-    assert [(2000, 7)] == changed.stored
+    assert [(2000, 7, 0)] == changed.stored
     assert [0, 2000] == changed.entries["start"].tolist()
     assert not changed.is_empty
     assert Directory.empty().is_empty

@@ -1,22 +1,20 @@
 """Whether a query with a spec can go on from a checkpoint."""
 
-import json
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.storage import identity_of
+from sessionkit._engine.storage import logic_of
+from sessionkit._engine.stored import compared
 from sessionkit._spec import AnySpec
-from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.spark.checkpoints.groups import explained, foreign, stored_groups
-from sessionkit.state import identity_differences, peek_identity
+from sessionkit.state import peek_identity
 
 __all__ = ["check_checkpoint"]
 
 HEAD_BYTES: Final = 65_536
 PAYLOAD: Final = "payload"
-IDENTITY: Final = "sessionkit_identity"
 
 
 def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = None) -> None:
@@ -37,14 +35,9 @@ def check_checkpoint(path: str, spec: AnySpec, *, spark: SparkSession | None = N
         StateCorruptedError: The state is damaged.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
-    wanted = json.loads(identity_of(spec))
+    logic = logic_of(spec)
     for found in _stored_identities(path, spark):
-        differences = identity_differences(found, wanted)
-        if differences:
-            lines = "\n  ".join(differences)
-            text = f"the checkpoint {path} was written under other rules:\n  {lines}"
-            hint = "undo the change, or start with a new checkpoint"
-            raise StateMismatchError(with_hint(text, hint))
+        compared(logic, found).check(f"the checkpoint {path}")
 
 
 def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, Any]]:
@@ -55,9 +48,5 @@ def _stored_identities(path: str, spark: SparkSession | None) -> list[dict[str, 
         if PAYLOAD in names:
             heads = stored.select(F.substring(f"state.{PAYLOAD}", 1, HEAD_BYTES)).collect()
             return [peek_identity(bytes(row[0])) for row in heads]
-        if IDENTITY in names:
-            # There is one for each key, and they are nearly always equal.
-            rows = stored.select(f"state.{IDENTITY}").distinct().collect()
-            return [json.loads(row[0]) for row in rows]
         raise foreign(path)
     return []

@@ -1,0 +1,202 @@
+"""
+How a stored column becomes that of a field, where its class has changed since.
+
+A field that is new reads as its default; one that is gone is dropped; one with a new name says what
+it was called (`RenamedFrom`). An int may become a float, a type may become Optional, a Decimal may
+get more digits, and an Enum may get more members; so may what is inside of lists, tuples, dicts and
+classes. Nothing else is guessed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit.state._codec import MISFITS, encode_column
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    Field,
+    ListType,
+    OptionalType,
+    TupleType,
+)
+from sessionkit.state._forms import Form, form_of, form_text, parts_of
+from sessionkit.state._scalars import EXACT_FLOAT, DecimalType, FloatType
+from sessionkit.state._types import FieldType
+
+__all__ = ["Change", "changes_of"]
+
+Convert: TypeAlias = Callable[[Any], Any]
+"""Turns a value as Arrow lists it into one of which Arrow makes the type of the field."""
+BY_HAND: Final = "say with `upgrade=` what becomes of a stored value"
+
+
+@attrs.frozen
+class Change:
+    """
+    How the stored values of a class become those of one field.
+
+    Attributes:
+        field: The field.
+        source: Under which name its values are stored; None where it is new.
+        convert: What becomes of a value; None where it stays as it is.
+    """
+
+    field: Field
+    source: str | None
+    convert: Convert | None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the field is stored as it is."""
+        return self.convert is None and self.source == self.field.name
+
+    def column(self, stored: Mapping[str, pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
+        """
+        Return the column of the field.
+
+        Args:
+            stored: The stored columns, by name.
+            rows: How many rows there are.
+
+        Raises:
+            StateMismatchError: A stored value doesn't fit.
+        """
+        name, kind = self.field.name, self.field.type
+        if self.source is None:
+            values = [self._default() for _ in range(rows)]
+            return pa.chunked_array([encode_column(kind, values, name)])
+        column = stored[self.source]
+        if self.convert is None:
+            return column
+        try:
+            values = list(map(_unless_null(self.convert), column.to_pylist()))
+            return pa.chunked_array([pa.array(values, kind.arrow)])
+        except MISFITS as misfit:
+            found = f"a stored value of `{name}` doesn't fit its new type: {misfit}"
+            raise StateMismatchError(with_hint(found, BY_HAND)) from misfit
+
+    def value(self, stored: Mapping[str, Any]) -> Any:
+        """Return the value of the field, of one object inside of another."""
+        if self.source is None:
+            return self.field.type.dump(self._default())
+        found = stored[self.source]
+        return found if self.convert is None else _unless_null(self.convert)(found)
+
+    def _default(self) -> Any:
+        return self.field.default() if self.field.default is not None else None
+
+
+def changes_of(
+    stored: Mapping[str, Form], fields: Sequence[Field], path: str, problems: list[str]
+) -> list[Change]:
+    """
+    Return how stored values become those of each field.
+
+    Args:
+        stored: The forms under which they are stored, by the names of the fields then.
+        fields: The fields.
+        path: What the fields belong to, for the problems.
+        problems: Receives a line for each field that no rule covers.
+    """
+    return [_change(stored, field, f"{path}.{field.name}", problems) for field in fields]
+
+
+def _change(stored: Mapping[str, Form], field: Field, path: str, problems: list[str]) -> Change:
+    source = next((name for name in (field.name, *field.former) if name in stored), None)
+    if source is not None:
+        return Change(field, source, _conversion(stored[source], field.type, path, problems))
+    if field.default is None:
+        problems.append(f"`{path}` isn't in the checkpoint, and has no default")
+        return Change(field, None, None)
+    try:
+        field.type.coerce(field.default(), path)
+    except ValueError as error:
+        problems.append(f"`{path}` isn't in the checkpoint; its default: {error}".split("\n")[0])
+    return Change(field, None, None)
+
+
+def _conversion(stored: Form, kind: FieldType, path: str, problems: list[str]) -> Convert | None:
+    """Return what makes a value of a type from one of a stored form; None where nothing need."""
+    if stored == form_of(kind):
+        return None
+    if isinstance(kind, OptionalType):
+        (inner,) = parts_of(stored, "optional") or [stored]
+        return _conversion(inner, kind.inner, path, problems)
+    if isinstance(kind, FloatType) and stored == "int":
+        return _exact
+    if isinstance(kind, DecimalType) and _has_room(stored, kind):
+        return _same
+    inside = INSIDE.get(type(kind))
+    parts = parts_of(stored, str(form_of(kind)[0])) if inside else None
+    if inside is None or parts is None:
+        problems.append(_unlike(stored, kind, path))
+        return None
+    return inside(parts, kind, path, problems)
+
+
+def _in_list(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
+    convert = _conversion(parts[0], kind.item, f"{path}[]", problems)
+    each = _unless_null(convert) if convert else None
+    return each and (lambda items: [each(item) for item in items])
+
+
+def _in_tuple(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
+    if len(parts) != len(kind.items):
+        problems.append(_unlike(["items", *parts], kind, path))
+        return None
+    both = enumerate(zip(parts, kind.items, strict=True))
+    found = [_conversion(part, item, f"{path}[{n}]", problems) for n, (part, item) in both]
+    each = {f"_{n}": _unless_null(convert or _same) for n, convert in enumerate(found)}
+    return (lambda value: {n: do(value[n]) for n, do in each.items()}) if any(found) else None
+
+
+def _in_dict(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
+    key = _conversion(parts[0], kind.key, f"{path} key", problems)
+    value = _conversion(parts[1], kind.value, f"{path}[]", problems)
+    of_key, of_value = key or _same, _unless_null(value or _same)
+    return (key or value) and (lambda pairs: [(of_key(k), of_value(v)) for k, v in pairs])
+
+
+def _in_class(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
+    found = changes_of(parts[0], kind.fields, path, problems)
+    if all(change.is_none for change in found) and len(found) == len(parts[0]):
+        return None
+    return lambda value: {change.field.name: change.value(value) for change in found}
+
+
+INSIDE: Final[dict[type[Any], Callable[..., Convert | None]]] = {
+    ListType: _in_list,
+    TupleType: _in_tuple,
+    DictType: _in_dict,
+    AttrsType: _in_class,
+}
+
+
+def _unlike(stored: Form, kind: FieldType, path: str) -> str:
+    now, then = form_text(form_of(kind)), form_text(stored)
+    return f"`{path}` is {now} in the class, {then} in the checkpoint"
+
+
+def _has_room(stored: Form, kind: DecimalType) -> bool:
+    """Return whether decimals of all digits of a stored form are decimals of a type."""
+    precision, scale = parts_of(stored, "decimal") or (kind.precision + 1, 0)
+    return bool(kind.scale >= scale and kind.precision - kind.scale >= precision - scale)
+
+
+def _unless_null(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _exact(value: int) -> float:
+    if abs(value) > EXACT_FLOAT:
+        found = f"{value} has no float that is equal to it"
+        raise ValueError(found)
+    return float(value)

@@ -1,0 +1,347 @@
+"""Stored state goes on after its classes have changed: of sessions, of keys, in every layout."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+import attrs
+import pytest
+
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    RenamedFrom,
+    SessionSpec,
+    StatefulSpec,
+    StateMismatchError,
+    UserFunctionError,
+)
+from sessionkit.testing import SessionDriver, StatefulDriver, at
+
+USERS = [f"user {number}" for number in range(100)]
+SESSIONS = ["buckets", "pages"]
+KEYS = ["buckets", "pages", "per_key"]
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    number: int
+    note: str = ""
+
+
+@attrs.frozen
+class LaterView:
+    """An event of today."""
+
+    count: Annotated[float, RenamedFrom("number")]
+    source: str | None = None
+
+
+@attrs.define
+class First:
+    """The state as it was first."""
+
+    views: int = 0
+    note: str = ""
+    gone: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
+class Second:
+    """The state of today, to which rules lead from the first one."""
+
+    pages: Annotated[float, RenamedFrom("views")] = 0
+    tags: list[str] = attrs.field(factory=lambda: ["old"])
+    note: str | None = None
+
+
+@attrs.define
+class Third:
+    """A state to which only a function leads."""
+
+    text: str = ""
+
+
+@attrs.define
+class Fourth:
+    """A state to which only another function leads."""
+
+    words: list[str] = attrs.field(factory=list)
+
+
+def count(state: First, event: View) -> None:
+    """Count a view."""
+    state.views += event.number
+    state.note = event.note
+
+
+def count_later(state: Second, event: Any) -> None:
+    """Count a view as of today."""
+    state.pages += event.count if isinstance(event, LaterView) else event.number
+    state.note = None if isinstance(event, LaterView) else event.note
+
+
+def count_texts(state: Third, event: View) -> None:
+    """Add to a text."""
+    state.text += "+" * event.number
+
+
+def count_words(state: Fourth, event: View) -> None:
+    """Add words."""
+    state.words += ["+"] * event.number
+
+
+def ignore(state: Any, event: Any) -> None:
+    """Do nothing, whatever the classes are."""
+
+
+def of_first(old: First) -> Third:
+    """Tell the first state as text."""
+    return Third(f"{old.views} {old.note}")
+
+
+def of_third(old: Third) -> Fourth:
+    """Take a text apart."""
+    return Fourth(old.text.split())
+
+
+def sessions(
+    update: Callable[..., Any], state: Any, layout: Any, event: Any = View, **more: Any
+) -> SessionSpec[Any, Any, Any]:
+    """Return a spec of sessions; events wait for their turn."""
+    return SessionSpec(
+        keys={"user": str},
+        event_time="at",
+        event=event,
+        state=state,
+        update=update,
+        timeout=EventTimeGap("30m"),
+        watermark_delay="10m",
+        order="event_time",
+        bucket_count=2,
+        layout=layout,
+        **more,
+    )
+
+
+def keys(
+    update: Callable[..., Any], cls: Any, layout: Any, event: Any = View, **more: Any
+) -> StatefulSpec[Any, Any, Any]:
+    """Return a spec of keys that does the same, and has keys without a state."""
+
+    def process(key: Any, events: list[Any], state: KeyState[Any], times: KeyTimes) -> Any:
+        times.set_event_timer("wake", at("23:00"))
+        if key.user.endswith("7"):
+            return
+        found = state.get(cls())
+        for one in events:
+            update(found, one)
+        state.set(found)
+
+    def on_timer(key: Any, name: str, state: KeyState[Any], times: KeyTimes) -> Any:
+        return state.get(cls())
+
+    return StatefulSpec(
+        keys={"user": str},
+        event_time="at",
+        event=event,
+        state=cls,
+        result=cls,
+        process=process,
+        on_timer=on_timer,
+        timeout=EventTimeGap("12h"),
+        watermark_delay="10m",
+        order="event_time",
+        bucket_count=2,
+        layout=layout,
+        **more,
+    )
+
+
+def driver_of(spec: Any) -> Any:
+    """Return a driver of a spec."""
+    return SessionDriver(spec) if isinstance(spec, SessionSpec) else StatefulDriver(spec)
+
+
+def changed(driver: Any, spec: Any) -> Any:
+    """Return a driver that goes on from what another one has stored."""
+    return type(driver).restore(spec, driver.snapshot())
+
+
+def add(driver: Any, event: Any, when: datetime, users: list[str] = USERS) -> None:
+    """Run a micro-batch with an event of each user."""
+    for user in users:
+        driver.add(user, when, event)
+    driver.run_batch()
+
+
+def states(driver: Any) -> dict[str, Any]:
+    """Return what is stored, by user."""
+    found = driver.open_sessions if isinstance(driver, SessionDriver) else driver.stored_keys
+    return {one.key.user: one.state for one in found()}
+
+
+def stateless(spec: Any) -> set[str]:
+    """Return the users who have timers only."""
+    named = {user for user in USERS if user.endswith("7")}
+    return named if isinstance(spec, StatefulSpec) else set()
+
+
+def expected(spec: Any, state: Any) -> dict[str, Any]:
+    """Return this state for each user, but for those who have none."""
+    return {user: None if user in stateless(spec) else state for user in USERS}
+
+
+SPECS = [
+    *(pytest.param(sessions, layout, id=f"sessions-{layout}") for layout in SESSIONS),
+    *(pytest.param(keys, layout, id=f"keys-{layout}") for layout in KEYS),
+]
+
+
+@pytest.mark.parametrize(("make", "layout"), SPECS)
+def test_a_changed_state_and_a_changed_event_go_on(make: Any, layout: str) -> None:
+    """Stored states and events that wait are read as those of the present classes."""
+    before, after = make(count, First, layout), make(count_later, Second, layout, LaterView)
+    driver = driver_of(before)
+    add(driver, View(2, "a"), at("12:00"))
+    add(driver, View(3, "b"), at("12:20"))
+    add(driver, View(4, "c"), at("12:25"), USERS[:1])
+
+    driver = changed(driver, after)
+    assert Second(2.0, ["old"], "a") == seen_first(driver, make)
+    add(driver, LaterView(8.0), at("12:40"), USERS[:2])
+    driver.advance_watermark_to(at("12:41"))
+    add(driver, LaterView(0.5), at("12:42"), USERS[2:3])
+
+    found = states(driver)
+    one, two, rest = (found[USERS[place]] for place in (0, 1, 3))
+    assert [17.0, 13.0, 5.0] == [one.pages, two.pages, rest.pages]
+    assert [["old"]] * 3 == [state.tags for state in (one, two, rest)]
+    assert (None, float) == (one.note, type(rest.pages))
+    assert stateless(after) == {user for user, state in found.items() if state is None}
+
+
+def seen_first(driver: Any, make: Any) -> Any:
+    """Return a stored state, as far as it has been folded."""
+    found = states(driver)[USERS[5]]
+    if make is sessions:
+        # The view of open sessions folds in the events that wait.
+        found.pages -= 3
+        found.note = "a"
+    return found
+
+
+@pytest.mark.parametrize(("make", "layout"), SPECS)
+def test_a_function_leads_from_version_to_version(make: Any, layout: str) -> None:
+    """Groups that a version skipped go all the way; each is upgraded when it's read."""
+    first = make(count, First, layout)
+    third = make(count_texts, Third, layout, upgrade={1: of_first})
+    fourth = make(count_words, Fourth, layout, upgrade={1: of_first, 2: of_third})
+    driver = driver_of(first)
+    add(driver, View(2, "a"), at("12:00"))
+    driver.advance_watermark_to(at("12:05"))
+    driver.run_batch()
+
+    skipping = changed(driver, fourth)
+    assert expected(fourth, Fourth(["2", "a"])) == states(skipping)
+
+    driver = changed(driver, third)
+    assert expected(third, Third("2 a")) == states(driver)
+    add(driver, View(1), at("12:20"), USERS[:1])
+    driver.advance_watermark_to(at("12:21"))
+    driver.run_batch()
+    driver = changed(driver, fourth)
+
+    words = expected(fourth, Fourth(["2", "a"])) | {USERS[0]: Fourth(["2", "a+"])}
+    assert words == states(driver)
+    assert (2, 3) == (third.state_version, fourth.state_version)
+
+
+@pytest.mark.parametrize(("make", "layout"), SPECS)
+def test_what_no_rule_covers_stops_the_query_at_its_first_read(make: Any, layout: str) -> None:
+    """Each field is named, with what to do; nothing is overwritten."""
+    driver = driver_of(make(count, First, layout))
+    add(driver, View(2, "a"), at("12:00"))
+    fields = {"views": attrs.field(type=str, default=""), "x": attrs.field(type=int, default="1")}
+    wrong = attrs.make_class("Wrong", fields)
+    again = changed(driver, make(ignore, wrong, layout))
+    again.add(USERS[0], at("12:01"), View(1))
+    with pytest.raises(StateMismatchError) as refused:
+        again.run_batch()
+
+    assert (
+        "the stored state was written under other rules:\n"
+        "  `Wrong.views` is str in the class, int in the checkpoint\n"
+        "  `Wrong.x` isn't in the checkpoint; its default: `Wrong.x` must be an int, found str\n\n"
+        "Hint: undo the change, or say with `upgrade=` what becomes of a stored state"
+    ) == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"state_version": 3}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
+        ({"upgrade": {2: of_third}}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
+    ],
+)
+def test_a_version_from_which_nothing_leads_is_refused(more: dict[str, Any], text: str) -> None:
+    """So is one that is newer than the code."""
+    driver = driver_of(sessions(count, First, "buckets"))
+    add(driver, View(2, "a"), at("12:00"))
+    with pytest.raises(StateMismatchError, match=text):
+        states(changed(driver, sessions(count_words, Fourth, "buckets", **more)))
+
+    later = sessions(count_texts, Third, "buckets", upgrade={1: of_first})
+    driver = driver_of(later)
+    add(driver, View(2, "a"), at("12:00"))
+    with pytest.raises(StateMismatchError, match="`state_version` is 1 in the spec, 2 in the"):
+        states(changed(driver, sessions(count, First, "buckets")))
+
+
+def test_events_that_wait_have_rules_and_no_functions() -> None:
+    """What no rule covers of their class is refused, with what to do."""
+    driver = driver_of(sessions(count, First, "buckets"))
+    add(driver, View(2, "a"), at("12:00"))
+    wrong = attrs.make_class("View", {"number": attrs.field(type=str)})
+
+    with pytest.raises(StateMismatchError) as refused:
+        states(changed(driver, sessions(ignore, First, "buckets", wrong)))
+
+    assert "`View.number` is str in the class, int in the checkpoint" in str(refused.value)
+    assert str(refused.value).endswith("undo the change, or start with a new checkpoint")
+
+
+def test_columns_that_pass_through_may_change() -> None:
+    """They're shown only, so one that is new is null in the events that wait."""
+    driver = driver_of(sessions(count, First, "buckets", passthrough={"offset": int}))
+    driver.add("ann", at("12:00"), View(1), offset=5)
+    driver.run_batch()
+
+    later = changed(driver, sessions(count, First, "buckets", passthrough={"raw": str}))
+
+    assert [1] == [one.state.views for one in later.open_sessions()]
+
+
+def test_a_failing_upgrade_names_the_key() -> None:
+    """And which function it was."""
+
+    def fail(old: First) -> Third:
+        raise KeyError(old.note)
+
+    def forget(old: First) -> Third:
+        return None  # type: ignore[return-value]
+
+    driver = driver_of(sessions(count, First, "buckets"))
+    add(driver, View(2, "a"), at("12:00"), ["ann"])
+    driver.advance_watermark_to(at("12:01"))
+    driver.run_batch()
+
+    for function, text in ((fail, "raised KeyError"), (forget, "must return a Third, found None")):
+        spec = sessions(count_texts, Third, "buckets", upgrade={1: function})
+        with pytest.raises(UserFunctionError, match=text) as failed:
+            states(changed(driver, spec))
+        assert "`upgrade[1]`" in str(failed.value)
+        assert "on_error" not in str(failed.value)
