@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick test-long conformance check lint types contracts suite format demo bench clean
+.PHONY: help setup test quick test-long test-matrix test-oldest conformance check lint types contracts suite format demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -22,6 +22,8 @@ help:
 	@echo "make test         set up, check, and run every test except the long ones"
 	@echo "make quick        run the tests that don't start Spark, in about a minute"
 	@echo "make test-long    like make test, with the long tests and ten times the examples"
+	@echo "make test-matrix  run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
+	@echo "make test-oldest  run a few in the cell with the lowest versions"
 	@echo "make conformance  run the cases of other engines, on the driver and on Spark"
 	@echo "make check        run the linter, the type checker and the import contracts"
 	@echo "make lint         run the linter alone"
@@ -74,6 +76,12 @@ quick: setup
 test-long: export HYPOTHESIS_PROFILE := ci
 test-long: export SELECTED := -m "long or not long"
 
+test-matrix: setup
+	@$(RUN) scripts/matrix.py $(CELLS)
+
+test-oldest: setup
+	@$(RUN) scripts/matrix.py --quick 3.5.0
+
 conformance: setup
 	$(RUN) -m pytest $(PARALLEL) --dist load tests/conformance -m "long or not long"
 
@@ -85,4 +93,4 @@ bench: setup
 	@$(RUN) -m benchmarks report
 
 clean:
-	rm -rf .venv .jdk .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .jdk .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov

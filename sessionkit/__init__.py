@@ -38,6 +38,7 @@ __all__ = [
     "TimeToLive",
     "Timer",
     "TimerError",
+    "UnsupportedError",
     "UserFunctionError",
     "by_bucket",
     "by_frame",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         StateMismatchError,
         StateValueError,
         TimerError,
+        UnsupportedError,
         UserFunctionError,
     )
     from sessionkit.session import Session, SessionSpec

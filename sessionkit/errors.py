@@ -13,6 +13,7 @@ where, what was found, and a `Hint:` with the one thing to change.
         StateCorruptedError               the stored bytes aren't what was written
         StateMismatchError                the state was written under other rules
         StateValueError (ValueError)      a value doesn't fit its declared field
+      UnsupportedError                  this release of Spark or of a library can't do that
       TimerError (ValueError)           a user function set an impossible timer
       UserFunctionError                 a user function raised, or returned the wrong thing
       ScriptError (ValueError)          testing: a step is impossible
@@ -32,6 +33,7 @@ __all__ = [
     "StateMismatchError",
     "StateValueError",
     "TimerError",
+    "UnsupportedError",
     "UserFunctionError",
     "with_hint",
 ]
@@ -71,6 +73,10 @@ class StateMismatchError(StateError):
 
 class StateValueError(StateError, ValueError):
     """Raised when a value doesn't fit the type of its field."""
+
+
+class UnsupportedError(SessionkitError):
+    """Raised on the driver when this release of Spark, or of a library, can't do what is asked."""
 
 
 class TimerError(SessionkitError, ValueError):

@@ -41,8 +41,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.no_cover)
+        _leave_out_where_spark_is_older(item)
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
+
+
+def _leave_out_where_spark_is_older(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("since_spark")
+    if marker is not None and _spark() < tuple(map(int, marker.args[0].split("."))):
+        item.add_marker(pytest.mark.skip(reason=marker.args[1]))
+
+
+def _spark() -> tuple[int, ...]:
+    """Return the release of Spark, such as (4, 0)."""
+    return tuple(map(int, version("pyspark").split(".")[:2]))
 
 
 def _rank(item: pytest.Item) -> int:
@@ -62,10 +74,12 @@ def spark_settings() -> dict[str, str]:
     between the JVM and that process.
     """
     package = "org.apache.spark.sql.execution.streaming"
-    if (4, 1) <= tuple(map(int, version("pyspark").split(".")[:2])):
+    if (4, 1) <= _spark():
         package += ".checkpointing"
     return {
         "spark.sql.session.timeZone": "America/New_York",
+        # Spark 3.5 reads no time before 1900 without it; 4.0 and later have it by default.
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
         ),

@@ -95,5 +95,5 @@ class Batches:
 
     def _read_progress(self, progress: Iterable[Mapping[str, Any]]) -> None:
         for entry in progress:
-            if entry["observedMetrics"]:
+            if entry.get("observedMetrics"):
                 self.counts[entry["batchId"]] = batch_counts(entry)

@@ -5,7 +5,7 @@ An event is a command: it says what `process` is to do with the state and the ti
 one spec can be brought into any situation by its rows alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -214,7 +214,7 @@ class Report:
         rows: The result rows of every batch, those of a key in the order of the calls.
         rejections: The rejected rows of every batch, in any order.
         counts: The counts of every batch.
-        stored: What is stored of each key in the end.
+        look: Looks at what is stored of each key in the end, when it is asked for: Spark 3.5 can't.
         state_rows: How many rows of state every batch has left; on Spark only.
     """
 
@@ -222,8 +222,13 @@ class Report:
     rows: dict[int, list[tuple[Any, ...]]] = attrs.field(factory=dict)
     rejections: dict[int, list[tuple[Any, ...]]] = attrs.field(factory=dict)
     counts: dict[int, Counts] = attrs.field(factory=dict)
-    stored: list[tuple[Any, ...]] = attrs.field(factory=list)
+    look: Callable[[], list[tuple[Any, ...]]] = attrs.field(default=list, eq=lambda look: look())
     state_rows: dict[int, int] = attrs.field(factory=dict, eq=False)
+
+    @property
+    def stored(self) -> list[tuple[Any, ...]]:
+        """What is stored of each key in the end."""
+        return self.look()
 
 
 def live_on_driver(life: Life) -> tuple[AnyDriver, list[BatchResult[Any]]]:
@@ -249,7 +254,7 @@ def on_driver(life: Life) -> Report:
     driver, results = live_on_driver(life)
     for result in results:
         _report(report, result)
-    report.stored = _stored(driver.stored_keys())
+    report.look = lambda: _stored(driver.stored_keys())
     return report
 
 
@@ -300,7 +305,8 @@ def on_spark(life: Life, spark: SparkSession, folder: Path) -> Report:
             key=repr,
         )
     report.counts, report.state_rows = stream.counts, stream.state_rows
-    report.stored = _stored(stored_keys(stream.files.checkpoint, life.spec, spark=spark))
+    checkpoint = stream.files.checkpoint
+    report.look = lambda: _stored(stored_keys(checkpoint, life.spec, spark=spark))
     return report
 
 

@@ -100,6 +100,10 @@ class FileStream:
 
     def run(self) -> list[Counts]:
         """Start the query, run all files and the batch without data after them, and stop."""
+        return [batch_counts(progress) for progress in self.progress()]
+
+    def progress(self) -> list[Any]:
+        """Do the same, and return the progress of each micro-batch."""
         with self.state_store():
             query = (
                 self.output()
@@ -110,7 +114,7 @@ class FileStream:
                 .start()
             )
         query.awaitTermination()
-        return [batch_counts(progress) for progress in query.recentProgress]
+        return list(query.recentProgress)
 
     def rows(self) -> list[Row]:
         """Return all rows emitted so far."""

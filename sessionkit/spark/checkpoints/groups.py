@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.errors import SessionkitError, StateMismatchError, with_hint
+from sessionkit.errors import SessionkitError, StateMismatchError, UnsupportedError, with_hint
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 
 __all__ = ["FIRST_WITH_READER", "explained", "foreign", "stored_groups", "stored_pages"]
@@ -59,7 +59,7 @@ def _reader(spark: SparkSession | None) -> DataFrameReader:
         raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
     if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
         found = f"Spark {session.version} can't read state; only 4.0 and later can"
-        raise SessionkitError(with_hint(found, "leave the check to the first micro-batch"))
+        raise UnsupportedError(with_hint(found, "leave the check to the first micro-batch"))
     return session.read.format("statestore")
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Struc
 
 from sessionkit._engine.storage import columns_of
 from sessionkit._engine.worker import Worker
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark.jobs.packed_rows import BUCKET
 from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
 from sessionkit.timeouts import Clock
@@ -75,11 +75,12 @@ def check_pages(spark: SparkSession) -> None:
     Check that Spark can store pages.
 
     Raises:
+        UnsupportedError: This release of Spark can't.
         SessionkitError: It can't; the message names the one thing to install or to set.
     """
     if int(spark.version.partition(".")[0]) < FIRST_WITH_PAGES:
         found = f'layout="pages" needs Spark 4.0 or later, and this is {spark.version}'
-        raise SessionkitError(with_hint(found, 'write layout="buckets"'))
+        raise UnsupportedError(with_hint(found, 'write layout="buckets"'))
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
         found = f'layout="pages" needs RocksDB as the state store, found {provider}'

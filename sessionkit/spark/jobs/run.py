@@ -14,6 +14,7 @@ from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted
+from sessionkit.spark._libraries import check_libraries
 from sessionkit.spark.jobs.packed_rows import (
     BUCKET,
     bucket_number,
@@ -50,9 +51,11 @@ def run_spec(
     Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`.
 
     Raises:
+        UnsupportedError: This release of Spark, or of a library, can't do that.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
     """
+    check_libraries()
     check_input(events, spec)
     check_picklable(spec)
     if spec.layout == "pages" and events.isStreaming:

@@ -192,6 +192,7 @@ def test_a_row_is_handed_out_however_late_it_is(spark: SparkSession, tmp_path: P
     assert all(one.is_balanced for one in counts)
 
 
+@pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
 def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_spark_without_the_operator_is_refused() -> None:
         check_pages(old)
 
 
+@pytest.mark.since_spark("4.0", "layout='pages' needs Spark 4.0")
 def test_another_state_store_is_refused_before_the_start(spark: SparkSession) -> None:
     """The message has the line that sets it."""
     rows = spark.readStream.format("rate").load()

@@ -119,11 +119,13 @@ def test_keys_end_by_gap_and_by_age(lives: Ran) -> None:
     assert expected == calls(lives.stream.rows())
 
 
+@pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
 def test_nothing_is_stored_of_keys_that_have_ended(lives: Ran, spark: SparkSession) -> None:
     """The last one ends in the batch without data, and Spark's table of state is empty."""
     assert 0 == spark.read.format("statestore").load(lives.stream.checkpoint).count()
 
 
+@pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
 def test_every_row_is_accounted_for(lives: Ran) -> None:
     """The counts of each micro-batch tell what became of its rows, and add up."""
     expected = [
@@ -233,7 +235,8 @@ def set_naive(key: Any, events: Any, state: Any, times: Any) -> None:
     [
         pytest.param(
             set_numpy,
-            "timer 'soon': the instant must be a datetime, found np.int64(1772971200000) (int64)",
+            "timer 'soon': the instant must be a datetime, "
+            f"found {np.int64(1_772_971_200_000)!r} (int64)",
             "Hint: write times.processing_time + timedelta(...), or the event time plus one",
             id="numpy",
         ),

@@ -1,0 +1,366 @@
+"""
+Run a part of the tests in every cell: a Spark, a Python, libraries, and a way to run Spark.
+
+    python scripts/matrix.py                  every cell, one after the other
+    python scripts/matrix.py --list           the names of the cells
+    python scripts/matrix.py 4.2 server       the cells with both words in their names
+    python scripts/matrix.py --quick 3.5.0    a few tests instead of all
+
+Each cell has a virtual environment below `.matrix/`, made with uv if there is one, else with pip,
+and kept. What came out is written to `docs/reference/supported-versions.json`, and from there into
+the table of `supported-versions.md`. Only what was run is replaced. `--quick` writes nothing.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from xml.etree import ElementTree as ET
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+ENVIRONMENTS: Final = ROOT / ".matrix"
+RESULTS: Final = ROOT / "docs" / "reference" / "supported-versions.json"
+PAGE: Final = RESULTS.with_suffix(".md")
+START, END = "<!-- cells: written by scripts/matrix.py -->", "<!-- end of the cells -->"
+
+Where: TypeAlias = Literal["classic", "cluster", "connect", "server"]
+PLACES: Final[dict[Where, str]] = {
+    "classic": "`local[2]`",
+    "cluster": "`local-cluster[2,1,1024]`",
+    "connect": '`remote("local")`',
+    "server": "`sc://` to a server",
+}
+
+TEST_TOOLS: Final = (
+    "chispa>=0.10",
+    "hypothesis>=6.100",
+    "protobuf>=6.33.5",
+    "pytest>=9,<10",
+    "pytest-cov>=7",
+    "pytest-xdist>=3.8",
+    "tzdata>=2025.1",
+)
+
+EVERYWHERE: Final = (
+    "tests/spark/jobs/test_balance.py",
+    "tests/spark/jobs/test_bad_input.py",
+    "tests/spark/jobs/test_pages.py",
+    "tests/spark/jobs/test_per_key.py",
+    "tests/spark/jobs/test_progress.py",
+    "tests/spark/jobs/test_restart.py",
+    "tests/spark/jobs/test_stateful.py",
+    "tests/spark/jobs/test_types.py",
+    "tests/spark/test_dedup.py::TestStreamAndBatch",
+    "tests/spark/windows/test_windows.py::TestStreamEqualsBatch::test_append",
+)
+"""Counts, bad input, types, both specs, restart, checkpoints, pages, deduplication, windows."""
+
+CLASSIC: Final = (
+    "tests/state",
+    "tests/engine/wire",
+    "tests/engine/sessions/test_ids.py",
+    "tests/conformance",
+    "tests/spark/jobs/test_timers.py",
+)
+"""
+What is stored and what crosses, without Spark; conformance and timers, which see the rows of
+`foreachBatch` in their own process, as on Connect nobody does.
+"""
+
+QUICK: Final = ("tests/engine/wire/test_event_ids.py", "tests/spark/jobs/test_balance.py")
+
+Python: TypeAlias = str | None
+
+
+class Cell(NamedTuple):
+    """One combination that is tried; libraries without a version are the newest that fit."""
+
+    spark: str
+    where: Where
+    python: str
+    pandas: str
+    pyarrow: str
+    more: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """By what the cell is chosen on the command line."""
+        return f"{self.spark}-{self.where}-py{self.python}-pandas{self.pandas}-pa{self.pyarrow}"
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What is installed."""
+        libraries = (f"pandas=={self.pandas}", f"pyarrow=={self.pyarrow}", "attrs>=23.2")
+        extra = "[connect]" if self.where in {"connect", "server"} else ""
+        return (f"pyspark{extra}=={self.spark}", *libraries, *self.more, *TEST_TOOLS)
+
+
+LOWEST: Final = ("numpy==1.26.0", "attrs==23.2.0")
+DISTUTILS: Final = ("setuptools<81",)
+"""Spark 3.5 imports `distutils`, which Python has no more since 3.12."""
+
+CELLS: Final = (
+    Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),
+    Cell("3.5.9", "classic", "3.12", "3.1.1", "26.0.1", DISTUTILS),
+    Cell("3.5.7", "connect", "3.12", "2.3.3", "26.0.1", DISTUTILS),
+    Cell("3.5.7", "server", "3.12", "2.3.3", "26.0.1", DISTUTILS),
+    Cell("4.0.0", "classic", "3.11", "2.2.0", "18.0.0"),
+    Cell("4.0.5", "connect", "3.13", "2.3.3", "22.0.0"),
+    Cell("4.1.4", "classic", "3.12", "2.2.3", "22.0.0"),
+    Cell("4.1.4", "server", "3.12", "2.2.3", "22.0.0"),
+    Cell("4.2.1", "classic", "3.11", "3.0.0", "23.0.0"),
+    Cell("4.2.1", "connect", "3.11", "3.0.0", "23.0.0"),
+    Cell("4.3.0", "classic", "3.11", "2.2.0", "18.0.0"),
+    Cell("4.3.0", "classic", "3.13", "3.1.1", "26.0.1"),
+    Cell("4.3.0", "cluster", "3.13", "3.1.1", "26.0.1"),
+    Cell("4.3.0", "connect", "3.13", "3.1.1", "26.0.1"),
+    Cell("4.3.0", "server", "3.13", "3.1.1", "26.0.1"),
+)
+
+# -- environments ------------------------------------------------------------------------------
+
+
+def find_python(version: str) -> Python:
+    """Return a Python of a minor version: of PATH, of pyenv, or none."""
+    own = f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [*map(str, sorted(pyenv.glob(f"{version}.*/bin/{own}"))), shutil.which(own)]
+    return next((python for python in found if python and _runs(python)), None)
+
+
+def _runs(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def environment(cell: Cell) -> Path:
+    """Return the Python of a cell's environment, which is made if it isn't there."""
+    wanted = "\n".join((cell.python, *cell.packages))
+    name = f"{cell.spark}-py{cell.python}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    python, stamp = ENVIRONMENTS / name / "bin" / "python", ENVIRONMENTS / name / "installed"
+    if not stamp.exists():
+        base = find_python(cell.python)
+        if base is None:
+            found = f"this machine has no Python {cell.python}"
+            raise NotHereError(found)
+        for command in install_commands(uv(), base, python, cell.packages):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                found = f"it can't be installed: {done.stderr.strip()[-400:]}"
+                raise NotHereError(found)
+        stamp.write_text(wanted)
+    return python
+
+
+class NotHereError(Exception):
+    """A cell can't be run on this machine."""
+
+
+def uv() -> str | None:
+    """Return uv: that of this environment, or of PATH."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else shutil.which("uv")
+
+
+def install_commands(
+    uv_program: str | None, base: str, python: Path, packages: Sequence[str]
+) -> list[list[str]]:
+    """Return the commands that make an environment."""
+    folder = str(python.parent.parent)
+    if uv_program is None:
+        pip = [str(python), "-m", "pip", "install", "--quiet", *packages]
+        return [[base, "-m", "venv", "--clear", folder], pip]
+    make = [uv_program, "venv", "--quiet", "--clear", "--python", base, folder]
+    return [make, [uv_program, "pip", "install", "--quiet", "--python", str(python), *packages]]
+
+
+# -- running -----------------------------------------------------------------------------------
+
+
+def connect_package(spark: str) -> tuple[str, ...]:
+    """Return what names the package of Spark Connect, which pip's Spark has since 4.0."""
+    if not spark.startswith("3."):
+        return ()
+    return ("--packages", f"org.apache.spark:spark-connect_2.12:{spark}")
+
+
+def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
+    """Return the environment variables of a cell's processes."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    where = {"cluster": "local-cluster[2,1,1024]", "connect": "connect", "server": address}
+    own = {
+        "PYSPARK_PYTHON": str(python),
+        "PYTHONPATH": str(ROOT),
+        "SESSIONKIT_SPARK": where.get(cell.where) or "",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # A time that Connect collects is naive, and says no more which of two hours it was in.
+        "TZ": "UTC" if cell.where in {"connect", "server"} else "America/New_York",
+    }
+    if cell.where == "connect" and (package := connect_package(cell.spark)):
+        own["PYSPARK_SUBMIT_ARGS"] = " ".join([*package, "pyspark-shell"])
+    return {**kept, **own}
+
+
+@contextmanager
+def server(cell: Cell, python: Path) -> Iterator[str | None]:
+    """Run a Spark Connect server of the cell's Spark, if it needs one; return its address."""
+    if cell.where != "server":
+        yield None
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = server_command(cell, python, port)
+    log = ENVIRONMENTS / "server.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command, env=variables(cell, python, None), stdout=out, stderr=out
+        )
+    try:
+        _wait_for(port, process, log)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def server_command(cell: Cell, python: Path, port: int) -> list[str]:
+    """Return the command that starts a Spark Connect server."""
+    settings = {
+        "spark.connect.grpc.binding.port": port,
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.ui.enabled": "false",
+    }
+    chosen = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    start = [str(python.with_name("spark-submit")), "--master", "local[2]", *chosen]
+    return [*start, *connect_package(cell.spark), "--class", main, "spark-internal"]
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(600):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.5)
+    found = f"the server didn't start: {log.read_text()[-400:]}"
+    raise NotHereError(found)
+
+
+def run_cell(cell: Cell, tests: Sequence[str]) -> dict[str, Any]:
+    """Run tests in a cell; return what came out."""
+    report = ENVIRONMENTS / f"{cell.name}.xml"
+    report.unlink(missing_ok=True)
+    began = time.monotonic()
+    try:
+        python = environment(cell)
+        with server(cell, python) as address:
+            command = [str(python), "-m", "pytest", "-q", "-p", "tests.support.cell"]
+            command += ["-o", "filterwarnings=", "-p", "no:cacheprovider", f"--junitxml={report}"]
+            env = variables(cell, python, address)
+            subprocess.run([*command, *tests], cwd=ROOT, env=env, check=False)
+        outcome = read_report(report.read_text()) if report.exists() else {"problem": "no report"}
+    except NotHereError as error:
+        outcome = {"problem": str(error)}
+    found = {"machine": platform.platform(), "seconds": round(time.monotonic() - began)}
+    return {**cell._asdict(), **found, **outcome}
+
+
+def read_report(text: str) -> dict[str, Any]:
+    """Return how many tests passed, which failed, and how many were skipped for which reason."""
+    cases = [*ET.fromstring(text).iter("testcase")]  # noqa: S314 (pytest's own)
+    failed = [
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skips = [skip.get("message") or "" for case in cases for skip in case.iter("skipped")]
+    reasons = Counter(skip for skip in skips if not skip.startswith("not run: "))
+    passed = len(cases) - len(set(failed)) - len(skips)
+    return {"passed": passed, "failed": failed, "skipped": dict(sorted(reasons.items()))}
+
+
+# -- what is written ---------------------------------------------------------------------------
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """Return what a cell came to, in one word or with the reason."""
+    if "problem" in result:
+        return f"not run: {result['problem'].splitlines()[0]}"
+    return f"{len(result['failed'])} failed" if result["failed"] else "green"
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the cells as a table, and under it each reason for which a test wasn't run."""
+    reasons = sorted({reason for result in results for reason in result.get("skipped", {})})
+    number = {reason: place for place, reason in enumerate(reasons, start=1)}
+    lines = [
+        "| Spark | how | Python | pandas | pyarrow | passed | not possible | outcome |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for result in results:
+        skipped = result.get("skipped", {})
+        notes = ", ".join(f"{count} ({number[reason]})" for reason, count in skipped.items())
+        versions = [result[name] for name in ("python", "pandas", "pyarrow")]
+        shown = [result["spark"], PLACES[result["where"]], *versions, result.get("passed", "")]
+        lines.append(f"| {' | '.join(map(str, [*shown, notes, verdict(result)]))} |")
+    green = sum(verdict(result) == "green" for result in results)
+    ran = sum("problem" not in result for result in results)
+    said = f"{len(results)} cells, {ran} run, {green} green. The numbers in brackets say why:"
+    return "\n".join([*lines, "", said, "", *(f"{number[text]}. {text}" for text in reasons)])
+
+
+def page_with(page: str, text: str) -> str:
+    """Return the page with the text between its two marks."""
+    head, rest = page.split(START)
+    return f"{head}{START}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+
+
+def write(results: Mapping[str, Any]) -> None:
+    """Keep the results, and write the table; in the order of the cells."""
+    ordered = [results[cell.name] for cell in CELLS if cell.name in results]
+    kept = {cell.name: results[cell.name] for cell in CELLS if cell.name in results}
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(page_with(PAGE.read_text(), table(ordered)))
+
+
+def main() -> int:
+    """Run the chosen cells; the exit status says whether all that ran are green."""
+    parser = argparse.ArgumentParser(description="Run tests in the cells of the matrix.")
+    parser.add_argument("words", nargs="*", help="words of the names of cells; none: every cell")
+    parser.add_argument("--list", action="store_true", help="show the names of the cells")
+    parser.add_argument("--quick", action="store_true", help="run a few tests, and write nothing")
+    chosen = parser.parse_args()
+    cells = [cell for cell in CELLS if all(word in cell.name for word in chosen.words)]
+    if chosen.list:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for cell in cells:
+        print(f"matrix: {cell.name}", flush=True)
+        more = CLASSIC if cell.where == "classic" else ()
+        result = run_cell(cell, QUICK if chosen.quick else (*more, *EVERYWHERE))
+        print(f"matrix: {cell.name}: {verdict(result)}", flush=True)
+        results[cell.name] = result
+        if not chosen.quick:
+            write(results)
+    return int(any(verdict(results[cell.name]) != "green" for cell in cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The matrix: what its cells cover, and the table that is made of what came out."""
+
+import tomllib
+from pathlib import Path
+
+from scripts.matrix import (
+    CELLS,
+    END,
+    START,
+    connect_package,
+    install_commands,
+    page_with,
+    read_report,
+    table,
+    verdict,
+)
+
+ROOT = Path(__file__).parents[2]
+REPORT = """
+<testsuites><testsuite tests="4">
+<testcase classname="tests.a" name="test_one"/>
+<testcase classname="tests.a" name="test_two"><failure message="no"/></testcase>
+<testcase classname="tests.a" name="test_three"><skipped message="Spark can't"/></testcase>
+<testcase classname="tests.a" name="test_four"><skipped message="not run: elsewhere"/></testcase>
+</testsuite></testsuites>
+"""
+GREEN = {
+    "spark": "4.0.0",
+    "where": "server",
+    "python": "3.11",
+    "pandas": "2.2.0",
+    "pyarrow": "18.0.0",
+    "passed": 3,
+    "failed": [],
+    "skipped": {"Spark can't": 2},
+}
+
+
+def test_each_release_of_spark_is_run_classic_and_on_connect() -> None:
+    """Every minor release that the metadata allows and that there is."""
+    releases = {cell.spark.rpartition(".")[0] for cell in CELLS}
+    assert {"3.5", "4.0", "4.1", "4.2", "4.3"} == releases
+    for release in releases:
+        ways = {cell.where for cell in CELLS if cell.spark.startswith(release)}
+        assert "classic" in ways
+        assert ways & {"connect", "server"}
+
+
+def test_every_other_dimension_is_run_at_both_ends() -> None:
+    """Python, pandas, and on a cluster."""
+    assert {"3.11", "3.12", "3.13"} == {cell.python for cell in CELLS}
+    assert {"2.2.0", "3.1.1"} <= {cell.pandas for cell in CELLS}
+    assert {"18.0.0", "26.0.1"} <= {cell.pyarrow for cell in CELLS}
+    assert "cluster" in {cell.where for cell in CELLS}
+    assert len(CELLS) == len({cell.name for cell in CELLS})
+
+
+def test_the_first_cell_has_the_lowest_versions_that_the_metadata_allows() -> None:
+    """What pip may install is what is tried."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    lowest = [need.partition(",")[0].replace(">=", "==") for need in wanted]
+    for need in lowest:
+        assert any(package.startswith(need) for package in CELLS[0].packages), need
+
+
+def test_a_report_is_read_as_passed_failed_and_reasons() -> None:
+    """A case of another engine that is left out everywhere is no limit of a cell."""
+    expected = {"passed": 1, "failed": ["tests.a.test_two"], "skipped": {"Spark can't": 1}}
+    assert expected == read_report(REPORT)
+
+
+def test_a_cell_is_green_failed_or_not_run() -> None:
+    """Each with its reason."""
+    assert "green" == verdict(GREEN)
+    assert "1 failed" == verdict({**GREEN, "failed": ["tests.a.test_two"]})
+    assert "not run: no Python 3.12" == verdict({"problem": "no Python 3.12\nat all"})
+
+
+def test_the_table_counts_the_cells_and_says_why() -> None:
+    """Each reason once, with its number in the rows that it concerns."""
+    missing = {**GREEN, "passed": "", "skipped": {}, "problem": "no Python 3.12"}
+    text = table([GREEN, missing])
+    row = "| 4.0.0 | `sc://` to a server | 3.11 | 2.2.0 | 18.0.0 | 3 | 2 (1) | green |"
+    assert row in text.splitlines()
+    assert "2 cells, 1 run, 1 green." in text
+    assert text.endswith("1. Spark can't")
+
+
+def test_the_table_replaces_the_one_on_the_page() -> None:
+    """What is written by hand around it stays."""
+    page = f"# Title\n\n{START}\nold\n{END}\n\nMore.\n"
+    expected = f"# Title\n\n{START}\n\nnew\n\n{END}\n\nMore.\n"
+    assert expected == page_with(page, "new") == page_with(page_with(page, "new"), "new")
+
+
+def test_an_environment_is_made_with_uv_or_else_with_pip() -> None:
+    """Either takes the same packages."""
+    python = Path("/env/bin/python")
+    make, install = install_commands("/bin/uv", "/bin/python3.11", python, ["attrs"])
+    assert ["/bin/uv", "venv"] == make[:2]
+    assert ["--python", "/env/bin/python", "attrs"] == install[-3:]
+    make, install = install_commands(None, "/bin/python3.11", python, ["attrs"])
+    assert ["/bin/python3.11", "-m", "venv", "--clear", "/env"] == make
+    assert ["/env/bin/python", "-m", "pip", "install", "--quiet", "attrs"] == install
+
+
+def test_only_spark_3_needs_a_package_for_connect() -> None:
+    """Those that pip installs since 4.0 have it."""
+    assert () == connect_package("4.0.0")
+    assert "org.apache.spark:spark-connect_2.12:3.5.7" == connect_package("3.5.7")[1]

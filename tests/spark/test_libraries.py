@@ -1,0 +1,25 @@
+"""What Spark needs and its metadata doesn't ask for."""
+
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from sessionkit import UnsupportedError
+from sessionkit.spark._libraries import check_libraries
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 12) or find_spec("distutils") is not None, reason="`distutils` is there"
+)
+def test_spark_3_without_distutils_is_refused() -> None:
+    """The hint says what brings it back."""
+    with pytest.raises(UnsupportedError, match="imports `distutils`") as refused:
+        check_libraries("3.5.9")
+    assert 'pip install "setuptools<81"' in str(refused.value)
+
+
+@pytest.mark.parametrize(("spark", "python"), [("3.5.9", (3, 11, 7)), ("4.0.0", (3, 13, 0))])
+def test_other_releases_need_nothing_more(spark: str, python: tuple[int, ...]) -> None:
+    """Python 3.11 has `distutils`, and Spark 4 doesn't import it."""
+    check_libraries(spark, python)

@@ -1,0 +1,58 @@
+"""
+What a cell of the matrix adds to a test run: where Spark runs, and limits that are no failures.
+
+`scripts/matrix.py` loads it with `-p tests.support.cell` and says in `SESSIONKIT_SPARK` where Spark
+runs: `local-cluster[...]`, `connect` for `remote("local")`, or the address of a server, `sc://...`.
+Without it, the tests have the session that they always have.
+"""
+
+import os
+import sys
+from collections.abc import Generator
+from typing import Any, Final
+
+import pytest
+
+from sessionkit.errors import UnsupportedError
+
+WHERE: Final = os.environ.get("SESSIONKIT_SPARK", "")
+IS_CONNECT: Final = WHERE.startswith(("connect", "sc://"))
+
+
+@pytest.fixture(scope="session", autouse=bool(WHERE))
+def _active_session(spark_settings: dict[str, str]) -> Generator[None]:
+    """Start the session before the fixture `spark` looks for an active one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - a cell may have another Spark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    builder = SparkSession.builder
+    builder = builder.remote(WHERE.replace("connect", "local")) if IS_CONNECT else builder
+    for name, value in settings(spark_settings).items():
+        builder.config(name, value)
+    session = (builder if IS_CONNECT else builder.master(WHERE)).getOrCreate()
+    yield
+    session.stop()
+
+
+def settings(of_the_suite: dict[str, str]) -> dict[str, str]:
+    """Return the settings of a session that a cell starts; a server's are those it has."""
+    from sessionkit.testing.plugin import FAST_SETTINGS  # noqa: PLC0415 - measured by coverage
+
+    every = {**FAST_SETTINGS, **of_the_suite}
+    if not WHERE.startswith("sc://"):
+        return every
+    return {name: value for name, value in every.items() if name.startswith("spark.sql.session")}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what this Spark can't do, and what sessionkit says about it, as skipped."""
+    report = yield
+    if call.excinfo is not None and call.excinfo.errisinstance(UnsupportedError):
+        reason = str(call.excinfo.value).partition("\n")[0]
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {reason}")
+    return report
