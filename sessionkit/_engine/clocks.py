@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
+from sessionkit._instants import BEGINNING_US
 from sessionkit._spec import AnySpec
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
@@ -26,11 +26,6 @@ class BatchClocks:
     def at_the_beginning(self) -> "BatchClocks":
         """The same processing time, before there is a watermark."""
         return BatchClocks(BEGINNING_US, self.processing_us)
-
-    @property
-    def at_the_end(self) -> "BatchClocks":
-        """The same processing time, when the watermark has passed everything."""
-        return BatchClocks(END_OF_TIME_US, self.processing_us)
 
 
 def clocks_of(spec: AnySpec, state: GroupStateLike) -> BatchClocks:

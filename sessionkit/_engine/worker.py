@@ -20,7 +20,8 @@ from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.storage import logic_of, nothing_of, storage_of
+from sessionkit._engine.seed import SeedFormat, keys_of, started
+from sessionkit._engine.storage import Storage, logic_of, nothing_of, storage_of
 from sessionkit._engine.wire.outbound import (
     Output,
     output_batches,
@@ -29,7 +30,7 @@ from sessionkit._engine.wire.outbound import (
     output_schema,
 )
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
-from sessionkit._instants import BEGINNING_US, instant_of, span_us
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.typing import GroupStateLike
 
@@ -50,10 +51,12 @@ class Worker:
     Attributes:
         logic: The fold, and the rules of its spec.
         with_rejected: Whether rejected rows are handed out.
+        seed: What the query began with, if it began with anything.
     """
 
     logic: Logic
     with_rejected: bool
+    seed: SeedFormat | None = None
 
     def __call__(
         self, group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupStateLike
@@ -77,12 +80,31 @@ class Worker:
         arrived, quarantined = unpacked(self.logic.spec, Packs.of_frames(chunks))
         clocks = clocks_of(self.logic.spec, state)
         _warn_of_a_jump(self.logic.spec, arrived, clocks)
-        outcome = self.logic.step(storage.load(arrived, clocks), arrived, clocks)
+        if self.seed is None:
+            outcome = self.logic.step(storage.load(arrived, clocks), arrived, clocks)
+        else:
+            sown = self.seed.read(self.logic, chunks, state)
+            outcome = self._after(self.seed.in_force(clocks), storage, sown, arrived)
         storage.store(outcome.memory)
         return output_frame(self._output(arrived.num_rows, quarantined, outcome))
 
+    def _after(
+        self, clocks: BatchClocks, storage: Storage, sown: Memory | None, arrived: pa.Table
+    ) -> Outcome:
+        """Run one micro-batch of a query that began with a seed."""
+        if sown is None:
+            return self.logic.step(storage.load(arrived, clocks), arrived, clocks)
+        storage.load(keys_of(sown, arrived, self.logic.spec), clocks)
+        memory, events = started(sown, arrived, self.logic.spec)
+        outcome = self.logic.step(memory, events, clocks)
+        waited = events.num_rows - arrived.num_rows
+        return attrs.evolve(outcome, buffered=outcome.buffered - waited)
+
     def partition(
-        self, batches: Iterable[pa.RecordBatch], processing_us: int
+        self,
+        batches: Iterable[pa.RecordBatch],
+        processing_us: int,
+        until_us: int = END_OF_TIME_US,
     ) -> Iterator[pa.RecordBatch]:
         """
         Run all groups of a partition, one after the other; Spark calls it on a batch.
@@ -90,29 +112,34 @@ class Worker:
         Args:
             batches: The packed rows, sorted by group, which is the first column.
             processing_us: The time of the run.
+            until_us: The watermark in the end; by default it has passed everything.
         """
-        outputs = (self.whole(packs, processing_us) for packs in packs_of_groups(batches))
+        found = (self.until(packs, processing_us, until_us) for packs in packs_of_groups(batches))
         schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
-        return output_batches(outputs, schema)
+        return output_batches((output for output, _ in found), schema)
 
-    @collector_paused()
     def whole(self, packs: Packs, processing_us: int) -> Output:
         """
         Run all rows of a group at once: no event is late, and in the end all event time is over.
 
         The processing time stands still, so what waits for it never comes.
         """
-        logic, clocks = self.logic, BatchClocks(0, processing_us)
+        return self.until(packs, processing_us, END_OF_TIME_US)[0]
+
+    @collector_paused()
+    def until(self, packs: Packs, processing_us: int, until_us: int) -> tuple[Output, Memory]:
+        """Run all rows as `whole` does, up to a watermark; return what is remembered then too."""
+        logic, clocks = self.logic, BatchClocks(until_us, processing_us)
         arrived, quarantined = unpacked(logic.spec, packs)
         before = nothing_of(logic)
         if logic.spec.order == "event_time":
             # All events are there, so none need wait: the turn of each has come.
-            last = logic.step(Memory(before.kept, arrived), before.buffered, clocks.at_the_end)
+            last = logic.step(Memory(before.kept, arrived), before.buffered, clocks)
             outcome = attrs.evolve(last, buffered=0)
         else:
             first = logic.step(before, arrived, clocks.at_the_beginning)
-            outcome = first.then(logic.step(first.memory, before.buffered, clocks.at_the_end))
-        return self._output(arrived.num_rows, quarantined, outcome)
+            outcome = first.then(logic.step(first.memory, before.buffered, clocks))
+        return self._output(arrived.num_rows, quarantined, outcome), outcome.memory
 
     def _output(self, arrived: int, quarantined: list[Rejected], outcome: Outcome) -> Output:
         outcome = attrs.evolve(outcome, rejected=quarantined + outcome.rejected)
@@ -131,6 +158,8 @@ def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> No
         LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), spec.max_jump)
 
 
-def worker_of(spec: AnySpec, *, with_rejected: bool = False) -> Worker:
+def worker_of(
+    spec: AnySpec, *, with_rejected: bool = False, seed: SeedFormat | None = None
+) -> Worker:
     """Return the worker that runs a spec."""
-    return Worker(logic_of(spec), with_rejected)
+    return Worker(logic_of(spec), with_rejected, seed)

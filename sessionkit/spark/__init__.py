@@ -4,12 +4,14 @@ from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spark.checkpoints.checking import check_checkpoint
+from sessionkit.spark.checkpoints.hand_over import hand_over
 from sessionkit.spark.checkpoints.reading import (
     open_sessions,
     open_sessions_frame,
     stored_keys,
     stored_keys_frame,
 )
+from sessionkit.spark.checkpoints.seeds import Seed, carry_over, read_seed
 from sessionkit.spark.jobs.apply_with_state import apply_with_state
 from sessionkit.spark.jobs.progress import batch_counts
 from sessionkit.spark.jobs.sessionize import sessionize
@@ -36,16 +38,20 @@ __all__ = [
     "OutputMode",
     "OutputRule",
     "QueryType",
+    "Seed",
     "Sink",
     "StoredKey",
     "Temporary",
     "apply_with_state",
     "batch_counts",
+    "carry_over",
     "check_checkpoint",
     "check_output",
+    "hand_over",
     "open_sessions",
     "open_sessions_frame",
     "output_rules",
+    "read_seed",
     "sessionize",
     "start_query",
     "stored_keys",

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sessionkit import Counts, StatefulSpec
 from sessionkit.spark import (
     OpenSession,
+    Seed,
     apply_with_state,
     batch_counts,
     open_sessions,
@@ -49,6 +50,8 @@ class FileStream:
         folder: Where everything is kept.
         with_rejected: Whether rejected rows are handed out.
         shape: What becomes of the files' rows before the spec sees them.
+        seed: What the query begins with.
+        files: The folder that the query reads, if it isn't its own.
     """
 
     spark: SparkSession
@@ -56,11 +59,13 @@ class FileStream:
     folder: Path
     with_rejected: bool = False
     shape: Callable[[DataFrame], DataFrame] = lambda frame: frame
+    seed: Seed | None = None
+    files: Path | None = None
 
     @property
     def source(self) -> Path:
         """The folder that the query reads."""
-        return self.folder / "in"
+        return self.files or self.folder / "in"
 
     @property
     def checkpoint(self) -> str:
@@ -84,9 +89,10 @@ class FileStream:
 
     def output(self) -> DataFrame:
         """Return the stream of what the spec makes of it."""
+        options: dict[str, Any] = {"with_rejected": self.with_rejected, "seed": self.seed}
         if isinstance(self.spec, StatefulSpec):
-            return apply_with_state(self.events(), self.spec, with_rejected=self.with_rejected)
-        return sessionize(self.events(), self.spec, with_rejected=self.with_rejected)
+            return apply_with_state(self.events(), self.spec, **options)
+        return sessionize(self.events(), self.spec, **options)
 
     @contextmanager
     def state_store(self) -> Iterator[None]:

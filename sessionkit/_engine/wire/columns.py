@@ -4,7 +4,7 @@ The columns that cross between Spark and Python, and the forms of their values.
 In    `_time`, `_future`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key column can have.
       They reach Python as Arrow columns, with nulls and nested types as they are.
 Over  the shuffle, `_events` and `_rejected`: Arrow record batches as bytes (`packing` has both
-      ends), and `_watermark`, by which Spark moves its watermark.
+      ends), and `_watermark`, by which Spark moves its watermark. A seed adds `_kept` and `_held`.
 Out   of a stream, `_counts`, and `_rows`: result and rejected rows as bytes too, which a last step
       in Python turns back into columns. So no conversion of pandas can change a value. Out of a
       batch, the columns as users see them, and `_counts`.
@@ -36,6 +36,8 @@ from sessionkit.state import (
 __all__ = [
     "EVENTS_COLUMN",
     "FUTURE_COLUMN",
+    "HELD_COLUMN",
+    "KEPT_COLUMN",
     "NULL_KEYS",
     "REJECTED_COLUMN",
     "ROWS_COLUMN",
@@ -53,6 +55,8 @@ FUTURE_COLUMN: Final = "_future"
 WATERMARK_COLUMN: Final = "_watermark"
 EVENTS_COLUMN: Final = "_events"
 REJECTED_COLUMN: Final = "_rejected"
+KEPT_COLUMN: Final = "_kept"
+HELD_COLUMN: Final = "_held"
 ROWS_COLUMN: Final = "_rows"
 
 NULL_KEYS: Final[Mapping[type[FieldType], Any]] = {

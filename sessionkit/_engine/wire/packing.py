@@ -27,7 +27,7 @@ from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
 from sessionkit._engine.wire.packs import Pack, packs_of, read_packs
 from sessionkit._spec import AnySpec
 
-__all__ = ["Packer", "Packs", "packs_of_groups", "unpacked"]
+__all__ = ["Packer", "Packs", "order_by_group", "packs_of_groups", "unpacked"]
 
 ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
@@ -74,7 +74,7 @@ class Packer:
 
     def _batch(self, groups: pa.Table, rows: pa.Table, name: str) -> pa.RecordBatch:
         """Return the rows of every group, packed into one of the two columns."""
-        order, starts = _order_by_group(groups)
+        order, starts = order_by_group(groups)
         ordered = whole_batch(rows.take(order))
         ends = [*starts[1:], rows.num_rows]
         packs = [
@@ -123,7 +123,7 @@ def _table(portion: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(portion)
 
 
-def _order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
+def order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
     """Return the places of the rows, group after group, and where each group starts."""
     numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
     found = numbered.group_by(groups.column_names, use_threads=False)

@@ -1,9 +1,12 @@
 """Keep state per key on Spark, on a stream or on a batch."""
 
+from datetime import datetime
+
 from pyspark.sql import DataFrame, Observation
 
 from sessionkit._spec import check_kind
-from sessionkit.spark.jobs.run import run_spec
+from sessionkit.spark.checkpoints.seeds import Seed
+from sessionkit.spark.jobs.run import Bounds, run_spec
 from sessionkit.stateful import AnyStatefulSpec, StatefulSpec
 
 __all__ = ["apply_with_state"]
@@ -15,6 +18,8 @@ def apply_with_state(
     *,
     with_rejected: bool = False,
     observation: Observation | None = None,
+    seed: Seed | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
     """
     Run the functions of a `StatefulSpec` over a stream or a batch.
@@ -40,10 +45,17 @@ def apply_with_state(
             `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
             `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
+        seed: For a stream: what it begins with, from `carry_over` or `hand_over`. Pass it at each
+            start of the query, with a checkpoint that was new at the first one.
+        until: For a batch: take the events before this event time, with a time zone, and return
+            what the functions return by then.
 
     Raises:
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
+        SpecError: A batch is given a seed, or a stream `until`; `until` has no time zone, or the
+            spec no event time.
     """
     check_kind(spec, StatefulSpec, "sessionize")
-    return run_spec(events, spec, observation, with_rejected=with_rejected)
+    bounds = Bounds(seed, until)
+    return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)

@@ -33,7 +33,9 @@ __all__ = ["BUCKET", "bucket_number", "grouping_key", "labelled", "packed"]
 BUCKET: Final = "bucket"
 
 
-def packed(events: DataFrame, spec: AnySpec, group: Mapping[str, Column]) -> DataFrame:
+def packed(
+    events: DataFrame, spec: AnySpec, group: Mapping[str, Column], sown: DataFrame | None = None
+) -> DataFrame:
     """
     Pack the columns that the spec reads into one row a group and map task.
 
@@ -41,6 +43,7 @@ def packed(events: DataFrame, spec: AnySpec, group: Mapping[str, Column]) -> Dat
         events: The user's rows.
         spec: The spec.
         group: The columns to group by, and their names; none may be null.
+        sown: The rows of a seed, which come beside the events.
     """
     moves_watermark = events.isStreaming and spec.delay_ms is not None
     packer = Packer(spec, tuple(group), moves_watermark)
@@ -55,6 +58,8 @@ def packed(events: DataFrame, spec: AnySpec, group: Mapping[str, Column]) -> Dat
     schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
     rows = chosen.mapInArrow(pack, text)
+    if sown is not None:
+        rows = rows.unionByName(sown, allowMissingColumns=True)
     return _under_watermark(rows, spec) if moves_watermark else rows
 
 

@@ -1,20 +1,27 @@
 """Turn a DataFrame into result rows, for any kind of spec."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import attrs
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, Observation
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._engine.outcome import Memory
 from sessionkit._engine.storage import columns_of
+from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._engine.worker import Worker, worker_of
-from sessionkit._instants import micros_of
+from sessionkit._instants import END_OF_TIME_US, micros_of
 from sessionkit._spec import AnySpec
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_libraries
+from sessionkit.spark.checkpoints.seed_rows import sown_rows
+from sessionkit.spark.checkpoints.seeds import Seed
 from sessionkit.spark.jobs.packed_rows import (
     BUCKET,
     bucket_number,
@@ -32,7 +39,7 @@ from sessionkit.spark.jobs.public_rows import (
 )
 from sessionkit.spark.jobs.schema import check_input
 
-__all__ = ["run_spec"]
+__all__ = ["Bounds", "check_until", "end_us", "memories_until", "run_spec"]
 
 BUCKETS_OF_A_BATCH: Final = 4
 """A batch runs each bucket as a whole, so it uses this many times more buckets."""
@@ -44,8 +51,27 @@ TIMEOUTS: Final = {
 }
 
 
+@attrs.frozen
+class Bounds:
+    """
+    Where a run begins and ends.
+
+    Attributes:
+        seed: What a stream begins with.
+        until: The event time at which a batch ends; by default all event time is over then.
+    """
+
+    seed: Seed | None = None
+    until: datetime | None = None
+
+
 def run_spec(
-    events: DataFrame, spec: AnySpec, observation: Observation | None, *, with_rejected: bool
+    events: DataFrame,
+    spec: AnySpec,
+    observation: Observation | None,
+    *,
+    with_rejected: bool,
+    bounds: Bounds,
 ) -> DataFrame:
     """
     Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`.
@@ -54,52 +80,136 @@ def run_spec(
         UnsupportedError: This release of Spark, or of a library, can't do that.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
+        SpecError: A batch is given a seed, or a stream an end.
     """
     check_libraries()
     check_input(events, spec)
     check_picklable(spec)
-    if spec.layout == "pages" and events.isStreaming:
-        check_pages(events.sparkSession)
-    worker = worker_of(spec, with_rejected=with_rejected)
-    if events.isStreaming:
-        return unpacked_rows(_stream(events, spec, worker), worker)
-    return counted_rows(_batch(events, spec, worker), observation)
-
-
-def _stream(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
+    _check_bounds(events, spec, bounds)
+    if not events.isStreaming:
+        worker = worker_of(spec, with_rejected=with_rejected)
+        return counted_rows(_batch(events, spec, worker, bounds.until), observation)
     if spec.layout == "pages":
-        return in_pages(_in_buckets(events, spec, spec.bucket_count), worker)
+        check_pages(events.sparkSession)
+    seed = None if bounds.seed is None else bounds.seed.format
+    worker = worker_of(spec, with_rejected=with_rejected, seed=seed)
+    return unpacked_rows(_stream(events, spec, worker, bounds.seed), worker)
+
+
+def _check_bounds(events: DataFrame, spec: AnySpec, bounds: Bounds) -> None:
+    if bounds.until is not None:
+        check_until(spec, bounds.until)
+    if events.isStreaming and bounds.until is not None:
+        found = "`until` is for a batch, and this is a stream"
+        raise SpecError(with_hint(found, "leave it out: a stream ends when you stop it"))
+    if not events.isStreaming and bounds.seed is not None:
+        found = "`seed` is for a stream, and this is a batch"
+        raise SpecError(with_hint(found, "read the events with readStream"))
+
+
+def check_until(spec: AnySpec, until: datetime) -> None:
+    """
+    Check the end of a batch.
+
+    Raises:
+        SpecError: It has no time zone, or the spec no event time.
+    """
+    if spec.event_time is None:
+        found = "`until` is an event time, and the spec has no `event_time`"
+        raise SpecError(with_hint(found, "leave it out"))
+    if until.utcoffset() is None:
+        found = f"`until` must be a datetime with a time zone, found {until!r}"
+        raise SpecError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+
+
+def _stream(events: DataFrame, spec: AnySpec, worker: Worker, seed: Seed | None) -> DataFrame:
+    sown = None if seed is None else sown_rows(seed.path, spec, events.sparkSession)
+    if spec.layout == "pages":
+        return in_pages(_in_buckets(events, spec, spec.bucket_count, sown), worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         return worker(group, frames, state)
 
-    return _groups(events, spec).applyInPandasWithState(
+    return _groups(events, spec, sown).applyInPandasWithState(
         run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
 
-def _batch(events: DataFrame, spec: AnySpec, worker: Worker) -> DataFrame:
-    now_us = micros_of(datetime.now(UTC))
+def _batch(events: DataFrame, spec: AnySpec, worker: Worker, until: datetime | None) -> DataFrame:
+    now_us, until_us = micros_of(datetime.now(UTC)), end_us(until)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return worker.partition(batches, now_us)
+        return worker.partition(batches, now_us, until_us)
 
+    return _sorted(events, spec, until).mapInArrow(run, counted_schema(worker))
+
+
+def end_us(until: datetime | None) -> int:
+    """
+    Return the watermark at the end of a batch, in microseconds.
+
+    It is the microsecond before `until`: an event at `until` may still join a session that ends
+    just then.
+    """
+    return END_OF_TIME_US if until is None else micros_of(until) - 1
+
+
+def memories_until(
+    events: DataFrame,
+    spec: AnySpec,
+    until: datetime,
+    rows_of: Callable[[Memory], pa.Table],
+    schema: str,
+) -> DataFrame:
+    """
+    Return rows made of what each group of a batch remembers in the end.
+
+    Args:
+        events: The batch.
+        spec: The spec.
+        until: The event time at which it ends.
+        rows_of: Makes the rows of a group.
+        schema: The columns of the rows, as Spark's SQL has them.
+
+    Raises:
+        SchemaError: The columns don't fit the spec.
+        NotPicklableError: A function uses something that can't be sent to the executors.
+    """
+    check_input(events, spec)
+    check_picklable(spec)
+    worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for packs in packs_of_groups(batches):
+            memory = worker.until(packs, now_us, until_us)[1]
+            yield from rows_of(memory).to_batches()
+
+    return _sorted(events, spec, until).mapInArrow(run, schema)
+
+
+def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
+    """Return the rows of a batch, packed, and sorted by bucket within each partition."""
+    if until is not None:
+        time = F.col(quoted(spec.event_time or ""))
+        # A row without a time is quarantined by the batch.
+        events = events.where(time.isNull() | (time < F.lit(until)))
     rows = _in_buckets(events, spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
-    sorted_rows = rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
-    return sorted_rows.mapInArrow(run, counted_schema(worker))
+    return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
 
 
-def _groups(events: DataFrame, spec: AnySpec) -> GroupedData:
+def _groups(events: DataFrame, spec: AnySpec, sown: DataFrame | None) -> GroupedData:
     """Return the rows of a stream, packed, and grouped as the state is stored."""
     if spec.layout == "per_key":
         # Spark groups the rows of a stateful operator by columns, not by expressions.
-        rows = packed(events, spec, grouping_key(spec))
+        rows = packed(events, spec, grouping_key(spec), sown)
         return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec, spec.bucket_count).groupBy(BUCKET)
+    return _in_buckets(events, spec, spec.bucket_count, sown).groupBy(BUCKET)
 
 
-def _in_buckets(events: DataFrame, spec: AnySpec, bucket_count: int) -> DataFrame:
-    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)})
+def _in_buckets(
+    events: DataFrame, spec: AnySpec, bucket_count: int, sown: DataFrame | None = None
+) -> DataFrame:
+    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, sown)
     return labelled(rows, bucket_count)

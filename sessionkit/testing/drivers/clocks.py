@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from sessionkit._instants import instant_of, micros_of, span_us
+from sessionkit._instants import BEGINNING_US, instant_of, micros_of, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.timeouts import watermark_in_force
@@ -25,11 +25,13 @@ class Clocks:
         watermark_ms: The watermark of the next batch, in milliseconds; 0 while there is none.
         before_ms: The watermark of the last batch.
         processing: The processing time; None where the test has none.
+        since_us: The watermark at which the query began with a seed, in microseconds.
     """
 
     watermark_ms: int = 0
     before_ms: int = 0
     processing: datetime | None = None
+    since_us: int = BEGINNING_US
 
     @property
     def processing_ms(self) -> int:
@@ -41,9 +43,13 @@ class Clocks:
     @property
     def watermark(self) -> datetime | None:
         """The watermark, in UTC; None while there is none."""
-        if not self.watermark_ms:
-            return None
-        return instant_of(watermark_in_force(self.watermark_ms))
+        at_us = self.in_force_us
+        return instant_of(at_us) if at_us > BEGINNING_US else None
+
+    @property
+    def in_force_us(self) -> int:
+        """The watermark that is in force, in microseconds."""
+        return max(watermark_in_force(self.watermark_ms), self.since_us)
 
     def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
         """
@@ -67,7 +73,7 @@ class Clocks:
         if spec.delay_ms is None:
             return self
         moved_ms = 0 if latest_us is None else latest_us // MILLISECOND_US - spec.delay_ms
-        watermark_ms = max(self.watermark_ms, moved_ms)
+        watermark_ms = max(self.watermark_ms, moved_ms, self.since_us // MILLISECOND_US)
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
     def after(self, span: timedelta) -> "Clocks":

@@ -1,6 +1,6 @@
 """What the drivers of both kinds of spec share: a query, and what came out of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
@@ -8,16 +8,23 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 import attrs
 import pandas as pd
 
+from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.storage import stored_memory
+from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
+from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.events import event_row
-from sessionkit.testing.drivers.frames import Rejection
-from sessionkit.testing.drivers.query import Query, Snapshot
+from sessionkit.testing.drivers.frames import Rejection, input_frame
+from sessionkit.testing.drivers.query import Query, Snapshot, group_of
 from sessionkit.testing.drivers.results import BatchResult, ResultRow, read_rows
+from sessionkit.testing.drivers.seeds import seed_of
 
 __all__ = ["Driver"]
 
@@ -66,7 +73,73 @@ class Driver(Generic[Spec, E, Row, R]):
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
         driver.counts = snapshot.counts
-        driver._query = Query.restore(spec, worker_of(spec, with_rejected=True), snapshot)
+        seed = None if snapshot.seed is None else snapshot.seed.format
+        worker = worker_of(spec, with_rejected=True, seed=seed)
+        driver._query = Query.restore(spec, worker, snapshot)
+        return driver
+
+    @classmethod
+    def backfill(
+        cls,
+        spec: Spec,
+        history: Iterable[Mapping[str, Any]],
+        *,
+        until: datetime,
+        processing_time: datetime | None = None,
+    ) -> Self:
+        """
+        Start a query where a batch over history left off, as with `hand_over` on Spark.
+
+        `take_rows` returns what the batch has closed; its first micro-batch opens what was open.
+
+        Args:
+            spec: The definition, of the batch and of the stream.
+            history: The rows of the batch, by column name. Those at `until` or after are left out.
+            until: The event time at which the batch ends and the stream goes on.
+            processing_time: The processing time of the first micro-batch.
+        """
+        name, until_us = spec.event_time or "", micros_of(until) - 1
+        taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
+        frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
+        worker, clocks = worker_of(spec, with_rejected=True), Clocks(processing=processing_time)
+        packs = Packs.of_frames(frames)
+        output, memory = worker.until(packs, clocks.processing_ms * 1000, until_us)
+        driver = cls._sown(spec, [memory], until_us, processing_time)
+        found = read_rows(spec, [output_frame(output)])
+        driver._rows, driver._rejections, driver.counts = found  # noqa: SLF001 (one of this class)
+        return driver
+
+    def carry_over(self, spec: Spec) -> Self:
+        """
+        Start a query under other rules from what this one remembers, as `carry_over` on Spark does.
+
+        The new query has the rows that this one has not read, its clocks, and none of its counts.
+
+        Raises:
+            StateMismatchError: It can't be carried over; the message names each difference.
+            StateValueError: A key doesn't fit its new type.
+        """
+        check_carried(self.spec, spec)
+        clocks, stored = self._query.clocks, self._query.stored()
+        memories = [carried(self.spec, spec, stored_memory(self.spec, *one)) for one in stored]
+        driver = self._sown(spec, memories, clocks.in_force_us, clocks.processing)
+        for row in self.snapshot().unread:
+            driver.add_row(row)
+        return driver
+
+    @classmethod
+    def _sown(
+        cls,
+        spec: Spec,
+        memories: Iterable[Memory],
+        watermark_us: int,
+        processing_time: datetime | None,
+    ) -> Self:
+        driver = cls(spec, processing_time=processing_time)
+        seed = seed_of(spec, memories, watermark_us, group_of)
+        worker = worker_of(spec, with_rejected=True, seed=seed.format)
+        clocks = attrs.evolve(driver._query.clocks, since_us=watermark_us)
+        driver._query = Query(spec, worker, clocks, seed)
         return driver
 
     def snapshot(self) -> Snapshot:

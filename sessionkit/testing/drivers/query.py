@@ -14,14 +14,20 @@ from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.clocks import Clocks, aware
-from sessionkit.testing.drivers.frames import Row, check_row, key_on_wire, packed_frames
+from sessionkit.testing.drivers.frames import (
+    Row,
+    check_row,
+    key_on_wire,
+    packed_frames,
+)
 from sessionkit.testing.drivers.pages import PagedGroupState
+from sessionkit.testing.drivers.seeds import Seed
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["Query", "Ran", "Snapshot", "Worker"]
+__all__ = ["Query", "Ran", "Snapshot", "Worker", "group_of"]
 
 Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
@@ -49,6 +55,7 @@ class Snapshot:
     waiting: tuple[Row, ...]
     planned: tuple[Row, ...] | None
     counts: Counts
+    seed: Seed | None = None
 
     @property
     def next_rows(self) -> tuple[Row, ...]:
@@ -86,11 +93,13 @@ class Query:
         spec: The spec that the worker runs.
         worker: The callable that Spark would call for every group.
         clocks: The clocks of the next batch.
+        seed: What the query began with.
     """
 
     spec: AnySpec
     worker: Worker
     clocks: Clocks
+    seed: Seed | None = None
     _groups: dict[Group, StoredGroup] = attrs.field(factory=dict, init=False)
     _batch_id: int = attrs.field(default=0, init=False)
     _waiting: list[Row] = attrs.field(factory=list, init=False)
@@ -100,7 +109,7 @@ class Query:
     @classmethod
     def restore(cls, spec: AnySpec, worker: Worker, snapshot: Snapshot) -> "Query":
         """Start again from what a stopped query left."""
-        query = cls(spec, worker, snapshot.clocks)
+        query = cls(spec, worker, snapshot.clocks, snapshot.seed)
         query._groups = dict(snapshot.groups)
         query._batch_id = snapshot.batch_id
         query._waiting = list(snapshot.waiting)
@@ -111,7 +120,13 @@ class Query:
         """Return what the query would leave if it stopped now."""
         waiting = tuple(self._waiting)
         return Snapshot(
-            dict(self._groups), self.clocks, self._batch_id, waiting, self._planned, counts
+            dict(self._groups),
+            self.clocks,
+            self._batch_id,
+            waiting,
+            self._planned,
+            counts,
+            self.seed,
         )
 
     def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
@@ -150,7 +165,7 @@ class Query:
         """Run one micro-batch, see `Driver.run_batch`."""
         planned = self._planned
         watermark = self.clocks.watermark
-        if planned is None and not self._waiting and not self._runs_without_data():
+        if planned is None and not self._has_data and not self._runs_without_data():
             return Ran(None, watermark, [])
         read = tuple(self._waiting) if planned is None else planned
         groups, frames, latest_us = self._call_worker(read)
@@ -165,7 +180,11 @@ class Query:
     @property
     def is_idle(self) -> bool:
         """Whether no row waits and the watermark has not moved since the last batch."""
-        return self._planned is None and not self._waiting and not self._is_due()
+        return self._planned is None and not self._has_data and not self._is_due()
+
+    @property
+    def _has_data(self) -> bool:
+        return bool(self._waiting or (self.seed and self.seed.frames))
 
     def _check_no_replay(self, clock: str) -> None:
         if self._planned is not None:
@@ -186,18 +205,20 @@ class Query:
         """Call the worker for every group with rows, then for those whose timer went off."""
         groups, frames = dict(self._groups), list[pd.DataFrame]()
         packed, latest_us = self._packed(rows)
-        for group in sorted(packed, key=repr):
-            frames += self._call(groups, group, packed[group])
+        sown = self.seed.frames if self.seed else {}
+        for group in sorted({*packed, *sown}, key=repr):
+            parts = [part[group] for part in (sown, packed) if group in part]
+            frames += self._call(groups, group, parts)
         for group, stored in list(groups.items()):
-            if group not in packed and self._is_woken(stored.timeout_timestamp_ms):
-                frames += self._call(groups, group, None)
+            if group not in {*packed, *sown} and self._is_woken(stored.timeout_timestamp_ms):
+                frames += self._call(groups, group, [])
         return groups, frames, latest_us
 
     def _packed(self, rows: Sequence[Row]) -> tuple[dict[Group, pd.DataFrame], int | None]:
         """Return the rows of every group, packed, and the latest time that moves the watermark."""
         if not rows:
             return {}, None
-        named = [_group_of(self.spec, row) for row in rows]
+        named = [group_of(self.spec, row) for row in rows]
         groups = list(dict.fromkeys(named))
         number = {group: place for place, group in enumerate(groups)}
         numbers = [number[group] for group in named]
@@ -219,7 +240,7 @@ class Query:
         return timer_ms < self.clocks.watermark_ms
 
     def _call(
-        self, groups: dict[Group, StoredGroup], group: Group, frame: pd.DataFrame | None
+        self, groups: dict[Group, StoredGroup], group: Group, parts: Sequence[pd.DataFrame]
     ) -> list[pd.DataFrame]:
         stored = groups.get(group) or StoredGroup(None, None)
         state = FakeGroupState(
@@ -227,11 +248,11 @@ class Query:
             timeout=TIMEOUTS[self.spec.clock],
             watermark_ms=None if self.spec.delay_ms is None else self.clocks.watermark_ms,
             processing_time_ms=self.clocks.processing_ms,
-            has_timed_out=frame is None,
-            stored_timeout_ms=None if frame is None else stored.timeout_timestamp_ms,
+            has_timed_out=not parts,
+            stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
         seen = PagedGroupState.of(state) if self.spec.layout == "pages" else state
-        frames = list(self.worker(_as_key(group), [] if frame is None else [frame], seen))
+        frames = list(self.worker(_as_key(group), parts, seen))
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)
@@ -241,6 +262,7 @@ class Query:
 
     def _commit(self, groups: dict[Group, StoredGroup], latest_us: int | None) -> None:
         self.clocks = self.clocks.after_events(self.spec, latest_us)
+        self.seed = self.seed and self.seed.spent
         self._groups = groups
         self._can_run_without_data = True
         self._batch_id += 1
@@ -251,7 +273,7 @@ class Query:
         return instant is not None and self.clocks.is_future(self.spec, micros_of(instant))
 
 
-def _group_of(spec: AnySpec, row: Row) -> Group:
+def group_of(spec: AnySpec, row: Row) -> Group:
     """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
     if spec.layout == "per_key":
         return key_on_wire(spec, row)

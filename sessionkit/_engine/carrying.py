@@ -1,0 +1,136 @@
+"""What a query remembers, carried over to other rules."""
+
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.storage import logic_of
+from sessionkit._spec import AnySpec
+from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit.state import (
+    BytesType,
+    DateType,
+    DecimalType,
+    FieldType,
+    IntType,
+    StrType,
+    identity_differences,
+)
+
+__all__ = ["carried", "check_carried"]
+
+MAY_CHANGE: Final = frozenset(
+    {
+        "bucket_count",
+        "event",
+        "gap_us",
+        "keys",
+        "layout",
+        "longest_gap_us",
+        "order",
+        "passthrough",
+        "watermark_delay_ms",
+    }
+)
+CASTS: Final = frozenset(
+    {
+        (IntType, StrType),
+        (StrType, IntType),
+        (IntType, DecimalType),
+        (DecimalType, IntType),
+        (DecimalType, DecimalType),
+        (DateType, StrType),
+        (StrType, DateType),
+        (BytesType, StrType),
+        (StrType, BytesType),
+    }
+)
+"""From which type of key to which: those where a value has one form only in the other."""
+
+
+def check_carried(old: AnySpec, new: AnySpec) -> None:
+    """
+    Check that what was stored under one spec can be carried over to another.
+
+    Raises:
+        StateMismatchError: It can't; the message names each difference that stands in the way.
+    """
+    stored, wanted = (_fixed(spec) for spec in (old, new))
+    lines = [*identity_differences(stored, wanted), *_keys(old, new), *_held(old, new)]
+    if lines:
+        text = "the state can't be carried over:\n  " + "\n  ".join(lines)
+        raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
+
+
+def _fixed(spec: AnySpec) -> dict[str, Any]:
+    entries: dict[str, Any] = json.loads(logic_of(spec).identity)
+    return {name: entry for name, entry in entries.items() if name not in MAY_CHANGE}
+
+
+def _keys(old: AnySpec, new: AnySpec) -> list[str]:
+    if sorted(old.keys) != sorted(new.keys):
+        return [f"the key columns were {', '.join(old.keys)}, and are {', '.join(new.keys)}"]
+    before = {field.name: field.type for field in old.key_fields}
+    return [
+        f"the key column `{field.name}` can't become {field.type.arrow}"
+        for field in new.key_fields
+        if before[field.name].arrow != field.type.arrow
+        and (type(before[field.name]), type(field.type)) not in CASTS
+    ]
+
+
+def _held(old: AnySpec, new: AnySpec) -> list[str]:
+    """Return the columns of events that wait, and that the new spec needs otherwise."""
+    if old.order != "event_time":
+        return []
+    there = {field.name: field.type for field in events_schema(old)}
+    return [
+        f"the column `{field.name}` of the events that wait isn't {field.type}"
+        for field in events_schema(new)
+        if not field.name.startswith("key.") and there.get(field.name) != field.type
+    ]
+
+
+def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
+    """
+    Return what was stored under one spec as it stands under another.
+
+    Raises:
+        StateValueError: A key doesn't have exactly one form in its new type.
+    """
+    held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
+    return Memory(
+        _fitted(old, memory.kept, logic_of(new).schema), _fitted(old, held, events_schema(new))
+    )
+
+
+def _fitted(old: AnySpec, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    kinds = {f"key.{field.name}": field.type for field in old.key_fields}
+    columns = [
+        _as_key(rows[field.name], kinds[field.name], field)
+        if field.name in kinds
+        else rows[field.name]
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_key(column: pa.ChunkedArray, old: FieldType, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        found = column.cast(field.type)
+        same = found.cast(old.arrow).equals(column)
+    except pa.ArrowInvalid as error:
+        raise _unfit(field, str(error)) from error
+    if not same:
+        raise _unfit(field, "a value has several forms there, such as '1' and '01'")
+    return found
+
+
+def _unfit(field: pa.Field, found: str) -> StateValueError:
+    text = f"the stored keys of `{field.name}` don't fit {field.type}: {found}"
+    return StateValueError(with_hint(text, "leave the type of the key as it was"))

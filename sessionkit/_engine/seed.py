@@ -1,0 +1,108 @@
+"""
+A seed: what a new query remembers before its first event, and the watermark at which it begins.
+
+Spark gives a stateful operator no initial state, so a seed crosses as rows of its own kind. They
+come with the first micro-batch of a query, before which no group remembers anything.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.logic import Logic
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.stored import reading_of
+from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
+from sessionkit._engine.wire.packs import read_packs
+from sessionkit._spec import AnySpec
+from sessionkit.errors import StateMismatchError, with_hint
+
+__all__ = ["SeedFormat", "keys_of", "started"]
+
+
+@attrs.frozen
+class SeedFormat:
+    """
+    How the rows of a seed are written, and when it was taken.
+
+    Attributes:
+        identity: The rules under which they are written, as JSON.
+        kept: The schema of the rows that are kept: open sessions, or keys.
+        held: The schema of the events that wait.
+        watermark_us: The watermark at which it was taken: that of the query doesn't fall below it.
+    """
+
+    identity: bytes
+    kept: pa.Schema
+    held: pa.Schema
+    watermark_us: int
+
+    @classmethod
+    def of(cls, logic: Logic, watermark_us: int) -> "SeedFormat":
+        """Return the format of a seed for a spec."""
+        return cls(logic.identity, logic.schema, events_schema(logic.spec), watermark_us)
+
+    def in_force(self, clocks: BatchClocks) -> BatchClocks:
+        """Return the clocks of a micro-batch with a watermark that isn't before the seed."""
+        return attrs.evolve(clocks, watermark_us=max(clocks.watermark_us, self.watermark_us))
+
+    def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> Memory | None:
+        """
+        Return what a seed gives to a group; None if no row of it came.
+
+        Args:
+            logic: Whose memory it is.
+            frames: The rows of the group, packed.
+            state: Spark's group state.
+
+        Raises:
+            StateError: It was made for other rules, or comes to a query under way, or a value
+                doesn't fit a class that has changed since.
+        """
+        kept, held = _packs(frames, KEPT_COLUMN), _packs(frames, HELD_COLUMN)
+        if not kept and not held:
+            return None
+        if state.exists:
+            found = "a seed came to a query that is under way: its group remembers something"
+            hint = "start the query with a new checkpoint, and never change its seed"
+            raise StateMismatchError(with_hint(found, hint))
+        reading = reading_of(logic, self.identity)
+        return reading.memory(_table(self.kept, kept), _table(self.held, held))
+
+
+def _packs(frames: Sequence[pd.DataFrame], name: str) -> list[bytes]:
+    return [
+        pack
+        for frame in frames
+        if name in frame.columns
+        for pack in frame[name]
+        if isinstance(pack, bytes)
+    ]
+
+
+def _table(schema: pa.Schema, packs: Sequence[bytes]) -> pa.Table:
+    return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()
+
+
+def keys_of(memory: Memory, arrived: pa.Table, spec: AnySpec) -> pa.Table:
+    """Return the keys of a seed and of events, as a table of nothing but key columns."""
+    names = [f"key.{name}" for name in spec.keys]
+    return pa.concat_tables(t.select(names) for t in (memory.kept, memory.buffered, arrived))
+
+
+def started(memory: Memory, arrived: pa.Table, spec: AnySpec) -> tuple[Memory, pa.Table]:
+    """
+    Return what a group remembers, and the events that it takes, when its seed has come.
+
+    Where events needn't wait any more, those that did are taken now.
+    """
+    if spec.order == "event_time":
+        return memory, arrived
+    return attrs.evolve(memory, buffered=memory.buffered.slice(0, 0)), pa.concat_tables(
+        [memory.buffered, arrived]
+    )

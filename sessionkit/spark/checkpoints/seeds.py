@@ -1,0 +1,221 @@
+"""Seeds: written from a checkpoint or from a batch, and what a new query does with them."""
+
+import base64
+import json
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit._engine.carrying import carried, check_carried
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.storage import logic_of
+from sessionkit._instants import BEGINNING_US, instant_of
+from sessionkit._spec import AnySpec
+from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark.checkpoints.log import Progress, folder_texts, progress_of
+from sessionkit.spark.checkpoints.memories import mapped_memories
+from sessionkit.spark.checkpoints.seed_rows import chunks_of, chunks_schema, seed_rows
+from sessionkit.timeouts import watermark_in_force
+
+__all__ = ["Seed", "carry_over", "read_seed", "write_seed"]
+
+FORMAT: Final = 1
+
+
+@attrs.frozen
+class Seed:
+    """
+    What a new query begins with: open sessions or keys, and events that wait, in a folder.
+
+    Pass it as `seed=` to `sessionize` or `apply_with_state`, at the first start and at each later
+    one: it is one of the sources of the query. Only the first micro-batch reads its rows.
+
+    Attributes:
+        path: The folder.
+        format: How its rows are written, and the watermark at which it was taken.
+        progress: How far the query came from which it was carried over; None after a batch.
+    """
+
+    path: str
+    format: SeedFormat = attrs.field(repr=False)
+    progress: Progress | None = None
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark at which it was taken, in UTC; None where there was none."""
+        at_us = self.format.watermark_us
+        return instant_of(at_us) if at_us > BEGINNING_US else None
+
+    def starting_offsets(self, source: int = 0) -> str:
+        """
+        Return where the old query stopped reading a Kafka source: the option `startingOffsets`.
+
+        Args:
+            source: The number of the source in the old query, from 0.
+
+        Raises:
+            SessionkitError: There is no such source.
+        """
+        self._check_source(source)
+        return self._progress.offsets[source]
+
+    def unread(self, files: DataFrame, source: int = 0) -> DataFrame:
+        """
+        Return a stream of files without those that the old query has read.
+
+        Args:
+            files: What a file source reads, right from `readStream`.
+            source: The number of the source in the old query, from 0.
+
+        Raises:
+            SessionkitError: There is no such source.
+        """
+        self._check_source(source)
+        taken = self._progress.files[source]
+        if not taken:
+            return files
+        # A local file has three slashes in Spark's log, and one as the path of a row.
+        local = [path.replace("file:///", "file:/", 1) for path in taken]
+        return files.where(~F.col("_metadata.file_path").isin(sorted({*taken, *local})))
+
+    @property
+    def _progress(self) -> Progress:
+        if self.progress is None:
+            found = "this seed comes from a batch: no query has read a source"
+            raise SessionkitError(with_hint(found, "filter the stream by event time instead"))
+        return self.progress
+
+    def _check_source(self, source: int) -> None:
+        number = len(self._progress.offsets)
+        if not 0 <= source < number:
+            found = f"the old query had {number} sources, and `source` is {source}"
+            raise SessionkitError(with_hint(found, "count them from 0, in the order of the query"))
+
+
+def carry_over(
+    checkpoint: str, old: AnySpec, new: AnySpec, to: str, *, spark: SparkSession | None = None
+) -> Seed:
+    """
+    Write what a stopped query remembers as a seed for a query under other rules.
+
+    The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
+    types of the keys may differ; the state class may not. An open session keeps its end: each event
+    counts with the gap under which it came. The executors move the state. Needs Spark 4.0 or later.
+
+    Args:
+        checkpoint: The checkpoint location of the old query.
+        old: Its spec.
+        new: The spec of the new query.
+        to: A folder for the seed, which must not have one yet.
+        spark: The session to work with; by default the active one.
+
+    Raises:
+        StateMismatchError: The checkpoint was written under other rules than the old spec's, or the
+            new spec differs in what can't be carried over; the message names each difference.
+        StateValueError: A stored key doesn't fit its new type.
+        SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
+            this Spark has no state reader, or no session is active.
+    """
+    check_carried(old, new)
+    session = _session(spark)
+    progress = progress_of(checkpoint, session)
+    if progress.batch is None:
+        found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
+        raise SessionkitError(with_hint(found, "start the new query without a seed"))
+
+    def rows_of(memory: Memory) -> pa.Table:
+        return chunks_of(new, carried(old, new, memory))
+
+    chunks = mapped_memories(checkpoint, old, rows_of, chunks_schema(new), spark=session)
+    watermark_us = BEGINNING_US
+    if old.delay_ms is not None:
+        watermark_us = watermark_in_force(progress.watermark_ms)
+    form = SeedFormat.of(logic_of(new), watermark_us)
+    return write_seed(chunks, new, Seed(to, form, progress))
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
+    return session
+
+
+def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
+    """
+    Write a seed.
+
+    Args:
+        chunks: What groups remember, from `chunks_of`.
+        spec: The spec of the new query.
+        seed: What is to be written besides its rows.
+
+    Raises:
+        SessionkitError: There is one already.
+    """
+    spark = chunks.sparkSession
+    if folder_texts(spark, f"{seed.path}/about"):
+        found = f"there is a seed at {seed.path} already"
+        raise SessionkitError(with_hint(found, "write it to a folder of its own"))
+    seed_rows(chunks, spec, seed.format).write.mode("overwrite").parquet(f"{seed.path}/rows")
+    about = spark.createDataFrame([(_about(seed),)], "value string")
+    about.coalesce(1).write.mode("overwrite").text(f"{seed.path}/about")
+    return seed
+
+
+def _about(seed: Seed) -> str:
+    form, progress = seed.format, seed.progress
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "identity": form.identity.decode(),
+            "kept": base64.b64encode(form.kept.serialize()).decode(),
+            "held": base64.b64encode(form.held.serialize()).decode(),
+            "watermark_us": form.watermark_us,
+            "progress": None if progress is None else attrs.asdict(progress),
+        }
+    )
+
+
+def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
+    """
+    Return a seed that has been written.
+
+    Args:
+        path: Its folder.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        SessionkitError: There is none, another release wrote it, or no session is active.
+    """
+    texts = folder_texts(_session(spark), f"{path}/about")
+    if not texts:
+        found = f"there is no seed at {path}"
+        raise SessionkitError(with_hint(found, "write one with carry_over or hand_over"))
+    about: dict[str, Any] = json.loads("".join(texts.values()))
+    if about["format"] != FORMAT:
+        found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
+        raise SessionkitError(with_hint(found, "use the release of sessionkit that wrote it"))
+    kept, held = (_schema(about[name]) for name in ("kept", "held"))
+    form = SeedFormat(about["identity"].encode(), kept, held, about["watermark_us"])
+    found = about["progress"]
+    return Seed(path, form, None if found is None else _progress(found))
+
+
+def _schema(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _progress(found: dict[str, Any]) -> Progress:
+    return Progress(
+        found["batch"],
+        found["planned"],
+        found["watermark_ms"],
+        tuple(found["offsets"]),
+        tuple(map(tuple, found["files"])),
+    )

@@ -1,0 +1,129 @@
+"""State under other rules: keys of other types, and what a seed is refused for."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+import attrs
+import pandas as pd
+import pytest
+
+from sessionkit import (
+    DecimalType,
+    EventTimeGap,
+    SessionSpec,
+    StateMismatchError,
+    StateValueError,
+)
+from sessionkit._engine.rows.table import whole_batch
+from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.storage import logic_of
+from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
+from sessionkit._instants import BEGINNING_US
+from sessionkit.testing import SessionDriver
+from tests.support.session_specs import Open, Reading, collecting, in_order
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+GAP = timedelta(minutes=10)
+
+
+def keyed(kind: Any, make: Any = collecting) -> SessionSpec[Any, Any, Any]:
+    """Return a spec with a key of a type."""
+    spec = make(EventTimeGap(GAP), watermark_delay=timedelta(hours=1))
+    return attrs.evolve(spec, keys={"key": kind})
+
+
+def with_session(spec: SessionSpec[Any, Any, Any], key: Any) -> SessionDriver[Any, Any, Any]:
+    """Return a driver in which a key has an event."""
+    driver = SessionDriver(spec)
+    driver.add(key, NOON, Reading(1, GAP))
+    driver.run_batch()
+    return driver
+
+
+MONEY = Annotated[Decimal, DecimalType(22, 2)]
+
+
+@pytest.mark.parametrize("make", [collecting, in_order])
+@pytest.mark.parametrize(
+    ("before", "key", "after", "expected"),
+    [
+        (int, 7, str, "7"),
+        (str, "7", int, 7),
+        (date, date(2026, 3, 8), str, "2026-03-08"),
+        (str, "2026-03-08", date, date(2026, 3, 8)),
+        (int, 7, MONEY, Decimal("7.00")),
+        (MONEY, Decimal("7.00"), int, 7),
+        (bytes, b"a", str, "a"),
+        (str, "a", bytes, b"a"),
+    ],
+)
+def test_a_key_of_another_type_goes_on(
+    make: Any, before: Any, key: Any, after: Any, expected: Any
+) -> None:
+    """An event under the new type joins the session that was stored, or held, under the old one."""
+    driver = with_session(keyed(before, make), key).carry_over(keyed(after, make))
+    driver.add(expected, NOON + GAP / 2, Reading(2, GAP))
+    driver.run_batch()
+
+    assert [Open([1, 2])] == [session.state for session in driver.open_sessions()]
+
+
+@pytest.mark.parametrize(
+    ("before", "key", "after"),
+    [(str, "01", int), (str, "x", int), (MONEY, Decimal("7.50"), int), (bytes, b"\xff", str)],
+)
+def test_a_key_without_exactly_one_form_is_refused(before: Any, key: Any, after: Any) -> None:
+    """Two keys could become one, or a value be lost."""
+    driver = with_session(keyed(before), key)
+
+    with pytest.raises(StateValueError, match="the stored keys of `key.key` don't fit"):
+        driver.carry_over(keyed(after))
+
+
+def test_a_type_that_no_rule_converts_is_refused() -> None:
+    """Before anything is read."""
+    with pytest.raises(StateMismatchError, match="the key column `key` can't become bool"):
+        with_session(keyed(str), "yes").carry_over(keyed(bool))
+
+
+@attrs.frozen
+class Renamed:
+    """An event with another field."""
+
+    number: int
+
+
+def test_held_events_of_another_class_are_refused() -> None:
+    """The new class has a field that the events that wait don't have."""
+    old = keyed(str, in_order)
+    new: Any = attrs.evolve(
+        old,
+        event=Renamed,
+        create=lambda key, event: old.state([event.number]),
+        update=lambda state, event: state,
+    )
+
+    with pytest.raises(StateMismatchError, match="the column `event.number` of the events that"):
+        with_session(old, "a").carry_over(new)
+
+
+@attrs.define
+class Group:
+    """A group state: whether it remembers anything."""
+
+    exists: bool
+
+
+def test_a_seed_for_other_rules_or_under_way_is_refused() -> None:
+    """A seed is read by the query that it was made for, in its first micro-batch."""
+    spec, other = keyed(str), keyed(int)
+    form = SeedFormat.of(logic_of(spec), BEGINNING_US)
+    batch = whole_batch(logic_of(spec).schema.empty_table()).serialize().to_pybytes()
+    frame = pd.DataFrame({KEPT_COLUMN: [batch], HELD_COLUMN: [None]}, dtype=object)
+
+    assert form.read(logic_of(spec), [frame], Group(exists=False)) is not None
+    with pytest.raises(StateMismatchError, match="a seed came to a query that is under way"):
+        form.read(logic_of(spec), [frame], Group(exists=True))
+    with pytest.raises(StateMismatchError, match="`keys` is"):
+        form.read(logic_of(other), [frame], Group(exists=False))

@@ -1,0 +1,250 @@
+"""
+A query that begins with a seed: under other rules, or where a batch left off.
+
+What is under test is that nothing is lost or taken twice at the seam: not what the rules say.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionSpec, StatefulSpec
+from sessionkit.aggregates import collect, count
+from sessionkit.testing import SessionDriver, StatefulDriver
+from tests.support.naive_sessions import Event
+from tests.support.session_specs import Reading, collecting, in_order
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
+GAP, DELAY = timedelta(seconds=10), timedelta(minutes=10)
+END = NOON + timedelta(days=1)
+
+steps = st.sampled_from(
+    [timedelta(0), MICRO, MILLI, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP]
+)
+
+
+@attrs.frozen
+class Counted:
+    """What the aggregates come to."""
+
+    n: int
+    values: list[int]
+
+
+def counting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec of aggregates."""
+    aggregates = {"n": count(), "values": collect("value")}
+    return SessionSpec.aggregate(
+        Reading,
+        aggregates,
+        result=Counted,
+        keys={"key": str},
+        event_time="at",
+        timeout=timeout,
+        **{"watermark_delay": MILLI, **options},
+    )
+
+
+MAKERS: Any = st.sampled_from([collecting, in_order, counting])
+storages = st.fixed_dictionaries(
+    {
+        "bucket_count": st.sampled_from([1, 2, 64]),
+        "layout": st.sampled_from(["buckets", "pages"]),
+        "watermark_delay": st.sampled_from([MILLI, GAP, DELAY]),
+    }
+)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> list[Event]:
+    """Draw the events of a few keys, by time."""
+    events, at = [], dict.fromkeys("abc", NOON)
+    for value in range(draw(st.integers(1, 14))):
+        key = draw(st.sampled_from("abc"))
+        at[key] += draw(steps)
+        events.append(Event(key, at[key], value, GAP))
+    return sorted(events, key=lambda event: event.at)
+
+
+def rows_of(events: list[Event]) -> list[dict[str, Any]]:
+    """Return events as rows."""
+    return [{"key": e.key, "at": e.at, "value": e.value, "gap": e.gap} for e in events]
+
+
+def finished(driver: Any, events: list[Event]) -> list[Any]:
+    """Run events, a batch for each, until everything has closed; return the rows."""
+    for row in rows_of(events):
+        driver.add_row(row)
+        driver.run_batch()
+    driver.run_batch()
+    driver.advance_watermark_to(END)
+    driver.run_until_idle()
+    assert not driver.take_rejections()
+    assert driver.counts.is_balanced
+    rows: list[Any] = driver.take_rows()
+    return rows
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> tuple[list[Event], datetime]:
+    """Draw events and an instant: one of theirs, or near to it."""
+    events = draw(timelines())
+    return events, draw(st.sampled_from(events)).at + draw(steps)
+
+
+@given(MAKERS, cuts(), storages, st.booleans())
+def test_a_batch_and_then_a_stream_give_the_rows_of_one_batch(
+    make: Any, cut: tuple[list[Event], datetime], storage: Any, inclusive: bool
+) -> None:
+    """Cut at any instant, whatever is at the cut or a gap from it, row for row."""
+    spec, (events, until) = make(EventTimeGap(GAP, gap_inclusive=inclusive), **storage), cut
+    later = [event for event in events if event.at >= until]
+
+    driver = SessionDriver.backfill(spec, rows_of(events), until=until)
+
+    once = SessionDriver.backfill(spec, rows_of(events), until=END)
+    assert once.take_rows() == finished(driver, later)
+
+
+@given(MAKERS, timelines(), st.integers(0, 14), storages, storages)
+def test_another_way_to_store_does_not_show(
+    make: Any, events: list[Event], place: int, before: Any, after: Any
+) -> None:
+    """Bucket count and layout change between any two micro-batches, and no row does."""
+    after = {**after, "watermark_delay": before["watermark_delay"]}
+    old, new = (make(EventTimeGap(GAP), **storage) for storage in (before, after))
+    whole, first = SessionDriver(old), SessionDriver(old)
+    for row in rows_of(events[:place]):
+        first.add_row(row)
+        first.run_batch()
+    closed = first.take_rows()
+
+    driver = first.carry_over(new)
+    rows = sorted([*closed, *finished(driver, events[place:])], key=lambda r: (r.key, r.start))
+
+    assert finished(whole, events) == rows
+
+
+@given(timelines(), st.integers(0, 14), st.sampled_from([GAP / 2, GAP + MICRO, 3 * GAP]))
+def test_each_event_keeps_the_gap_under_which_it_came(
+    events: list[Event], place: int, gap: timedelta
+) -> None:
+    """Carried over to another gap, sessions are those of a spec in which events have own gaps."""
+    delay = timedelta(hours=1)
+    own = collecting(EventTimeGap(lambda event: event.gap, at_most="5 minutes"))
+    before, after = collecting(EventTimeGap(GAP)), collecting(EventTimeGap(gap))
+    own, before, after = (attrs.evolve(one, watermark_delay=delay) for one in (own, before, after))
+    first = SessionDriver(before)
+    for row in rows_of(events[:place]):
+        first.add_row(row)
+        first.run_batch()
+
+    found = finished(first.carry_over(after), events[place:])
+
+    mixed = [*events[:place], *(event._replace(gap=gap) for event in events[place:])]
+    assert finished(SessionDriver(own), mixed) == found
+
+
+@attrs.frozen
+class Number:
+    """An event: a number."""
+
+    value: int
+
+
+@attrs.define
+class Values:
+    """The numbers of a key."""
+
+    values: list[int]
+
+
+def process(key: Any, events: list[Number], state: KeyState[Values], times: KeyTimes) -> None:
+    """Add the numbers, and report in time."""
+    before = state.get(Values([])).values
+    state.set(Values([*before, *(event.value for event in events)]))
+    times.set_event_timer("report", times.event_times[-1] + GAP)
+
+
+def on_timer(key: Any, name: str, state: KeyState[Values], times: KeyTimes) -> Values:
+    """Report, and forget."""
+    found = state.get(Values([]))
+    state.remove()
+    return found
+
+
+def reporting(**options: Any) -> StatefulSpec[Any, Any, Any]:
+    """Return a spec whose keys report once they have been quiet for a gap."""
+    settings: dict[str, Any] = {"watermark_delay": MILLI, **options}
+    return StatefulSpec(
+        keys={"key": str},
+        event_time="at",
+        process=process,
+        on_timer=on_timer,
+        timeout=EventTimeGap(3 * GAP),
+        order="event_time",
+        **settings,
+    )
+
+
+keyed = st.fixed_dictionaries(
+    {
+        "bucket_count": st.sampled_from([1, 64]),
+        "layout": st.sampled_from(["buckets", "pages", "per_key"]),
+    }
+)
+
+
+def finished_keys(driver: Any, events: list[Event]) -> list[Any]:
+    """Run events, a batch for each, until every timer has gone off; return the rows."""
+    for event in events:
+        driver.add_row({"key": event.key, "at": event.at, "value": event.value})
+        driver.run_batch()
+    driver.run_batch()
+    driver.advance_watermark_to(END)
+    driver.run_until_idle()
+    assert not driver.take_rejections()
+    return sorted(driver.take_rows(), key=repr)
+
+
+@given(cuts(), keyed, keyed)
+def test_keys_and_their_timers_go_on_after_a_batch_and_elsewhere(
+    cut: tuple[list[Event], datetime], before: Any, after: Any
+) -> None:
+    """In time order, a cut at any instant doesn't show, nor does another layout."""
+    events, until = cut
+    later = [event for event in events if event.at >= until]
+    history = [{"key": e.key, "at": e.at, "value": e.value} for e in events]
+
+    driver = StatefulDriver.backfill(reporting(**before), history, until=until)
+    closed = driver.take_rows()
+    driver.run_batch()
+    moved = driver.carry_over(reporting(**after))
+
+    once = StatefulDriver.backfill(reporting(), history, until=END)
+    assert sorted(once.take_rows(), key=repr) == sorted(
+        [*closed, *driver.take_rows(), *finished_keys(moved, later)], key=repr
+    )
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_events_that_waited_are_taken_once_they_need_not(layout: Any) -> None:
+    """From time order to arrival order: what was held is folded in the first micro-batch."""
+    old = in_order(EventTimeGap(GAP), watermark_delay=DELAY, layout=layout, merge=None)
+    new = collecting(EventTimeGap(GAP), watermark_delay=DELAY, layout=layout)
+    driver = SessionDriver(old)
+    driver.add("a", NOON, Reading(1, GAP))
+    driver.add("a", NOON + GAP / 2, Reading(2, GAP))
+    driver.run_batch()
+
+    moved = driver.carry_over(new)
+    result = moved.run_batch()
+
+    assert (0, 2, -2) == (result.counts.events, result.counts.processed, result.counts.buffered)
+    assert result.counts.is_balanced
+    assert [[1, 2]] == [found.state.values for found in moved.open_sessions()]

@@ -1,0 +1,229 @@
+"""A query that goes on from the state of another one, or from where a batch ended."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import DecimalType, EventTimeGap, SessionkitError, SpecError, StateMismatchError
+from sessionkit.spark import (
+    Files,
+    carry_over,
+    hand_over,
+    read_seed,
+    sessionize,
+    start_query,
+    stored_keys,
+)
+from sessionkit.spark.checkpoints.grouping import bucket_of_forms, form_type, key_forms, key_row
+from sessionkit.spark.jobs.packed_rows import bucket_number
+from sessionkit.testing import SessionDriver, StatefulDriver
+from tests.support.session_specs import Reading, collecting, in_order
+from tests.support.stateful_specs import Amount, summing
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+GAP, DELAY = timedelta(minutes=10), timedelta(minutes=20)
+
+
+def minutes(*at: float) -> list[tuple[str, datetime, int]]:
+    """Return an event of each of six keys at some minutes."""
+    return [
+        (f"key {key}", NOON + timedelta(minutes=minute, seconds=key), int(minute))
+        for minute in at
+        for key in range(6)
+    ]
+
+
+def table(events: list[tuple[str, datetime, int]]) -> pa.Table:
+    """Return events as a file."""
+    keys, at, values = zip(*events, strict=True)
+    instants = pa.array(at, pa.timestamp("us", tz="UTC"))
+    return pa.table({"key": keys, "at": instants, "value": values, "number": values})
+
+
+FILES = [minutes(0, 3, 5), minutes(9, 21, 30), minutes(31, 33, 55), minutes(80, 95), minutes(200)]
+
+
+def with_gap(rows: DataFrame) -> DataFrame:
+    """Give each event a gap."""
+    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
+
+
+def unread(rows: DataFrame, *, seed: Any) -> DataFrame:
+    """Leave out what the old query has read."""
+    return with_gap(seed.unread(rows))
+
+
+def found_on_spark(stream: FileStream) -> list[Any]:
+    """Return what closed and what is open, as lists of values."""
+    closed = [tuple(row["values"]) for row in stream.rows()]
+    return sorted(closed) + sorted(tuple(one.state.values) for one in stream.open())
+
+
+def found_on_driver(driver: Any) -> list[Any]:
+    """Return what closed and what is open, as lists of values."""
+    closed = [tuple(row.result.values) for row in driver.take_rows()]
+    return sorted(closed) + sorted(tuple(one.state.values) for one in driver.open_sessions())
+
+
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "buckets, gap and delay": (
+        collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4),
+        collecting(EventTimeGap(2 * GAP), watermark_delay=DELAY / 2, bucket_count=7),
+    ),
+    "layout and order, with events that wait": (
+        in_order(EventTimeGap(GAP), watermark_delay=DELAY, layout="pages"),
+        collecting(EventTimeGap(GAP), watermark_delay=DELAY),
+    ),
+    "to pages, in time order": (
+        in_order(EventTimeGap(GAP), watermark_delay=DELAY),
+        in_order(EventTimeGap(GAP), watermark_delay=DELAY, layout="pages", bucket_count=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_sessions_go_on_under_other_rules(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """
+    Carried over and restarted, the new query has the rows that a driver has with the same cut.
+
+    It reads the same folder, without the files that the old query has read, and its watermark
+    doesn't begin anew.
+    """
+    before, after = CHANGES[name]
+    folder = tmp_path / "events here"
+    old = FileStream(spark, before, tmp_path / "old", shape=with_gap, files=folder)
+    old.put(*map(table, FILES[:2]))
+    old.run()
+    seed = carry_over(old.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
+    old.put(*map(table, FILES[2:4]))
+    shape = partial(unread, seed=read_seed(str(tmp_path / "seed"), spark=spark))
+    new = FileStream(spark, after, tmp_path / "new", shape=shape, seed=seed, files=folder)
+    new.run()
+    new.put(table(FILES[4]))
+    new.run()
+
+    first = on_driver(SessionDriver(before), FILES[:2])
+    first.run_until_idle()
+    closed = found_on_driver(first)[: len(old.rows())]
+    moved = on_driver(first.carry_over(after), FILES[2:4])
+    moved.run_until_idle()
+    assert closed == sorted(tuple(row["values"]) for row in old.rows())
+    assert seed == read_seed(str(tmp_path / "seed"), spark=spark)
+    assert first.watermark == seed.watermark
+    assert found_on_driver(on_driver(moved, FILES[4:])) == found_on_spark(new)
+
+
+def on_driver(driver: Any, files: list[Any]) -> Any:
+    """Run files on a driver, a batch for each."""
+    for events in files:
+        for key, at, value in events:
+            driver.add(key, at, Reading(value, GAP))
+        driver.run_batch()
+    return driver
+
+
+@pytest.mark.parametrize(("before", "after"), [("per_key", "buckets"), ("buckets", "per_key")])
+def test_keys_go_on_in_another_layout(
+    spark: SparkSession, tmp_path: Path, before: Any, after: Any
+) -> None:
+    """Keys in rows of their own become keys in buckets, and the other way round."""
+    old = FileStream(spark, summing(layout=before), tmp_path / "old")
+    old.put(*map(table, FILES[:2]))
+    old.run()
+    spec = summing(layout=after)
+    seed = carry_over(old.checkpoint, old.spec, spec, str(tmp_path / "seed"), spark=spark)
+    new = FileStream(spark, spec, tmp_path / "new", seed=seed)
+    new.put(table(FILES[2]))
+    new.run()
+
+    driver: Any = StatefulDriver(old.spec)
+    for key, at, number in [event for file in FILES[:3] for event in file]:
+        driver.add(key, at, Amount(number))
+    driver.run_batch()
+    assert driver.stored_keys() == sorted(
+        stored_keys(new.checkpoint, spec, spark=spark), key=lambda one: one.key
+    )
+
+
+def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """Batch to T and a stream from T have the rows of one batch over everything."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4)
+    until, everything = NOON + timedelta(minutes=32), [event for file in FILES for event in file]
+    stream = FileStream(spark, spec, tmp_path / "new", shape=with_gap)
+    stream.put(*(table([event for event in file if event[1] >= until]) for file in FILES[2:]))
+    whole = FileStream(spark, spec, tmp_path / "history")
+    whole.put(table(everything))
+    history = with_gap(spark.read.parquet(str(whole.source)))
+
+    closed = sessionize(history, spec, until=until)
+    seed = hand_over(history, spec, until, str(tmp_path / "seed"))
+    with_seed = sessionize(stream.events(), spec, seed=seed)
+    sink, checkpoint = Files("parquet", stream.folder / "out"), stream.checkpoint
+    query = start_query(
+        with_seed, sink=sink, trigger="availableNow", checkpoint=checkpoint, spec=spec
+    )
+    query.awaitTermination()
+
+    found = [tuple(row["values"]) for row in closed.collect()]
+    assert 6 == len(found)
+    expected = sorted(tuple(row["values"]) for row in sessionize(history, spec).collect())
+    assert expected == sorted(found + found_on_spark(stream))
+    with pytest.raises(SpecError, match="`seed` is for a stream"):
+        sessionize(history, spec, seed=seed)
+    with pytest.raises(SpecError, match="`until` is for a batch"):
+        sessionize(stream.events(), spec, until=until)
+    with pytest.raises(SpecError, match="`until` must be a datetime with a time zone"):
+        sessionize(history, spec, until=datetime(2026, 3, 8))  # noqa: DTZ001 (that is refused)
+    with pytest.raises(SessionkitError, match="there is a seed at .* already"):
+        hand_over(history, spec, until, str(tmp_path / "seed"))
+
+
+def test_what_can_not_be_carried_over_is_refused() -> None:
+    """Each difference that stands in the way is named."""
+    old = collecting(EventTimeGap(GAP))
+    exclusive = EventTimeGap(GAP, gap_inclusive=False)
+    new = attrs.evolve(old, keys={"other": str}, state_version=2, timeout=exclusive)
+
+    with pytest.raises(StateMismatchError) as refused:
+        carry_over("nowhere", old, new, "nowhere")
+
+    assert "`gap_inclusive` is False in the spec, True in the checkpoint" in str(refused.value)
+    assert "`state_version` is 2 in the spec, 1 in the checkpoint" in str(refused.value)
+    assert "the key columns were key, and are other" in str(refused.value)
+
+
+def test_a_key_is_in_the_bucket_that_spark_gives_it(spark: SparkSession) -> None:
+    """For keys of every type, the forms of a stored key hash as the columns of an event do."""
+    values: Any = {
+        "text": (str, "ä"),
+        "number": (int, -7),
+        "yes": (bool, True),
+        "raw": (bytes, b"\x00\xff"),
+        "day": (date, date(2026, 3, 8)),
+        "at": (datetime, NOON),
+        "money": (Annotated[Decimal, DecimalType(12, 2)], Decimal("-10.50")),
+    }
+    kinds = {name: kind for name, (kind, _) in values.items()}
+    spec = collecting(EventTimeGap(GAP), bucket_count=10_007)
+    spec = attrs.evolve(spec, keys=kinds)
+    key = tuple(value for _, value in values.values())
+    schema = "text string, number int, yes boolean, raw binary, day date, at timestamp, "
+    events = spark.createDataFrame([key], schema + "money decimal(9,2)")
+    forms = [form[0].as_py() for form in key_forms(spec, key_row(spec, key))]
+    columns = [
+        F.lit(bytearray(form) if isinstance(form, bytes) else form).cast(form_type(field.type))
+        for field, form in zip(spec.key_fields, forms, strict=True)
+    ]
+
+    row = events.select(bucket_number(spec, 10_007), bucket_of_forms(spec, columns)).collect()[0]
+
+    assert row[0] == row[1]
