@@ -60,10 +60,11 @@ def run(
     spec: AnySpec = DUTY_PERIODS,
 ) -> int:
     """Run the demo on these flights; return the exit code, 1 if anything differs."""
-    saved = out / "duty_periods"
-    shutil.rmtree(saved, ignore_errors=True)
+    saved, checkpoint = out / "duty_periods", out / "checkpoint"
+    for folder in (saved, checkpoint):
+        shutil.rmtree(folder, ignore_errors=True)
     with TemporaryDirectory(prefix="sessionkit-") as scratch:
-        source, checkpoint = Path(scratch, "flights"), Path(scratch, "checkpoint")
+        source = Path(scratch, "flights")
         prepare(flights, source, file_count, spec)
         counts = stream(spark, spec, source, saved, checkpoint)
         emitted = spark.read.parquet(str(saved))

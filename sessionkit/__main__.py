@@ -1,0 +1,74 @@
+"""
+Look into a checkpoint from the command line.
+
+    python -m sessionkit inspect CHECKPOINT [--spec module:name]
+    python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from sessionkit.errors import SessionkitError, with_hint
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    asked = _parser().parse_args(arguments)
+    try:
+        for line in _lines(asked):
+            print(line)  # noqa: T201 (a program prints)
+    except SessionkitError as error:
+        print(error, file=sys.stderr)  # noqa: T201 (a program prints)
+        return 1
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("python -m sessionkit", description="Look into a checkpoint.")
+    commands = parser.add_subparsers(required=True, dest="command")
+    inspect = commands.add_parser("inspect", help="what is in a checkpoint")
+    sessions = commands.add_parser("sessions", help="what is stored of a key")
+    for command in (inspect, sessions):
+        command.add_argument("checkpoint", help="the checkpoint location")
+        required = command is sessions
+        command.add_argument("--spec", required=required, help="a spec, such as jobs.visits:VISITS")
+    sessions.add_argument(
+        "--key", required=True, nargs="+", help="the key, a value for each of its columns"
+    )
+    return parser
+
+
+def _lines(asked: Namespace) -> Iterator[str]:
+    spec = None if asked.spec is None else _spec(asked.spec)
+    # Spark is loaded only here: `--help` and wrong arguments don't need it.
+    spark = import_module("pyspark.sql").SparkSession.builder.config(
+        map={
+            "spark.log.level": "ERROR",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+    )
+    reports = import_module("sessionkit.spark.checkpoints.inspecting")
+    session = spark.getOrCreate()
+    if asked.command == "inspect":
+        yield from reports.inspected(asked.checkpoint, spec, spark=session)
+    else:
+        yield from reports.sessions_of_key(asked.checkpoint, spec, asked.key, spark=session)
+
+
+def _spec(text: str) -> Any:
+    module, _, name = text.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        found = f"there is no spec `{text}`: {error}"
+        raise SessionkitError(with_hint(found, "write --spec module:name")) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

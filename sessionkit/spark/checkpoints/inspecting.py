@@ -1,0 +1,205 @@
+"""What is in a checkpoint, as text for people."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit._engine.sessions.view import OpenSession
+from sessionkit._instants import BEGINNING_US, instant_of
+from sessionkit._spec import AnySpec
+from sessionkit.errors import StateError
+from sessionkit.session import SessionSpec
+from sessionkit.spark.checkpoints.checking import check_checkpoint
+from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
+from sessionkit.spark.checkpoints.log import Progress, progress_of
+from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
+from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.state import peek_identity
+from sessionkit.timeouts import watermark_in_force
+
+__all__ = ["inspected", "sessions_of_key"]
+
+HEAD_BYTES: Final = 65_536
+LARGEST: Final = 5
+KILO: Final = 1_000
+
+
+@attrs.frozen
+class Group:
+    """
+    What is stored of a bucket, without reading it.
+
+    Attributes:
+        label: By what Spark groups it.
+        bucket_count: How many buckets there are.
+        kept: How many sessions or keys it has.
+        held: How many events wait in it.
+        size: Its bytes.
+    """
+
+    label: int
+    bucket_count: int
+    kept: int
+    held: int
+    size: int
+
+
+def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterator[str]:
+    """
+    Yield the lines of a report on a checkpoint.
+
+    Args:
+        path: The checkpoint location.
+        spec: A spec that is to go on from it.
+        spark: The session to read with.
+
+    Raises:
+        SessionkitError: There is no checkpoint, or this Spark can't read state.
+    """
+    progress = progress_of(path, spark)
+    yield from _progress_lines(path, progress)
+    yield from _state_lines(path, spark)
+    if spec is not None:
+        yield from _spec_lines(path, spec, spark)
+
+
+def _progress_lines(path: str, progress: Progress) -> Iterator[str]:
+    yield _line("checkpoint", path)
+    batch, planned = progress.batch, progress.planned
+    yield _line("finished", "no batch" if batch is None else f"batch {batch}")
+    yield _line("runs again", "no batch" if planned is None else f"batch {planned}")
+    yield _line("watermark", _watermark_text(progress))
+    for number, offset in enumerate(progress.offsets):
+        files = progress.files[number]
+        yield _line(f"source {number}", f"{offset}{f', {len(files):,} files' if files else ''}")
+
+
+def _watermark_text(progress: Progress) -> str:
+    at_us = watermark_in_force(progress.watermark_ms)
+    return "none yet" if at_us == BEGINNING_US else f"{_instant(instant_of(at_us))}, in force next"
+
+
+def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
+    with explained(path):
+        groups = stored_groups(path, spark)
+        heads = groups.select(F.substring("state.payload", 1, HEAD_BYTES)).limit(1).collect()
+        if not heads:
+            yield _line("stored", "nothing")
+            return
+        layout = peek_identity(bytes(heads[0][0]))["layout"]
+        size = F.length("state.payload").cast("bigint")
+        sums = groups.select(
+            F.sum("state.kept"), F.sum("state.buffered"), F.sum(size), F.count("*")
+        )
+        kept, held, total, count = sums.collect()[0]
+        yield _line("stored", f"{kept:,} sessions or keys, {held:,} events that wait")
+        if layout == "per_key":
+            yield _line("bytes", f"{_bytes(total)} in {count:,} rows of keys")
+            return
+        found = _buckets(path, groups, spark, in_pages=layout == "pages")
+        total = sum(group.size for group in found)
+        count = f"{len(found):,} of {found[0].bucket_count:,} buckets"
+        yield _line("bytes", f"{_bytes(total)} in {count}")
+        for group in found[:LARGEST]:
+            yield _line("", _bucket_text(group))
+
+
+def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Group]:
+    """Return the buckets, the largest first."""
+    label = groups.schema["key"].dataType.fieldNames()[0]  # type: ignore[attr-defined]
+    columns = [F.col(f"key.{label}").alias("label")]
+    columns += [F.col(f"state.{name}") for name in ("bucket_count", "kept", "buffered")]
+    sized = groups.select(*columns, F.length("state.payload").cast("bigint").alias("size"))
+    if in_pages:
+        pages = stored_pages(path, spark).groupBy(F.col(f"key.{label}").alias("label"))
+        sums = pages.agg(F.sum(F.length("user_map_value.payload")).alias("in_pages"))
+        total = F.col("size") + F.coalesce("in_pages", F.lit(0))
+        sized = sized.join(sums, "label", "left").withColumn("size", total).drop("in_pages")
+    found = [Group(*row) for row in sized.collect()]
+    return sorted(found, key=lambda group: (-group.size, group.label))
+
+
+def _bucket_text(group: Group) -> str:
+    numbers = {bucket_label(bucket): bucket for bucket in range(group.bucket_count)}
+    text = f"bucket {numbers[group.label]}: {_bytes(group.size)}, {group.kept:,} kept"
+    return f"{text}, {group.held:,} waiting" if group.held else text
+
+
+def _spec_lines(path: str, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
+    try:
+        check_checkpoint(path, spec, spark=spark)
+    except StateError as error:
+        first, *others = str(error).splitlines()
+        yield _line("the spec", f"is refused: {first}")
+        yield from others
+        return
+    yield _line("the spec", "may go on from here")
+
+
+def sessions_of_key(
+    path: str, spec: AnySpec, key: Sequence[str], *, spark: SparkSession
+) -> Iterator[str]:
+    """
+    Yield the lines of a report on what is stored of a key.
+
+    Args:
+        path: The checkpoint location.
+        spec: The spec of the query.
+        key: The values of the key columns, as text.
+        spark: The session to read with.
+
+    Raises:
+        StateError: The state is damaged, or was written under other rules.
+        SessionkitError: The key doesn't fit the spec, or this Spark can't read state.
+    """
+    progress = progress_of(path, spark)
+    found = tuple(key)
+    yield _line("watermark", _watermark_text(progress))
+    if isinstance(spec, SessionSpec):
+        sessions = open_sessions(path, spec, key=found, spark=spark)
+        for session in sorted(sessions, key=lambda one: one.start):
+            yield from _session_lines(session, spec, progress)
+        if not sessions:
+            yield "no session of this key is open"
+        return
+    keys: list[Any] = stored_keys(path, spec, key=found, spark=spark)  # type: ignore[arg-type]
+    for stored in keys:
+        yield _line("state", repr(stored.state))
+        for name, timer in stored.timers.items():
+            yield _line(f"timer {name}", f"{_instant(timer.at)}, {timer.clock}")
+    if not keys:
+        yield "nothing is stored of this key"
+
+
+def _session_lines(session: OpenSession[Any], spec: AnySpec, progress: Progress) -> Iterator[str]:
+    yield _line("session", session.id)
+    yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
+    yield _line("  state", repr(session.state))
+    yield _line("  open", _why_open(session.end, spec.watermark_delay, progress))
+
+
+def _why_open(end: datetime, delay: timedelta | None, progress: Progress) -> str:
+    at = instant_of(max(watermark_in_force(progress.watermark_ms), 0))
+    if end <= at:
+        return f"it ended at {_instant(end)}, and closes in the next micro-batch"
+    closing = end + (delay or timedelta(0))
+    return f"it ends at {_instant(end)}: an event at {_instant(closing)} lets it close"
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<12}{text}"
+
+
+def _instant(at: datetime) -> str:
+    return at.isoformat(sep=" ").replace("+00:00", "Z")
+
+
+def _bytes(size: int) -> str:
+    if size < KILO:
+        return f"{size} bytes"
+    kilos = size / KILO
+    return f"{kilos:,.1f} kB" if kilos < KILO else f"{kilos / KILO:,.1f} MB"

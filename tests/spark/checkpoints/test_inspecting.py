@@ -1,0 +1,157 @@
+"""`python -m sessionkit`: what it prints on a checkpoint, and on what is no checkpoint."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionSpec, StatefulSpec
+from sessionkit.__main__ import main
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+
+
+@attrs.frozen
+class View:
+    """A page view."""
+
+    page: str
+
+
+@attrs.define
+class Views:
+    """How many there were."""
+
+    n: int = 0
+
+
+def update(state: Views, event: View) -> None:
+    """Add one."""
+    state.n += 1
+
+
+def merge(left: Views, right: Views) -> None:
+    """Add up."""
+    left.n += right.n
+
+
+VISITS: SessionSpec[View, Views, Views] = SessionSpec(
+    keys={"user": str},
+    event_time="at",
+    update=update,
+    merge=merge,
+    timeout=EventTimeGap("30 minutes"),
+    watermark_delay="1 hour",
+    bucket_count=4,
+)
+LONGER = attrs.evolve(VISITS, timeout=EventTimeGap("2 hours"))
+
+
+def process(key: Any, events: list[View], state: KeyState[Views], times: KeyTimes) -> None:
+    """Count, and set a timer."""
+    state.set(Views(state.get(Views()).n + len(events)))
+    times.set_event_timer("later", NOON + timedelta(hours=3))
+
+
+def on_timer(key: Any, name: str, state: KeyState[Views], times: KeyTimes) -> Views:
+    """Return what there is."""
+    return state.get(Views())
+
+
+USERS: StatefulSpec[View, Views, Views] = StatefulSpec(
+    keys={"user": str},
+    event_time="at",
+    process=process,
+    on_timer=on_timer,
+    timeout=EventTimeGap("4 hours"),
+    watermark_delay="1 hour",
+    layout="per_key",
+)
+
+
+def table(*rows: tuple[str, int]) -> pa.Table:
+    """Return views of users at some minutes as a file."""
+    at = [NOON + timedelta(minutes=minute) for _, minute in rows]
+    return pa.table(
+        {
+            "user": [user for user, _ in rows],
+            "at": pa.array(at, pa.timestamp("us", tz="UTC")),
+            "page": ["/"] * len(rows),
+        }
+    )
+
+
+def printed(capsys: Any, *arguments: str, code: int = 0) -> str:
+    """Run a command, and return what it prints."""
+    assert code == main(arguments)
+    found = capsys.readouterr()
+    text: str = found.err if code else found.out
+    return text
+
+
+def spec(name: str) -> str:
+    """Return how the command line names a spec of this file."""
+    return f"tests.spark.checkpoints.test_inspecting:{name}"
+
+
+def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    """How far the query came, what runs again, what is stored, and why a session is open."""
+    stream = FileStream(spark, VISITS, tmp_path)
+    stream.put(table(("ann", 0), ("bob", 5), ("ann", 20)), table(("cyd", 70)))
+    stream.run()
+    offsets = Path(stream.checkpoint, "offsets")
+    shutil.copy(offsets / "1", offsets / "9")
+
+    text = printed(capsys, "inspect", stream.checkpoint, "--spec", spec("VISITS"))
+
+    assert f"checkpoint  {stream.checkpoint}\n" in text
+    assert "finished    batch 2\nruns again  batch 9\n" in text
+    assert "watermark   2026-03-08 12:10:00Z, in force next\n" in text
+    assert 'source 0    {"logOffset":1}, 2 files\n' in text
+    assert "stored      3 sessions or keys, 0 events that wait\n" in text
+    assert " in 1 of 4 buckets\n            bucket 3: " in text
+    assert "kept\n" in text
+    assert "the spec    may go on from here\n" in text
+    text = printed(capsys, "inspect", stream.checkpoint, "--spec", spec("LONGER"))
+    assert "the spec    is refused: the checkpoint" in text
+    assert "`gap_us` is 7200000000 in the spec, 1800000000 in the checkpoint" in text
+    ann = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "ann")
+    assert "  events    2 from 2026-03-08 12:00:00Z\n  state     Views(n=2)\n" in ann
+    closing = "it ends at 2026-03-08 12:50:00Z: an event at 2026-03-08 13:50:00Z lets it close\n"
+    assert f"  open      {closing}" in ann
+    dan = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "dan")
+    assert "no session of this key is open\n" in dan
+
+
+def test_keys_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    """Rows of keys are counted, and the timers of one key are listed."""
+    stream = FileStream(spark, USERS, tmp_path)
+    stream.put(table(("ann", 0), ("bob", 5), ("ann", 20)))
+    stream.run()
+
+    text = printed(capsys, "inspect", stream.checkpoint)
+    ann = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("USERS"), "--key", "ann")
+
+    assert "stored      2 sessions or keys, 0 events that wait\n" in text
+    assert " in 2 rows of keys\n" in text
+    assert "state       Views(n=2)\ntimer later 2026-03-08 15:00:00Z, event_time\n" in ann
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspect", "/nowhere"], "there is no checkpoint at /nowhere"),
+        (["inspect", "/nowhere", "--spec", "tests:NOTHING"], "there is no spec `tests:NOTHING`"),
+    ],
+)
+def test_what_can_not_be_inspected_is_said(
+    spark: SparkSession, capsys: Any, arguments: list[str], said: str
+) -> None:
+    """The message goes to the standard error, and the exit code is 1."""
+    assert said in printed(capsys, *arguments, code=1)
