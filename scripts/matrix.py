@@ -61,22 +61,15 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_restart.py",
     "tests/spark/jobs/test_stateful.py",
     "tests/spark/jobs/test_types.py",
+    "tests/conformance",
+    "tests/spark/jobs/test_timers.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",
     "tests/spark/windows/test_windows.py::TestStreamEqualsBatch::test_append",
 )
-"""Counts, bad input, types, both specs, restart, checkpoints, pages, deduplication, windows."""
+"""Counts, bad input, types, both specs, restart, timers, checkpoints, and other engines' cases."""
 
-CLASSIC: Final = (
-    "tests/state",
-    "tests/engine/wire",
-    "tests/engine/sessions/test_ids.py",
-    "tests/conformance",
-    "tests/spark/jobs/test_timers.py",
-)
-"""
-What is stored and what crosses, without Spark; conformance and timers, which see the rows of
-`foreachBatch` in their own process, as on Connect nobody does.
-"""
+CLASSIC: Final = ("tests/state", "tests/engine/wire", "tests/engine/sessions/test_ids.py")
+"""What is stored and what crosses, without Spark."""
 
 QUICK: Final = ("tests/engine/wire/test_event_ids.py", "tests/spark/jobs/test_balance.py")
 

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from sessionkit import Counts
 from sessionkit._instants import micros_of
 from sessionkit.spark import batch_counts
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, needs_own_process
 
 __all__ = ["ClockedStream", "Trigger"]
 
@@ -71,6 +71,7 @@ class ClockedStream:
     @classmethod
     def of(cls, spark: SparkSession, spec: Any, schema: pa.Schema, folder: Path) -> "ClockedStream":
         """Prepare a stream in an empty folder; rejected rows come out too."""
+        needs_own_process(spark)
         return cls(FileStream(spark, spec, folder, with_rejected=True), schema)
 
     def run(self, triggers: Sequence[Trigger]) -> list[int | None]:

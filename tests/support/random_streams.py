@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sessionkit import Counts, SessionSpec
 from sessionkit.spark import batch_counts, sessionize
 from sessionkit.testing import OpenSession
-from tests.support.streams import FileStream, write_files
+from tests.support.streams import FileStream, needs_own_process, write_files
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Row: TypeAlias = Mapping[str, Any]
@@ -41,6 +41,7 @@ class Batches:
     @classmethod
     def of(cls, spark: SparkSession, spec: AnySpec, schema: pa.Schema, folder: Path) -> "Batches":
         """Prepare a stream in an empty folder."""
+        needs_own_process(spark)
         return cls(FileStream(spark, spec, folder), schema)
 
     def run(self, batches: Iterable[Sequence[Row]]) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import EPOCH
-from tests.support.streams import write_files
+from tests.support.streams import needs_own_process, write_files
 
 __all__ = ["Source", "Steps", "TimedRow", "instant", "running"]
 
@@ -98,6 +98,7 @@ class Steps:
 @contextmanager
 def running(frame: DataFrame, checkpoint: Path, mode: str = "append") -> Iterator[Steps]:
     """Start a query, and stop it at the end."""
+    needs_own_process(frame.sparkSession)
     rows: list[dict[str, Any]] = []
     query = (
         frame.writeStream.foreachBatch(keep_in(rows))

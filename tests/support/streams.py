@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
@@ -24,7 +25,13 @@ from sessionkit.spark import (
 )
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
-__all__ = ["FileStream", "write_files"]
+__all__ = ["FileStream", "needs_own_process", "write_files"]
+
+
+def needs_own_process(spark: SparkSession) -> None:
+    """Skip a test whose `foreachBatch` keeps rows: Connect calls it in a process of the server."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        pytest.skip("the test keeps rows in `foreachBatch`, which Connect calls elsewhere")
 
 
 def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> None:

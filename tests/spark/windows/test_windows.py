@@ -25,7 +25,7 @@ from sessionkit.spark.windows import (
     sliding,
     tumbling,
 )
-from tests.support.streams import write_files
+from tests.support.streams import needs_own_process, write_files
 
 DAY = datetime(2024, 3, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -114,6 +114,7 @@ class Source:
 
     def run(self, frame: DataFrame, mode: str = "append") -> Run:
         """Run a query over all files, and over the batch without data after them."""
+        needs_own_process(self.spark)
         batches: list[list[Row]] = []
         query = (
             frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
