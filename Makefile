@@ -80,7 +80,7 @@ test-matrix: setup
 	@$(RUN) scripts/matrix.py $(CELLS)
 
 test-oldest: setup
-	@$(RUN) scripts/matrix.py --quick 3.5.0
+	@$(RUN) scripts/matrix.py --dry --quick 3.5.0
 
 conformance: setup
 	$(RUN) -m pytest $(PARALLEL) --dist load tests/conformance -m "long or not long"
