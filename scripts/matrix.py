@@ -106,8 +106,8 @@ DISTUTILS: Final = ("setuptools<81",)
 CELLS: Final = (
     Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),
     Cell("3.5.9", "classic", "3.12", "3.1.1", "26.0.1", DISTUTILS),
-    Cell("3.5.7", "connect", "3.12", "2.3.3", "26.0.1", DISTUTILS),
-    Cell("3.5.7", "server", "3.12", "2.3.3", "26.0.1", DISTUTILS),
+    Cell("3.5.7", "connect", "3.12", "2.3.3", "20.0.0", DISTUTILS),
+    Cell("3.5.7", "server", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("4.0.0", "classic", "3.11", "2.2.0", "18.0.0"),
     Cell("4.0.5", "connect", "3.13", "2.3.3", "22.0.0"),
     Cell("4.1.4", "classic", "3.12", "2.2.3", "22.0.0"),

@@ -6,14 +6,14 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sessionkit import Counts, SessionSpec
 from sessionkit.spark import batch_counts, sessionize
 from sessionkit.testing import OpenSession
-from tests.support.streams import FileStream, needs_own_process, write_files
+from tests.support.kept import Kept
+from tests.support.streams import FileStream, write_files
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Row: TypeAlias = Mapping[str, Any]
@@ -29,20 +29,24 @@ class Batches:
     Attributes:
         files: The query's spec, source and checkpoint.
         schema: The columns of the source.
-        rows: What came out, rejected rows too, by batch; times as microseconds since the epoch.
+        kept: What came out, rejected rows too.
         counts: The counts of every batch.
     """
 
     files: FileStream
     schema: pa.Schema
-    rows: dict[int, list[dict[str, Any]]] = attrs.field(factory=dict)
+    kept: Kept = attrs.field(factory=lambda: Kept("unix_micros"))
     counts: dict[int, Counts] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, spark: SparkSession, spec: AnySpec, schema: pa.Schema, folder: Path) -> "Batches":
         """Prepare a stream in an empty folder."""
-        needs_own_process(spark)
         return cls(FileStream(spark, spec, folder), schema)
+
+    @property
+    def rows(self) -> dict[int, list[dict[str, Any]]]:
+        """What came out, by batch; times as microseconds since the epoch."""
+        return {n: [row.asDict() for row in rows] for n, rows in self.kept.batches().items()}
 
     def run(self, batches: Iterable[Sequence[Row]]) -> None:
         """Start, run a micro-batch for each of these, then those without data, and stop."""
@@ -83,16 +87,8 @@ class Batches:
         return (
             sessions.writeStream.option("checkpointLocation", self.files.checkpoint)
             .outputMode("append")
-            .foreachBatch(self._keep)
+            .foreachBatch(self.kept)
         )
-
-    def _keep(self, frame: DataFrame, batch_id: int) -> None:
-        # As numbers: a datetime from Spark is naive, in the zone of the machine.
-        columns = [
-            F.unix_micros(F.col(name)).alias(name) if kind == "timestamp" else F.col(name)
-            for name, kind in frame.dtypes
-        ]
-        self.rows[batch_id] = [row.asDict() for row in frame.select(*columns).collect()]
 
     def _read_progress(self, progress: Iterable[Mapping[str, Any]]) -> None:
         for entry in progress:

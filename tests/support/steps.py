@@ -1,6 +1,6 @@
 """A live query over files, step by step: rows come, and all micro-batches that follow run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,11 +9,11 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import EPOCH
-from tests.support.streams import needs_own_process, write_files
+from tests.support.kept import Kept
+from tests.support.streams import write_files
 
 __all__ = ["Source", "Steps", "TimedRow", "instant", "running"]
 
@@ -65,11 +65,16 @@ class Steps:
 
     Attributes:
         query: The query.
-        rows: What it has emitted: times as milliseconds since the epoch.
+        kept: What it has emitted.
     """
 
     query: StreamingQuery
-    rows: list[dict[str, Any]]
+    kept: Kept
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What it has emitted: times as milliseconds since the epoch."""
+        return [row.asDict() for batch in self.kept.batches().values() for row in batch]
 
     def run(self) -> None:
         """Run all micro-batches that there are, those without data too."""
@@ -98,29 +103,14 @@ class Steps:
 @contextmanager
 def running(frame: DataFrame, checkpoint: Path, mode: str = "append") -> Iterator[Steps]:
     """Start a query, and stop it at the end."""
-    needs_own_process(frame.sparkSession)
-    rows: list[dict[str, Any]] = []
+    kept = Kept("unix_millis")
     query = (
-        frame.writeStream.foreachBatch(keep_in(rows))
+        frame.writeStream.foreachBatch(kept)
         .outputMode(mode)
         .option("checkpointLocation", str(checkpoint))
         .start()
     )
     try:
-        yield Steps(query, rows)
+        yield Steps(query, kept)
     finally:
         query.stop()
-
-
-def keep_in(rows: list[dict[str, Any]]) -> Callable[[DataFrame, int], None]:
-    """Return what adds the rows of a micro-batch to a list."""
-
-    def keep(frame: DataFrame, _: int) -> None:
-        # As numbers: a datetime from Spark is naive, in the zone of the machine.
-        shown = [
-            F.unix_millis(name).alias(name) if kind == "timestamp" else F.col(name)
-            for name, kind in frame.dtypes
-        ]
-        rows.extend(row.asDict() for row in frame.select(*shown).collect())
-
-    return keep

@@ -25,7 +25,8 @@ from sessionkit.spark.windows import (
     sliding,
     tumbling,
 )
-from tests.support.streams import needs_own_process, write_files
+from tests.support.kept import Kept
+from tests.support.streams import write_files
 
 DAY = datetime(2024, 3, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -114,16 +115,12 @@ class Source:
 
     def run(self, frame: DataFrame, mode: str = "append") -> Run:
         """Run a query over all files, and over the batch without data after them."""
-        needs_own_process(self.spark)
-        batches: list[list[Row]] = []
+        kept = Kept()
         query = (
-            frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
-            .outputMode(mode)
-            .trigger(availableNow=True)
-            .start()
+            frame.writeStream.foreachBatch(kept).outputMode(mode).trigger(availableNow=True).start()
         )
         query.awaitTermination()
-        return Run(batches, list(query.recentProgress))
+        return Run(list(kept.batches().values()), list(query.recentProgress))
 
 
 Sourced: TypeAlias = Callable[[Files], Source]
