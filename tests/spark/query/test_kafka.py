@@ -7,12 +7,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit import EventTimeGap
+from sessionkit.spark import Files, Seed, carry_over, sessionize
 from sessionkit.spark.query import sinks
 from sessionkit.spark.query.rules import output_rules
 from sessionkit.spark.query.start import start_query
 from tests.support.cells import Events, quick, try_cells
 from tests.support.figures import FIGURES, Record
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
+from tests.support.session_specs import collecting
+from tests.support.streams import FileStream
 
 CELLS = [rule for rule in output_rules() if rule.sink == "kafka"]
 
@@ -58,3 +62,46 @@ def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_pa
     found = reader.option("subscribe", "started").load()
     rows = found.select(F.col("key").cast("string"), F.col("value").cast("string")).collect()
     assert [("a", '{"key":"a","value":1}')] == [tuple(row) for row in rows]
+
+
+def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Under another gap, a query reads each message of a topic once: those that came since."""
+    before = collecting(EventTimeGap("10 minutes"), watermark_delay="1 hour", bucket_count=1)
+    after = collecting(EventTimeGap("20 minutes"), watermark_delay="1 hour", bucket_count=2)
+    first, second = (
+        FileStream(spark, spec, tmp_path / name)
+        for spec, name in ((before, "first"), (after, "second"))
+    )
+    kafka_options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "views"}
+
+    def send(*minutes: int) -> None:
+        rows = spark.createDataFrame([(str(minute),) for minute in minutes], "value string")
+        rows.write.format("kafka").options(**kafka_options, topic="views").save()
+
+    def run(stream: FileStream, start: str, seed: Seed | None = None) -> None:
+        reader = spark.readStream.format("kafka").options(**kafka_options)
+        minute = F.col("value").cast("string").cast("long")
+        views = (
+            reader.option("startingOffsets", start)
+            .load()
+            .select(
+                F.lit("ann").alias("key"),
+                F.timestamp_seconds(F.lit(1_770_000_000) + minute * F.lit(60)).alias("at"),
+                minute.alias("value"),
+                F.expr("interval 10 minutes").alias("gap"),
+            )
+        )
+        start_query(
+            sessionize(views, stream.spec, seed=seed),
+            sink=Files("parquet", stream.folder / "out"),
+            trigger="availableNow",
+            checkpoint=stream.checkpoint,
+        ).awaitTermination()
+
+    send(0, 5)
+    run(first, "earliest")
+    seed = carry_over(first.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
+    send(12)
+    run(second, seed.starting_offsets(), seed)
+
+    assert [[0, 5, 12]] == [found.state.values for found in second.open()]
