@@ -16,6 +16,7 @@ from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._forms import Form, form_of, form_text, forms_of
 from sessionkit.state._payload import (
     FORMAT_VERSION,
+    HEADER_BYTES,
     RESTORE,
     Bond,
     Unpacked,
@@ -44,6 +45,7 @@ from sessionkit.state._types import FieldType
 
 __all__ = [
     "FORMAT_VERSION",
+    "HEADER_BYTES",
     "RESTORE",
     "AttrsType",
     "Bond",

@@ -32,6 +32,7 @@ from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
 __all__ = [
     "FORMAT_VERSION",
+    "HEADER_BYTES",
     "RESTORE",
     "Bond",
     "Unpacked",
@@ -53,6 +54,8 @@ BOND: Final = struct.Struct(">II")
 IDENTITY: Final = struct.Struct(">I")
 TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
+HEADER_BYTES: Final = HEADER.size
+"""How long a header is; the identity follows it."""
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 
 

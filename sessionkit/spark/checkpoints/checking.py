@@ -1,5 +1,41 @@
 """Whether a query with a spec can go on from a checkpoint."""
 
-from sessionkit.spark.checkpoints.rules import check_checkpoint
+from pyspark.sql import SparkSession
+
+from sessionkit._spec import AnySpec
+from sessionkit.spark.checkpoints.deep import check_groups, check_partitions
+from sessionkit.spark.checkpoints.rules import check_rules
 
 __all__ = ["check_checkpoint"]
+
+
+def check_checkpoint(
+    path: str, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
+) -> None:
+    """
+    Check that a query with this spec can continue from a checkpoint.
+
+    A checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs
+    Spark 4.0 or later; with 3.5, the first micro-batch makes the same check.
+
+    Args:
+        path: The checkpoint location.
+        spec: The spec of the query that is to continue.
+        deep: Whether to read every partition, every checksum and every state too. The executors do,
+            and nothing is collected on the driver. A state class, or a function of `upgrade`, that
+            can't take a stored state is found so as well.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        StateMismatchError: A rule has changed, or a class in a way that nothing covers. The message
+            names each change.
+        StateCorruptedError: The state is damaged; the message names the file, where Spark does.
+        UserFunctionError: A function of `upgrade` failed; only with `deep`.
+        SessionkitError: This Spark has no state reader, or no session is active.
+    """
+    if deep:
+        # Before all else: the schema of the state lies in a partition.
+        check_partitions(path, spark)
+    check_rules(path, spec, spark)
+    if deep:
+        check_groups(path, spec, spark)

@@ -9,9 +9,17 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.errors import SessionkitError, StateMismatchError, UnsupportedError, with_hint
+from sessionkit.spark.checkpoints.damage import damage_named
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 
-__all__ = ["FIRST_WITH_READER", "explained", "foreign", "stored_groups", "stored_pages"]
+__all__ = [
+    "FIRST_WITH_READER",
+    "active_session",
+    "explained",
+    "foreign",
+    "stored_groups",
+    "stored_pages",
+]
 
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
 NOT_OURS: Final = ("STDS_FAILED_TO_READ_STATE_SCHEMA", "STDS_INVALID_OPTION_VALUE")
@@ -27,7 +35,7 @@ def stored_pages(path: str, spark: SparkSession | None) -> DataFrame:
 
 
 def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
-    """Return the groups in the column `key`, and what is stored of each in `state`."""
+    """Return the groups in the column `key`, what is stored of each in `state`, and where."""
     try:
         stored = _reader(spark).load(path)
         values = stored.select("value.*").columns
@@ -35,17 +43,18 @@ def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
         if NAME_NEEDED not in str(error):
             raise
         named = _reader(spark).option("stateVarName", BUCKET_STATE).load(path)
-        return named.select("key", F.col("value").alias("state"))
+        return named.select("key", F.col("value").alias("state"), "partition_id")
     if "groupState" not in values:
         raise foreign(path)
-    return stored.select("key", F.col("value.groupState").alias("state"))
+    return stored.select("key", F.col("value.groupState").alias("state"), "partition_id")
 
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
     """Treat a checkpoint without a finished micro-batch as empty; refuse state of others."""
     try:
-        yield
+        with damage_named(path):
+            yield
     except PySparkException as error:
         if any(sign in str(error) for sign in NOT_OURS):
             raise foreign(path) from error
@@ -53,10 +62,21 @@ def explained(path: str) -> Iterator[None]:
             raise
 
 
-def _reader(spark: SparkSession | None) -> DataFrameReader:
+def active_session(spark: SparkSession | None) -> SparkSession:
+    """
+    Return a session that is given, or the active one.
+
+    Raises:
+        SessionkitError: There is none.
+    """
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
+    return session
+
+
+def _reader(spark: SparkSession | None) -> DataFrameReader:
+    session = active_session(spark)
     if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
         found = f"Spark {session.version} can't read state; only 4.0 and later can"
         raise UnsupportedError(with_hint(found, "leave the check to the first micro-batch"))

@@ -11,9 +11,9 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.storage import stored_memory
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted
-from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.grouping import group_has_key, key_row, only_key
 from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
+from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.jobs.pickling import check_picklable
 
 __all__ = ["collected_memories", "mapped_memories"]
@@ -93,7 +93,7 @@ def _reader(spec: AnySpec, key: Any) -> Callable[[Group], Memory]:
 
 def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> DataFrame | None:
     """Return the groups, or those of a key; None if no batch has finished."""
-    check_checkpoint(path, spec, spark=spark)
+    check_rules(path, spec, spark)
     with explained(path):
         groups = _of_key(stored_groups(path, spark), spec, key)
         if spec.layout != "pages":

@@ -1,0 +1,103 @@
+"""
+State that a former release stored is read by this one; the files stay as that release left them.
+
+`RECORD_STORED=1` writes them anew: only for a format that has never been released.
+"""
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sessionkit._engine.keys.view import stored_keys_of
+from sessionkit._engine.sessions.view import open_sessions_of
+from sessionkit._engine.storage import stored_memory
+from sessionkit.session import SessionSpec
+from sessionkit.testing import at
+from tests.support.changed_classes import (
+    SPECS,
+    First,
+    Fourth,
+    LaterView,
+    Second,
+    View,
+    add,
+    count,
+    count_later,
+    count_words,
+    driver_of,
+    of_first,
+    of_third,
+)
+
+FOLDER: Final = Path(__file__).parent / "stored"
+FORMATS: Final = (1,)
+"""Each format that a release has written."""
+CASES = [
+    pytest.param(number, make, layout, id=f"format-{number}-{make.__name__}-{layout}")
+    for number in FORMATS
+    for make, layout in SPECS
+]
+USERS: Final = ["ann", "bob", "user 7"]
+
+
+def coded(value: Any) -> Any:
+    """Return what JSON can hold: bytes as base64 in a list, pages as a dict."""
+    if isinstance(value, bytes):
+        return [base64.b64encode(value).decode()]
+    if isinstance(value, dict):
+        return {str(start): coded(page) for start, page in value.items()}
+    return value
+
+
+def decoded(value: Any) -> Any:
+    """Return what JSON held."""
+    if isinstance(value, list):
+        return base64.b64decode(value[0])
+    if isinstance(value, dict):
+        return {int(start): decoded(page) for start, page in value.items()}
+    return value
+
+
+def record(make: Any, layout: str, file: Path) -> None:
+    """Store sessions or keys of three users, with events that wait."""
+    driver = driver_of(make(count, First, layout))
+    add(driver, View(2, "a"), at("12:00"), USERS)
+    add(driver, View(3, "b"), at("12:20"), USERS)
+    add(driver, View(4, "c"), at("12:25"), USERS[:1])
+    rows = [[list(group), list(map(coded, row))] for group, row in driver._query.stored()]
+    file.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def states(spec: Any, file: Path) -> dict[str, Any]:
+    """Return the states in a file, by user, without events that wait."""
+    found: list[Any] = []
+    for group, row in json.loads(file.read_text()):
+        memory = stored_memory(spec, tuple(group), tuple(map(decoded, row)))
+        assert memory.buffered.num_rows
+        view: Any = open_sessions_of if isinstance(spec, SessionSpec) else stored_keys_of
+        found += view(spec, type(memory)(memory.kept, memory.buffered.slice(0, 0)))
+    return {one.key.user: one.state for one in found}
+
+
+@pytest.mark.parametrize(("number", "make", "layout"), CASES)
+def test_a_stored_format_is_read_by_every_later_release(
+    number: int, make: Any, layout: str
+) -> None:
+    """As it was written, by the rules for changed classes, and through functions."""
+    file = FOLDER / f"format-{number}-{make.__name__}-{layout}.json"
+    if os.environ.get("RECORD_STORED"):
+        record(make, layout, file)
+    nobody = {} if make.__name__ == "sessions" else {"user 7": None}
+
+    def expected(state: Any) -> dict[str, Any]:
+        return dict.fromkeys(USERS, state) | nobody
+
+    assert expected(First(2, "a")) == states(make(count, First, layout), file)
+    later = make(count_later, Second, layout, LaterView)
+    assert expected(Second(2.0, ["old"], "a")) == states(later, file)
+    fourth = make(count_words, Fourth, layout, upgrade={1: of_first, 2: of_third})
+    assert expected(Fourth(["2", "a"])) == states(fourth, file)

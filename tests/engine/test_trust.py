@@ -1,0 +1,126 @@
+"""Nothing altered, swapped or stale is read as state: each is an error, in every layout."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sessionkit import StateCorruptedError, StateError
+from sessionkit._engine.storage import stored_memory
+from sessionkit.testing import at
+from tests.support.changed_classes import (
+    SPECS,
+    USERS,
+    First,
+    View,
+    add,
+    count,
+    driver_of,
+)
+
+CASES = [pytest.param(make, layout, id=f"{make.__name__}-{layout}") for make, layout in SPECS]
+Row = tuple[Any, ...]
+
+
+def stored(make: Any, layout: str) -> tuple[Any, list[dict[Any, Row]]]:
+    """Return a spec, and the rows of its groups after each of three micro-batches."""
+    spec = make(count, First, layout)
+    driver = type(driver_of(spec))(spec, processing_time=at("15:00"))
+    found = []
+    for minute in range(3):
+        driver.advance_processing_time(timedelta(minutes=1))
+        # The last event moves the watermark, so that some are folded and some wait.
+        add(driver, View(1, f"{minute}"), at(f"12:{20 * minute:02}"))
+        found.append(dict(driver._query.stored()))
+    return spec, found
+
+
+def fails(spec: Any, group: Any, row: Row, text: str = "damaged") -> None:
+    """Check that the row of a group isn't read."""
+    with pytest.raises(StateCorruptedError, match=text):
+        stored_memory(spec, group, row)
+
+
+def payload_at(row: Row, layout: str) -> int:
+    """Return the place of the payload in a row."""
+    return len(row) - (2 if layout == "pages" else 1)
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_every_column_beside_the_payload_is_checked(make: Any, layout: str) -> None:
+    """One more, one less, nothing: whatever is altered is found."""
+    spec, batches = stored(make, layout)
+    tried = 0
+    for group, row in list(batches[-1].items())[:20]:
+        for place in range(payload_at(row, layout)):
+            number = row[place]
+            for other in {None, 0, (number or 0) + 1, (number or 0) - 1} - {number}:
+                with pytest.raises(StateError):
+                    stored_memory(spec, group, (*row[:place], other, *row[place + 1 :]))
+                tried += 1
+    assert tried >= 40
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_every_byte_of_a_payload_is_checked(make: Any, layout: str) -> None:
+    """Of a key too, which had no checksum once."""
+    spec, batches = stored(make, layout)
+    group, row = next(iter(batches[-1].items()))
+    place = payload_at(row, layout)
+    for at_byte in range(0, len(row[place]), 37):
+        payload = bytearray(row[place])
+        payload[at_byte] ^= 1
+        with pytest.raises(StateError):
+            stored_memory(spec, group, (*row[:place], bytes(payload), *row[place + 1 :]))
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_what_belongs_to_another_group_is_not_read(make: Any, layout: str) -> None:
+    """Swapped with its columns or without."""
+    spec, batches = stored(make, layout)
+    (one, row), (two, other) = list(batches[-1].items())[:2]
+    place = payload_at(row, layout)
+    found = "its payload belongs to another bucket or key"
+
+    fails(spec, one, other, found)
+    fails(spec, two, row, found)
+    fails(spec, one, (*row[:place], *other[place:]), found)
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_an_older_payload_in_a_newer_row_is_not_read(make: Any, layout: str) -> None:
+    """Each micro-batch leaves its time in the row, so no two payloads fit one row."""
+    spec, batches = stored(make, layout)
+    for group, row in list(batches[-1].items())[:5]:
+        place, older = payload_at(row, layout), batches[1][group]
+        mixed = (*row[:place], *older[place:])
+        fails(spec, group, mixed, "its payload wasn't written with the columns beside it")
+
+
+@pytest.mark.parametrize("make", [make for make, layout in SPECS if layout == "pages"])
+def test_pages_of_another_bucket_or_batch_are_not_read(make: Any) -> None:
+    """The directory knows the checksum of each."""
+    spec, batches = stored(make, "pages")
+    (one, row), (_, other) = list(batches[-1].items())[:2]
+    older = batches[1][one]
+
+    fails(spec, one, (*row[:-1], other[-1]), "page 0 (isn't the one in the dir|has .* bytes)")
+    fails(spec, one, (*row[:-1], older[-1]), "page 0 (isn't the one in the dir|has .* bytes)")
+    resized = {number: page[:8] + bytes(len(page) - 8) for number, page in row[-1].items()}
+    fails(spec, one, (*row[:-1], resized), "its checksum is wrong")
+    for number in row[-1]:
+        fewer = {start: page for start, page in row[-1].items() if start != number}
+        fails(spec, one, (*row[:-1], fewer), f"page {number} is missing")
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_what_is_due_at_a_watermark_is_done_in_its_batch(make: Any, layout: str) -> None:
+    """So a row in which something was due in an earlier batch is one that is too old."""
+    spec = make(count, First, layout)
+    driver = driver_of(spec)
+    for minute in range(0, 60, 7):
+        add(driver, View(1), at(f"12:{minute:02}"), USERS[minute : minute + 20])
+        watermark_us = driver._query.clocks.before_ms * 1000
+        for _, row in driver._query.stored():
+            due_us = row[payload_at(row, layout) - 2]
+            assert due_us is None or due_us > watermark_us

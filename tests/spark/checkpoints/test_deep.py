@@ -1,0 +1,297 @@
+"""A deep check of a checkpoint: damage to files and partitions is named, and good ones pass."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    RenamedFrom,
+    SessionSpec,
+    StateCorruptedError,
+    StatefulSpec,
+    StateMismatchError,
+    UserFunctionError,
+)
+from sessionkit.spark import check_checkpoint, open_sessions, stored_keys
+from tests.support.figures import FIGURES
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+USERS = [f"user {number}" for number in range(40)]
+RULES: dict[str, Any] = {
+    "keys": {"user": str},
+    "event_time": "at",
+    "timeout": EventTimeGap("30m"),
+    "watermark_delay": "10m",
+    "bucket_count": 8,
+}
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    number: int
+
+
+@attrs.define
+class Before:
+    """The state as it was."""
+
+    views: int = 0
+    gone: str = "x"
+
+
+@attrs.define
+class After:
+    """The state as it is."""
+
+    pages: Annotated[float, RenamedFrom("views")] = 0.0
+    tags: list[str] = attrs.field(factory=lambda: ["new"])
+
+
+@attrs.define
+class Words:
+    """A state to which a function leads."""
+
+    words: list[str] = attrs.field(factory=list)
+
+
+def count(state: Before, event: View) -> None:
+    """Count."""
+    state.views += event.number
+
+
+def count_pages(state: After, event: View) -> None:
+    """Count as of today."""
+    state.pages += event.number
+
+
+def add_words(state: Words, event: View) -> None:
+    """Add words."""
+    state.words += ["+"] * event.number
+
+
+@attrs.define
+class Texts:
+    """A state to which nothing leads."""
+
+    pages: str = ""
+
+
+def count_texts(state: Texts, event: View) -> None:
+    """Count in text."""
+    state.pages += "+" * event.number
+
+
+def merge(left: Any, right: Any) -> Any:
+    """Fail: nothing is merged here."""
+    raise AssertionError
+
+
+def spelled(old: Before) -> Words:
+    """Turn a number into words."""
+    return Words([str(old.views)])
+
+
+def broken(old: Before) -> Words:
+    """Lose a state."""
+    raise ValueError(old.gone)
+
+
+def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
+    """Return a spec: of keys under `per_key`, else of sessions."""
+    if layout != "per_key":
+        return SessionSpec(**RULES, update=update, merge=merge, layout=layout, **more)
+    cls = update.__annotations__["state"]
+
+    def process(key: Any, events: list[View], state: KeyState[Any], times: KeyTimes) -> Any:
+        found = state.get(cls())
+        for event in events:
+            update(found, event)
+        state.set(found)
+
+    return StatefulSpec(**RULES, state=cls, result=cls, process=process, layout=layout, **more)
+
+
+def views(minute: int) -> pa.Table:
+    """Return an event of each user."""
+    times = [NOON + timedelta(minutes=minute)] * len(USERS)
+    return pa.table(
+        {"user": USERS, "at": pa.array(times, pa.timestamp("us", tz="UTC")), "number": [1] * 40}
+    )
+
+
+LAYOUTS = ["buckets", "per_key", "pages"]
+
+
+@pytest.fixture(scope="module")
+def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FileStream]:
+    """Return a stopped query of each layout, after two micro-batches with data."""
+    found = {}
+    for layout in LAYOUTS:
+        spec = spec_of(layout, count)
+        found[layout] = FileStream(spark, spec, tmp_path_factory.mktemp(layout))
+        found[layout].put(views(0), views(1))
+        found[layout].run()
+    return found
+
+
+def states(stream: FileStream, spec: Any) -> set[str]:
+    """Return the texts of all states."""
+    read: Any = stored_keys if isinstance(spec, StatefulSpec) else open_sessions
+    found = read(stream.checkpoint, spec, spark=stream.spark)
+    assert set(USERS) == {one.key.user for one in found}
+    return {repr(one.state) for one in found}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_query_goes_on_over_the_checkpoint_of_an_older_class(
+    streams: dict[str, FileStream], layout: str, tmp_path: Path
+) -> None:
+    """By rules, or by a function; what neither covers is refused before the query starts."""
+    shutil.copytree(streams[layout].checkpoint, tmp_path / "checkpoint")
+    stream = attrs.evolve(streams[layout], folder=tmp_path, spec=spec_of(layout, count_pages))
+    upgraded = spec_of(layout, add_words, upgrade={1: spelled})
+    assert {"Words(words=['2'])"} == states(stream, upgraded)
+    check_checkpoint(stream.checkpoint, upgraded, deep=True, spark=stream.spark)
+    failing = spec_of(layout, add_words, upgrade={1: broken})
+    check_checkpoint(stream.checkpoint, failing, spark=stream.spark)
+    with pytest.raises(UserFunctionError, match=r"`upgrade\[1\]` .* raised ValueError: x, for Key"):
+        check_checkpoint(stream.checkpoint, failing, deep=True, spark=stream.spark)
+
+    stream.put(views(2))
+    stream.run()
+
+    assert {"After(pages=3.0, tags=['new'])"} == states(stream, stream.spec)
+    check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=stream.spark)
+    with pytest.raises(StateMismatchError, match="`Texts.pages` is str in the class, float in"):
+        check_checkpoint(stream.checkpoint, spec_of(layout, count_texts), spark=stream.spark)
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def largest(folder: Path) -> Path:
+    """Return the file of a partition with the most state in it."""
+    named = [file for file in folder.iterdir() if file.name[0].isdigit()]
+    return max(named, key=lambda file: file.stat().st_size)
+
+
+def lose_the_first(state: Path) -> None:
+    """Lose the first partition."""
+    shutil.rmtree(state / "0")
+
+
+def lose_the_last(state: Path) -> None:
+    """Lose the last partition."""
+    shutil.rmtree(state / "1")
+
+
+def empty_a_partition(state: Path) -> None:
+    """Lose the files of a partition."""
+    lose_the_last(state)
+    (state / "1").mkdir()
+
+
+def lose_a_file(state: Path) -> None:
+    """Lose a file."""
+    largest(state / "1").unlink()
+
+
+def cut_a_file(state: Path) -> None:
+    """Lose half a file."""
+    file = largest(state / "1")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def change_a_file(state: Path) -> None:
+    """Change a byte of a file, and lose the checksum that the file system has of it."""
+    file = largest(state / "1")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content))
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def swap_partitions(state: Path) -> None:
+    """Put two partitions in each other's place."""
+    for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
+        (state / source).rename(state / target)
+    metadata = state / "1" / "_metadata"
+    if metadata.exists():
+        metadata.rename(state / "0" / "_metadata")
+
+
+DAMAGES: list[Callable[[Path], None]] = [
+    lose_the_first,
+    lose_the_last,
+    empty_a_partition,
+    lose_a_file,
+    cut_a_file,
+    change_a_file,
+    swap_partitions,
+]
+
+
+@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
+def test_damage_to_files_and_partitions_is_named(
+    streams: dict[str, FileStream], layout: str, tmp_path: Path, record_property: Any
+) -> None:
+    """With the partition or the file; none passes, and none ends in a trace of Java."""
+    stream = streams[layout]
+    for damage in DAMAGES:
+        copy = tmp_path / damage.__name__
+        shutil.copytree(stream.checkpoint, copy)
+        damage(copy / "state" / "0")
+        with pytest.raises(StateCorruptedError, match="damaged") as found:
+            check_checkpoint(str(copy), stream.spec, deep=True, spark=stream.spark)
+        record_property(FIGURES, f"{layout}: {damage.__name__}: {found.value}".split("\n")[0])
+        text = str(found.value)
+        assert str(copy) in text
+        assert "\tat " not in text
+        assert text.endswith("Hint: restore the checkpoint from a copy, or start a new one")
+
+
+def test_rows_of_another_time_than_the_checkpoint_are_named(
+    streams: dict[str, FileStream], tmp_path: Path
+) -> None:
+    """State that is older than the offsets holds sessions that are closed; newer, those to come."""
+    stream = streams["buckets"]
+    for name, key, value, text in (
+        (
+            "older",
+            "batchWatermarkMs",
+            4_000_000_000_000,
+            "is older than the last micro-batch",
+        ),
+        ("newer", "batchTimestampMs", 1, "was written after the last micro-batch"),
+    ):
+        copy = tmp_path / name
+        shutil.copytree(stream.checkpoint, copy)
+        last = max((copy / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+        first, metadata, *sources = last.read_text().splitlines()
+        changed = json.dumps({**json.loads(metadata), key: value})
+        last.write_text("\n".join([first, changed, *sources]))
+        (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(StateCorruptedError, match=text):
+            check_checkpoint(str(copy), stream.spec, deep=True, spark=stream.spark)
+
+
+def test_a_checkpoint_without_a_finished_micro_batch_passes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """There is nothing to be damaged."""
+    spec = spec_of("buckets", count)
+    check_checkpoint(str(tmp_path / "none"), spec, deep=True, spark=spark)

@@ -1,0 +1,212 @@
+"""Specs whose classes change over their stored state, and short ways to run them."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+import attrs
+
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    RenamedFrom,
+    SessionSpec,
+    StatefulSpec,
+)
+from sessionkit.testing import SessionDriver, StatefulDriver, at
+
+__all__ = [
+    "SPECS",
+    "USERS",
+    "First",
+    "Fourth",
+    "LaterView",
+    "Second",
+    "Third",
+    "View",
+    "add",
+    "changed",
+    "count",
+    "count_later",
+    "count_texts",
+    "count_words",
+    "driver_of",
+    "ignore",
+    "keys",
+    "of_first",
+    "of_third",
+    "sessions",
+    "states",
+]
+
+USERS = [f"user {number}" for number in range(100)]
+SESSIONS = ["buckets", "pages"]
+KEYS = ["buckets", "pages", "per_key"]
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    number: int
+    note: str = ""
+
+
+@attrs.frozen
+class LaterView:
+    """An event of today."""
+
+    count: Annotated[float, RenamedFrom("number")]
+    source: str | None = None
+
+
+@attrs.define
+class First:
+    """The state as it was first."""
+
+    views: int = 0
+    note: str = ""
+    gone: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
+class Second:
+    """The state of today, to which rules lead from the first one."""
+
+    pages: Annotated[float, RenamedFrom("views")] = 0
+    tags: list[str] = attrs.field(factory=lambda: ["old"])
+    note: str | None = None
+
+
+@attrs.define
+class Third:
+    """A state to which only a function leads."""
+
+    text: str = ""
+
+
+@attrs.define
+class Fourth:
+    """A state to which only another function leads."""
+
+    words: list[str] = attrs.field(factory=list)
+
+
+def count(state: First, event: View) -> None:
+    """Count a view."""
+    state.views += event.number
+    state.note = event.note
+
+
+def count_later(state: Second, event: Any) -> None:
+    """Count a view as of today."""
+    state.pages += event.count if isinstance(event, LaterView) else event.number
+    state.note = None if isinstance(event, LaterView) else event.note
+
+
+def count_texts(state: Third, event: View) -> None:
+    """Add to a text."""
+    state.text += "+" * event.number
+
+
+def count_words(state: Fourth, event: View) -> None:
+    """Add words."""
+    state.words += ["+"] * event.number
+
+
+def ignore(state: Any, event: Any) -> None:
+    """Do nothing, whatever the classes are."""
+
+
+def of_first(old: First) -> Third:
+    """Tell the first state as text."""
+    return Third(f"{old.views} {old.note}")
+
+
+def of_third(old: Third) -> Fourth:
+    """Take a text apart."""
+    return Fourth(old.text.split())
+
+
+def sessions(
+    update: Callable[..., Any], state: Any, layout: Any, event: Any = View, **more: Any
+) -> SessionSpec[Any, Any, Any]:
+    """Return a spec of sessions; events wait for their turn."""
+    return SessionSpec(
+        keys={"user": str},
+        event_time="at",
+        event=event,
+        state=state,
+        update=update,
+        timeout=EventTimeGap("30m"),
+        watermark_delay="10m",
+        order="event_time",
+        bucket_count=2,
+        layout=layout,
+        **more,
+    )
+
+
+def keys(
+    update: Callable[..., Any], cls: Any, layout: Any, event: Any = View, **more: Any
+) -> StatefulSpec[Any, Any, Any]:
+    """Return a spec of keys that does the same, and has keys without a state."""
+
+    def process(key: Any, events: list[Any], state: KeyState[Any], times: KeyTimes) -> Any:
+        times.set_event_timer("wake", at("23:00"))
+        if key.user.endswith("7"):
+            return
+        found = state.get(cls())
+        for one in events:
+            update(found, one)
+        state.set(found)
+
+    def on_timer(key: Any, name: str, state: KeyState[Any], times: KeyTimes) -> Any:
+        return state.get(cls())
+
+    return StatefulSpec(
+        keys={"user": str},
+        event_time="at",
+        event=event,
+        state=cls,
+        result=cls,
+        process=process,
+        on_timer=on_timer,
+        timeout=EventTimeGap("12h"),
+        watermark_delay="10m",
+        order="event_time",
+        bucket_count=2,
+        layout=layout,
+        **more,
+    )
+
+
+def driver_of(spec: Any) -> Any:
+    """Return a driver of a spec."""
+    return SessionDriver(spec) if isinstance(spec, SessionSpec) else StatefulDriver(spec)
+
+
+def changed(driver: Any, spec: Any) -> Any:
+    """Return a driver that goes on from what another one has stored."""
+    return type(driver).restore(spec, driver.snapshot())
+
+
+def add(driver: Any, event: Any, when: datetime, users: list[str] = USERS) -> None:
+    """Run a micro-batch with an event of each user."""
+    for user in users:
+        driver.add(user, when, event)
+    driver.run_batch()
+
+
+def states(driver: Any) -> dict[str, Any]:
+    """Return what is stored, by user."""
+    found = driver.open_sessions if isinstance(driver, SessionDriver) else driver.stored_keys
+    return {one.key.user: one.state for one in found()}
+
+
+SPECS: list[tuple[Any, str]] = [
+    *((sessions, layout) for layout in SESSIONS),
+    *((keys, layout) for layout in KEYS),
+]
+"""What makes a spec, and in which layout."""
