@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import shutil
 import socket
 import subprocess
@@ -269,8 +268,7 @@ def run_cell(cell: Cell, tests: Sequence[str]) -> dict[str, Any]:
         outcome = read_report(report.read_text()) if report.exists() else {"problem": "no report"}
     except NotHereError as error:
         outcome = {"problem": str(error)}
-    found = {"machine": platform.platform(), "seconds": round(time.monotonic() - began)}
-    return {**cell._asdict(), **found, **outcome}
+    return {**cell._asdict(), "seconds": round(time.monotonic() - began), **outcome}
 
 
 def read_report(text: str) -> dict[str, Any]:
@@ -314,8 +312,9 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
         lines.append(f"| {' | '.join(map(str, [*shown, notes, verdict(result)]))} |")
     green = sum(verdict(result).startswith("green") for result in results)
     ran = sum("problem" not in result for result in results)
-    said = f"{len(results)} cells, {ran} run, {green} green. The numbers in brackets say why:"
-    return "\n".join([*lines, "", said, "", *(f"{number[text]}. {text}" for text in reasons)])
+    said = f"{len(results)} cells, {ran} run, {green} green."
+    why = ["", *(f"{number[text]}. {text}" for text in reasons)] if reasons else []
+    return "\n".join([*lines, "", said, *why])
 
 
 def page_with(page: str, text: str) -> str:
@@ -326,7 +325,8 @@ def page_with(page: str, text: str) -> str:
 
 def write(results: Mapping[str, Any]) -> None:
     """Keep the results, and write the table; in the order of the cells."""
-    ordered = [results[cell.name] for cell in CELLS if cell.name in results]
+    untried: dict[str, Any] = {"problem": "not tried yet"}
+    ordered = [results.get(cell.name) or {**cell._asdict(), **untried} for cell in CELLS]
     kept = {cell.name: results[cell.name] for cell in CELLS if cell.name in results}
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     PAGE.write_text(page_with(PAGE.read_text(), table(ordered)))
