@@ -225,6 +225,14 @@ DISORDER: Final = Workload(
     keys=40_000,
     disorder=timedelta(seconds=90),
 )
+HUGE: Final = Workload(
+    name="huge groups",
+    about="10,000,000 events of 3 keys in a batch: how much memory a group takes",
+    entrants=(*OURS, "session_window"),
+    events=10_000_000,
+    keys=3,
+    batches=1,
+)
 ENGINES: Final = Workload(
     name="engines",
     about="500,000 events of 20,000 keys from files to the last row, start-up included",
@@ -261,6 +269,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         ),
         WIDE,
         DISORDER,
+        HUGE,
         ENGINES,
     )
 }
