@@ -32,7 +32,8 @@ OPENING: Final = """\
 this page; nobody copies a figure by hand. All entrants read the same files. Their rows are compared
 with those that NumPy finds before any time counts. Each run has a process and a JVM of its own.
 Figures are medians over the micro-batches of a run, without the first one. Seconds are Spark's
-`addBatch`; CPU seconds are those of the JVM and of all Python workers.
+`addBatch`; CPU seconds are those of the JVM and of all Python workers. All entrants on Spark
+have the settings of [Start a query](how-to/start-a-query.md#settings-of-spark).
 
 ![The time of each entrant, compared with session_window](benchmarks.svg)
 
