@@ -128,6 +128,5 @@ def test_driver_says_what_spark_does_for_long(life: Life, spark: SparkSession) -
 def _check(life: Life, spark: SparkSession) -> None:
     with TemporaryDirectory() as folder:
         on_stream = on_spark(life, spark, Path(folder))
-
-    assert on_stream == on_driver(life)
+        assert on_stream == on_driver(life)
     assert all(counts.is_balanced for counts in on_stream.counts.values())
