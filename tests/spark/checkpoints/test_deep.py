@@ -134,6 +134,10 @@ def views(minute: int) -> pa.Table:
 
 
 LAYOUTS = ["buckets", "per_key", "pages"]
+SHORT_AND_LONG = [
+    "buckets",
+    *(pytest.param(layout, marks=pytest.mark.long) for layout in LAYOUTS if layout != "buckets"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +160,7 @@ def states(stream: FileStream, spec: Any) -> set[str]:
     return {repr(one.state) for one in found}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", SHORT_AND_LONG)
 def test_a_query_goes_on_over_the_checkpoint_of_an_older_class(
     streams: dict[str, FileStream], layout: str, tmp_path: Path
 ) -> None:

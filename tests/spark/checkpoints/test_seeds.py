@@ -131,7 +131,13 @@ def on_driver(driver: Any, files: list[Any]) -> Any:
     return driver
 
 
-@pytest.mark.parametrize(("before", "after"), [("per_key", "buckets"), ("buckets", "per_key")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("per_key", "buckets", marks=pytest.mark.long),
+        ("buckets", "per_key"),
+    ],
+)
 def test_keys_go_on_in_another_layout(
     spark: SparkSession, tmp_path: Path, before: Any, after: Any
 ) -> None:
