@@ -72,7 +72,7 @@ class SeedFormat:
             hint = "start the query with a new checkpoint, and never change its seed"
             raise StateMismatchError(with_hint(found, hint))
         reading = reading_of(logic, self.identity)
-        return reading.memory(_table(self.kept, kept), _table(self.held, held))
+        return reading.memory(logic, _table(self.kept, kept), _table(self.held, held))
 
 
 def _packs(frames: Sequence[pd.DataFrame], name: str) -> list[bytes]:

@@ -70,7 +70,8 @@ class BucketRow:
             StateError: It is damaged, or was written under other rules.
         """
         reading, (kept, *buffered) = unpack_row(self.logic, group, row)
-        return reading.memory(kept, buffered[0] if buffered else no_events(self.logic.spec))
+        waiting = buffered[0] if buffered else no_events(self.logic.spec)
+        return reading.memory(self.logic, kept, waiting)
 
     def write(
         self, group: tuple[Any, ...], memory: Memory, due: Mapping[Clock, int], now_ms: int
@@ -169,19 +170,18 @@ def identity_of(spec: AnySpec) -> bytes:
     return logic_of(spec).identity
 
 
-def stored_memory(spec: AnySpec, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
+def stored_memory(logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
     """
     Return the memory of a group from its row in a checkpoint.
 
     Args:
-        spec: The spec under which it was stored.
+        logic: Whose memory it is; one for all groups, since it remembers how they are read.
         group: What Spark grouped by: the label of a bucket, or a key as it crosses.
         row: The stored row; under `layout="pages"` with the pages, by their numbers, at its end.
 
     Raises:
         StateError: It is damaged, or was written under other rules.
     """
-    logic = logic_of(spec)
-    if spec.layout == "pages":
+    if logic.spec.layout == "pages":
         return memory_in_pages(logic, group, row[:-1], row[-1])
     return BucketRow(logic).read(group, row)

@@ -95,22 +95,25 @@ class Reading:
     How tables that were stored under one identity become tables of the spec.
 
     Attributes:
-        logic: The rules that the tables are read under.
         state: How the columns of the state become those of its class, or of an older one.
         steps: What makes of an older class the present one.
         events: How the columns of events that wait become those of the present class.
         is_changed: Whether the classes, or their version, have changed since.
     """
 
-    logic: Logic
     state: Sequence[Change] = ()
     steps: Sequence[UpgradeStep] = ()
     events: Mapping[str, Sequence[Change]] = attrs.field(factory=dict)
     is_changed: bool = False
 
-    def memory(self, kept: pa.Table, buffered: pa.Table) -> Memory:
+    def memory(self, logic: Logic, kept: pa.Table, buffered: pa.Table) -> Memory:
         """
         Return stored tables as those of the spec.
+
+        Args:
+            logic: The rules under which they are read, which are those of the comparison.
+            kept: The open sessions, or keys.
+            buffered: The events that wait.
 
         Raises:
             StateError: A stored value doesn't fit its new type.
@@ -118,29 +121,29 @@ class Reading:
         """
         # By name: the fields of a class may have been put in another order.
         return Memory(
-            self._kept(kept).select(self.logic.schema.names),
-            self._buffered(buffered).select(events_schema(self.logic.spec).names),
+            self._kept(logic.spec, kept).select(logic.schema.names),
+            self._buffered(buffered).select(events_schema(logic.spec).names),
         )
 
-    def _kept(self, stored: pa.Table) -> pa.Table:
+    def _kept(self, spec: AnySpec, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
         if "exists" not in stored.column_names:
-            return _with_columns(stored, self._states(stored))
+            return _with_columns(stored, self._states(spec, stored))
         exists = stored["exists"].to_numpy()
         places = pa.array(np.cumsum(exists) - 1, mask=~exists)
-        states = self._states(stored.filter(stored["exists"]))
+        states = self._states(spec, stored.filter(stored["exists"]))
         return _with_columns(stored, {name: found.take(places) for name, found in states.items()})
 
-    def _states(self, stored: pa.Table) -> dict[str, pa.ChunkedArray]:
+    def _states(self, spec: AnySpec, stored: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Return the columns of the states of rows that have one."""
         found = _changed(stored, "state", self.state)
-        return self._upgraded(stored, found) if self.steps else found
+        return self._upgraded(spec, stored, found) if self.steps else found
 
     def _upgraded(
-        self, stored: pa.Table, found: dict[str, pa.ChunkedArray]
+        self, spec: AnySpec, stored: pa.Table, found: dict[str, pa.ChunkedArray]
     ) -> dict[str, pa.ChunkedArray]:
-        keys = decode_keys(self.logic.spec, stored)
+        keys = decode_keys(spec, stored)
         states = decode_states(self.steps[0].old, _with_columns(stored, found))
         for step in self.steps:
             states = [_called(step, key, old) for key, old in zip(keys, states, strict=True)]
@@ -172,7 +175,8 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
 
 @remembered
 def _known(logic: Logic) -> dict[bytes, Reading]:
-    return {logic.identity: Reading(logic)}
+    # No reading refers to the logic, which would then never be forgotten.
+    return {logic.identity: Reading()}
 
 
 @attrs.frozen
@@ -214,14 +218,14 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     version = then["state_version"]
     steps = [step for step in spec.upgrade_steps if step.version >= version]
     if version != now["state_version"] and version not in spec.upgrade:
-        return Comparison(Reading(logic), rules, _differences(then, now, {"state_version"}))
+        return Comparison(Reading(), rules, _differences(then, now, {"state_version"}))
     cls, problems = steps[0].old if steps else spec.state, list[str]()
     fields = codec_of(cls).type.fields if steps else logic.state_fields
     state = changes_of(then["state"], fields, cls.__name__, problems)
     if "aggregates" in now:
         # What a session came to before isn't stored, and no function could know it.
         rules, problems = rules + problems, []
-    return Comparison(Reading(logic, state, steps, events, is_changed=True), rules, problems)
+    return Comparison(Reading(state, steps, events, is_changed=True), rules, problems)
 
 
 def _events(

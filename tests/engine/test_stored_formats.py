@@ -14,7 +14,7 @@ import pytest
 
 from sessionkit._engine.keys.view import stored_keys_of
 from sessionkit._engine.sessions.view import open_sessions_of
-from sessionkit._engine.storage import stored_memory
+from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.session import SessionSpec
 from sessionkit.testing import at
 from tests.support.changed_classes import (
@@ -76,7 +76,7 @@ def states(spec: Any, file: Path) -> dict[str, Any]:
     """Return the states in a file, by user, without events that wait."""
     found: list[Any] = []
     for group, row in json.loads(file.read_text()):
-        memory = stored_memory(spec, tuple(group), tuple(map(decoded, row)))
+        memory = stored_memory(logic_of(spec), tuple(group), tuple(map(decoded, row)))
         assert memory.buffered.num_rows
         view: Any = open_sessions_of if isinstance(spec, SessionSpec) else stored_keys_of
         found += view(spec, type(memory)(memory.kept, memory.buffered.slice(0, 0)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sessionkit import StateCorruptedError, StateError
-from sessionkit._engine.storage import stored_memory
+from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.testing import at
 from tests.support.changed_classes import (
     SPECS,
@@ -38,7 +38,7 @@ def stored(make: Any, layout: str) -> tuple[Any, list[dict[Any, Row]]]:
 def fails(spec: Any, group: Any, row: Row, text: str = "damaged") -> None:
     """Check that the row of a group isn't read."""
     with pytest.raises(StateCorruptedError, match=text):
-        stored_memory(spec, group, row)
+        stored_memory(logic_of(spec), group, row)
 
 
 def payload_at(row: Row, layout: str) -> int:
@@ -56,7 +56,7 @@ def test_every_column_beside_the_payload_is_checked(make: Any, layout: str) -> N
             number = row[place]
             for other in {None, 0, (number or 0) + 1, (number or 0) - 1} - {number}:
                 with pytest.raises(StateError):
-                    stored_memory(spec, group, (*row[:place], other, *row[place + 1 :]))
+                    stored_memory(logic_of(spec), group, (*row[:place], other, *row[place + 1 :]))
                 tried += 1
     assert tried >= 40
 
@@ -71,7 +71,7 @@ def test_every_byte_of_a_payload_is_checked(make: Any, layout: str) -> None:
         payload = bytearray(row[place])
         payload[at_byte] ^= 1
         with pytest.raises(StateError):
-            stored_memory(spec, group, (*row[:place], bytes(payload), *row[place + 1 :]))
+            stored_memory(logic_of(spec), group, (*row[:place], bytes(payload), *row[place + 1 :]))
 
 
 @pytest.mark.parametrize(("make", "layout"), CASES)

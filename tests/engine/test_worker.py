@@ -1,19 +1,21 @@
 """The callable that Spark calls, with a group state and frames in hand."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from weakref import ref
 
 import attrs
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from examples.visits import visits
+from examples.visits import View, visits
 from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.worker import worker_of
-from sessionkit.testing import FakeGroupState
+from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.frames import input_frame
 from sessionkit.testing.drivers.results import read_rows
 from tests.support.packs import run_whole
@@ -221,3 +223,18 @@ def test_a_partition_without_rows_counts_nothing() -> None:
     (last,) = pa.Table.from_batches(worker_of(visits).partition([], 0)).to_pylist()
 
     assert [0] * len(COUNTED) == last["_counts"]
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_a_spec_is_forgotten_with_its_worker(layout: Any) -> None:
+    """A Python worker process runs many micro-batches, and unpickles a worker for each of them."""
+    spec = attrs.evolve(visits, layout=layout)
+    driver = SessionDriver(spec)
+    for minute in (0, 1):
+        driver.add("ann", NOON + timedelta(minutes=minute), View(url="/", seconds=1.0))
+        driver.run_batch()
+    gone = ref(spec)
+    del spec, driver
+    gc.collect()
+
+    assert gone() is None

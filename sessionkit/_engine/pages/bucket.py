@@ -43,7 +43,7 @@ class Bucket:
     @classmethod
     def of(cls, logic: Logic) -> "Bucket":
         """Return a bucket that remembers nothing."""
-        return cls(Directory.empty(), logic.schema, events_schema(logic.spec), Reading(logic))
+        return cls(Directory.empty(), logic.schema, events_schema(logic.spec), Reading())
 
     @classmethod
     def of_row(cls, logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]) -> "Bucket":
@@ -82,7 +82,7 @@ class Bucket:
         )
         return pack_row(logic, group, columns, tables)
 
-    def memory(self, pages: Mapping[int, bytes]) -> Memory:
+    def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
         """
         Return the memory that some pages contain.
 
@@ -95,7 +95,7 @@ class Bucket:
         ]
         kept = pa.Table.from_batches([batches[0] for batches in found], self.kept)
         waiting = pa.Table.from_batches([one for b in found for one in b[1:]], self.buffered)
-        memory = self.reading.memory(kept, waiting)
+        memory = self.reading.memory(logic, kept, waiting)
         return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks())
 
 
@@ -119,7 +119,7 @@ def memory_in_pages(
     if len(found) < len(pages):
         strange = min(pages.keys() - found.keys())
         raise _corrupted(strange, "isn't in the directory of its bucket")
-    return bucket.memory(found)
+    return bucket.memory(logic, found)
 
 
 def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:

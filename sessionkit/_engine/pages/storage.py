@@ -55,7 +55,7 @@ class PagedBucket:
             self._places = np.arange(len(bucket.directory.entries))
         self._read = read_pages(Directory(bucket.directory.entries[self._places]), state.page)
         self._bucket = bucket.rewritten(logic) if bucket.reading.is_changed else bucket
-        return bucket.memory(self._read)
+        return bucket.memory(logic, self._read)
 
     def store(self, memory: Memory) -> None:
         """Write the pages that have changed and the directory, and arm the timer."""

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.storage import stored_memory
+from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.grouping import group_has_key, key_row, only_key
@@ -77,7 +77,7 @@ def collected_memories(
 
 def _reader(spec: AnySpec, key: Any) -> Callable[[Group], Memory]:
     """Return the function that decodes a group."""
-    wanted = None if key is None else key_row(spec, key)
+    wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def read(group: Group) -> Memory:
         named, row = tuple(group["key"].values()), tuple(group["state"].values())
@@ -85,7 +85,7 @@ def _reader(spec: AnySpec, key: Any) -> Callable[[Group], Memory]:
             pages = {page["start"]: bytes(page["payload"]) for page in group["pages"] or ()}
             # The last column is Spark's timer.
             row = (*row[:-1], pages)
-        memory = stored_memory(spec, named, row)
+        memory = stored_memory(logic, named, row)
         return memory if wanted is None else only_key(memory, wanted)
 
     return read

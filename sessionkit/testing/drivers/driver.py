@@ -11,7 +11,7 @@ import pandas as pd
 from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.storage import stored_memory
+from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
@@ -120,12 +120,17 @@ class Driver(Generic[Spec, E, Row, R]):
             StateValueError: A key doesn't fit its new type.
         """
         check_carried(self.spec, spec)
-        clocks, stored = self._query.clocks, self._query.stored()
-        memories = [carried(self.spec, spec, stored_memory(self.spec, *one)) for one in stored]
+        clocks = self._query.clocks
+        memories = [carried(self.spec, spec, memory) for memory in self._memories()]
         driver = self._sown(spec, memories, clocks.in_force_us, clocks.processing)
         for row in self.snapshot().unread:
             driver.add_row(row)
         return driver
+
+    def _memories(self) -> list[Memory]:
+        """Return what each group remembers."""
+        logic = logic_of(self.spec)
+        return [stored_memory(logic, group, row) for group, row in self._query.stored()]
 
     @classmethod
     def _sown(

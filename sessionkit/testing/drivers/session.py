@@ -5,7 +5,6 @@ from typing import ClassVar, Generic
 import attrs
 
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._engine.storage import stored_memory
 from sessionkit._spec import E, R, S
 from sessionkit.session import SessionSpec
 from sessionkit.testing.drivers.driver import Driver
@@ -50,7 +49,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         """
         found = [
             session
-            for group, row in self._query.stored()
-            for session in open_sessions_of(self.spec, stored_memory(self.spec, group, row))
+            for memory in self._memories()
+            for session in open_sessions_of(self.spec, memory)
         ]
         return sorted(found, key=lambda session: (session.key, session.start))

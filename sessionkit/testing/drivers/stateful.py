@@ -5,7 +5,6 @@ from typing import ClassVar, Generic
 import attrs
 
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
-from sessionkit._engine.storage import stored_memory
 from sessionkit._spec import E, R, S
 from sessionkit.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import Driver
@@ -44,9 +43,5 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     def stored_keys(self) -> list[StoredKey[S]]:
         """Return the keys that have a state or a timer, sorted."""
-        found = [
-            key
-            for group, row in self._query.stored()
-            for key in stored_keys_of(self.spec, stored_memory(self.spec, group, row))
-        ]
+        found = [key for memory in self._memories() for key in stored_keys_of(self.spec, memory)]
         return sorted(found, key=lambda stored: tuple(stored.key))

@@ -10,7 +10,7 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._engine.pages.directory import PAGE_BYTES
-from sessionkit._engine.storage import stored_memory
+from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.pages import PagedGroupState
@@ -345,7 +345,7 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
     with pytest.raises((StateCorruptedError, StateMismatchError)):
         list(worker_of(NOTES)((0,), [], PagedGroupState.of(state)))
     with pytest.raises((StateCorruptedError, StateMismatchError)):
-        stored_memory(NOTES, (0,), tuple(row))
+        stored_memory(logic_of(NOTES), (0,), tuple(row))
 
 
 @pytest.mark.parametrize(
