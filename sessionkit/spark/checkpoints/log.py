@@ -1,7 +1,7 @@
 """What Spark writes down in a checkpoint: which micro-batches were planned, and which finished."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from pyspark.errors import PySparkException
@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from sessionkit.errors import SessionkitError, with_hint
 
-__all__ = ["Progress", "folder_texts", "progress_of"]
+__all__ = ["NO_SUCH_PATH", "Progress", "folder_texts", "progress_of"]
 
-NO_SUCH_PATH = "PATH_NOT_FOUND"
+NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 
 
 @attrs.frozen

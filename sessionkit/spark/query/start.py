@@ -16,6 +16,8 @@ from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import FIRST_WITH_READER
+from sessionkit.spark.checkpoints.log import NO_SUCH_PATH
+from sessionkit.spark.query.file_log import check_file_log
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
 from sessionkit.spark.query.sinks import (
@@ -38,7 +40,6 @@ Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
 
 CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
-NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 OPTIONS_WITH_AN_ARGUMENT: Final = {
     "checkpointlocation": "checkpoint=",
     "kafka.bootstrap.servers": "Kafka(servers=...)",
@@ -93,7 +94,8 @@ def start_query(
         The running query.
 
     Raises:
-        SpecError: Sink, trigger, mode, checkpoint and frame don't fit together.
+        SpecError: Sink, trigger, mode, checkpoint and frame don't fit together, or the folder of
+            `Files` has micro-batches of another query.
         StateMismatchError: The checkpoint was written by another kind of query, or under a spec
             with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
         StateCorruptedError: The stored state is damaged.
@@ -113,6 +115,8 @@ def start_query(
     if location is not None:
         _check_location(frame.sparkSession, location, plan, spec)
         _check_table(frame.sparkSession, location, sink, mode)
+        if isinstance(sink, Files):
+            check_file_log(frame.sparkSession, sink, location)
     writer = frame.writeStream.outputMode(mode).trigger(**timing).options(**(options or {}))
     if name is not None:
         writer = writer.queryName(name)
