@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from sessionkit._spec import AnySpec
-from sessionkit.spark.checkpoints.deep import check_groups, check_partitions
+from sessionkit.spark.checkpoints.deep import check_deep
 from sessionkit.spark.checkpoints.rules import check_rules
 
 __all__ = ["check_checkpoint"]
@@ -34,8 +34,6 @@ def check_checkpoint(
         SessionkitError: This Spark has no state reader, or no session is active.
     """
     if deep:
-        # Before all else: the schema of the state lies in a partition.
-        check_partitions(path, spark)
-    check_rules(path, spec, spark)
-    if deep:
-        check_groups(path, spec, spark)
+        check_deep(path, spec, spark)
+    else:
+        check_rules(path, spec, spark)

@@ -1,10 +1,7 @@
 """Everything that a checkpoint stores, checked where the executors read it."""
 
-import json
 from functools import partial
-from typing import Any
 
-import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,68 +14,50 @@ from sessionkit.session import SessionSpec
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.damage import damage_named
 from sessionkit.spark.checkpoints.groups import active_session, stored_groups, stored_pages
-from sessionkit.spark.checkpoints.log import folder_texts
+from sessionkit.spark.checkpoints.log import LastBatch, last_batch_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
+from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.state import RESTORE
 from sessionkit.timeouts import watermark_in_force
 
-__all__ = ["check_groups", "check_partitions"]
+__all__ = ["check_deep"]
 
 
-@attrs.frozen
-class _Batch:
+def check_deep(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
     """
-    A micro-batch.
-
-    Attributes:
-        watermark_ms: The watermark that it had, in milliseconds.
-        started_ms: Its processing time, in milliseconds.
-        partitions: In how many partitions its state is.
-    """
-
-    watermark_ms: int
-    started_ms: int
-    partitions: int
-
-
-def check_partitions(path: str, spark: SparkSession | None) -> None:
-    """
-    Check that each partition that Spark wrote has a folder: its reader takes those that there are.
+    Check the rules under which a checkpoint was stored, and all that is stored in it.
 
     Raises:
-        StateCorruptedError: One is missing.
+        StateError: It was stored under other rules, or something is damaged, misplaced, or older
+            than the checkpoint.
+        UserFunctionError: A function of `upgrade` failed.
+        SessionkitError: This Spark has no state reader, or no session is active.
     """
     session = active_session(spark)
-    last = _last_batch(path, session)
+    last = last_batch_of(path, session)
     if last is None:
+        check_rules(path, spec, session)
         return
+    # Before all else: the schema of the state lies in a partition.
+    _check_partitions(path, last, session)
     with damage_named(path):
-        files = session.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
+        # This checks the rules too, before anything is decoded.
+        mapped_memories(path, spec, partial(_checked, spec), "rows bigint", spark=session).count()
+        _check_places(stored_groups(path, session), spec, path, last)
+        if spec.layout == "pages":
+            _check_owners(path, session)
+
+
+def _check_partitions(path: str, last: LastBatch, spark: SparkSession) -> None:
+    """Check that each partition has a folder: Spark's reader takes those that there are."""
+    with damage_named(path):
+        files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
         folder = F.regexp_extract("path", r"/state/0/(\d+)/[^/]+$", 1)
         found = {row[0] for row in files.select(folder).distinct().collect()}
     missing = [place for place in range(last.partitions) if str(place) not in found]
     if missing:
         where = f"partition {missing[0]} of {last.partitions}, {path}/state/0/{missing[0]}"
         raise _corrupted(where, "is missing or empty")
-
-
-def check_groups(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
-    """
-    Check all that is stored in a checkpoint.
-
-    Raises:
-        StateError: Something is damaged, misplaced, or older than the checkpoint.
-        UserFunctionError: A function of `upgrade` failed.
-    """
-    session = active_session(spark)
-    last = _last_batch(path, session)
-    if last is None:
-        return
-    with damage_named(path):
-        mapped_memories(path, spec, partial(_checked, spec), "rows bigint", spark=session).count()
-        _check_places(stored_groups(path, session), spec, path, last)
-        if spec.layout == "pages":
-            _check_owners(path, session)
 
 
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
@@ -90,7 +69,7 @@ def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 
-def _check_places(groups: DataFrame, spec: AnySpec, path: str, last: _Batch) -> None:
+def _check_places(groups: DataFrame, spec: AnySpec, path: str, last: LastBatch) -> None:
     """
     Check that each group is where it belongs, and as old as it may be.
 
@@ -118,18 +97,6 @@ def _check_owners(path: str, spark: SparkSession) -> None:
     for key, page in strange.select("key", "user_map_key").limit(1).collect():
         where = f"page {page[0]} of bucket {key[0]} in {path}"
         raise _corrupted(where, "has no bucket")
-
-
-def _last_batch(path: str, spark: SparkSession) -> _Batch | None:
-    """Return the last finished micro-batch, as Spark wrote it down before it began."""
-    finished = [int(name) for name in folder_texts(spark, f"{path}/commits") if name.isdigit()]
-    if not finished:
-        return None
-    last = str(max(finished))
-    text = folder_texts(spark, f"{path}/offsets/{last}")[last]
-    found: dict[str, Any] = json.loads(text.splitlines()[1])
-    partitions = int(found["conf"]["spark.sql.shuffle.partitions"])
-    return _Batch(found["batchWatermarkMs"], found["batchTimestampMs"], partitions)
 
 
 def _corrupted(what: str, found: str) -> StateCorruptedError:

@@ -17,13 +17,13 @@ from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
 from sessionkit.spark.checkpoints.log import Progress, progress_of
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
+from sessionkit.spark.checkpoints.rules import HEAD_BYTES
 from sessionkit.spark.jobs.labels import bucket_label
 from sessionkit.state import peek_identity
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["inspected", "sessions_of_key"]
 
-HEAD_BYTES: Final = 65_536
 LARGEST: Final = 5
 KILO: Final = 1_000
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.errors import SessionkitError, with_hint
 
-__all__ = ["NO_SUCH_PATH", "Progress", "folder_texts", "progress_of"]
+__all__ = ["NO_SUCH_PATH", "LastBatch", "Progress", "folder_texts", "last_batch_of", "progress_of"]
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 
@@ -37,6 +37,22 @@ class Progress:
     files: tuple[tuple[str, ...], ...] = attrs.field(repr=False)
 
 
+@attrs.frozen
+class LastBatch:
+    """
+    The last finished micro-batch of a query, as Spark wrote it down before it began.
+
+    Attributes:
+        watermark_ms: The watermark that it had, in milliseconds.
+        started_ms: Its processing time, in milliseconds.
+        partitions: In how many partitions its state is.
+    """
+
+    watermark_ms: int
+    started_ms: int
+    partitions: int
+
+
 def progress_of(path: str, spark: SparkSession) -> Progress:
     """
     Return how far the query of a checkpoint has come.
@@ -60,6 +76,17 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
         sources,
         tuple(_files(path, number, text, spark) for number, text in enumerate(sources)),
     )
+
+
+def last_batch_of(path: str, spark: SparkSession) -> LastBatch | None:
+    """Return the last finished micro-batch of the query of a checkpoint; None if none finished."""
+    commits = _by_batch(spark, f"{path}/commits")
+    if not commits:
+        return None
+    last = max(commits)
+    found: dict[str, Any] = json.loads(_by_batch(spark, f"{path}/offsets/{last}")[last][1])
+    partitions = int(found["conf"]["spark.sql.shuffle.partitions"])
+    return LastBatch(found["batchWatermarkMs"], found["batchTimestampMs"], partitions)
 
 
 def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:

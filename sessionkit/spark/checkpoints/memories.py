@@ -12,7 +12,12 @@ from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.grouping import group_has_key, key_row, only_key
-from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
+from sessionkit.spark.checkpoints.groups import (
+    active_session,
+    explained,
+    stored_groups,
+    stored_pages,
+)
 from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.jobs.pickling import check_picklable
 
@@ -49,9 +54,7 @@ def mapped_memories(
     check_picklable(spec)
     found = _groups(path, spec, key, spark)
     if found is None:
-        session: Any = spark or SparkSession.getActiveSession()
-        nothing: DataFrame = session.createDataFrame([], schema)
-        return nothing
+        return active_session(spark).createDataFrame([], schema)
     read = _reader(spec, key)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

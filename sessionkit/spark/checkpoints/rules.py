@@ -11,9 +11,10 @@ from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.groups import explained, foreign, stored_groups
 from sessionkit.state import HEADER_BYTES, peek_identity
 
-__all__ = ["check_rules"]
+__all__ = ["HEAD_BYTES", "check_rules"]
 
 HEAD_BYTES: Final = 65_536
+"""How much of a payload is read to find the rules under which it was stored."""
 PAYLOAD: Final = "payload"
 ORIGIN_BYTES: Final = 6
 """Magic and version; the checksums in the rest of the header differ from group to group."""

@@ -17,6 +17,7 @@ from sessionkit._engine.storage import logic_of
 from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark.checkpoints.groups import active_session
 from sessionkit.spark.checkpoints.log import Progress, folder_texts, progress_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.seed_rows import chunks_of, chunks_schema, seed_rows
@@ -122,7 +123,7 @@ def carry_over(
             this Spark has no state reader, or no session is active.
     """
     check_carried(old, new)
-    session = _session(spark)
+    session = active_session(spark)
     progress = progress_of(checkpoint, session)
     if progress.batch is None:
         found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
@@ -137,13 +138,6 @@ def carry_over(
         watermark_us = watermark_in_force(progress.watermark_ms)
     form = SeedFormat.of(logic_of(new), watermark_us)
     return write_seed(chunks, new, Seed(to, form, progress))
-
-
-def _session(spark: SparkSession | None) -> SparkSession:
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
-    return session
 
 
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
@@ -193,7 +187,7 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     Raises:
         SessionkitError: There is none, another release wrote it, or no session is active.
     """
-    texts = folder_texts(_session(spark), f"{path}/about")
+    texts = folder_texts(active_session(spark), f"{path}/about")
     if not texts:
         found = f"there is no seed at {path}"
         raise SessionkitError(with_hint(found, "write one with carry_over or hand_over"))
