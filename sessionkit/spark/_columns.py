@@ -40,8 +40,7 @@ PUBLIC_TYPES: Final[dict[type[Any], str]] = {
 CELL_TYPES: Final[dict[type[Any], str]] = {
     **PUBLIC_TYPES,
     DatetimeType: "bigint",
-    DateType: "int",
-    TimedeltaType: "bigint",
+    DateType: "bigint",
     DecimalType: "string",
 }
 
@@ -69,7 +68,7 @@ def public_type(kind: FieldType) -> str:
 
 
 def cell_type(kind: FieldType) -> str:
-    """Return the SQL type in which Spark stores a key column by which it groups."""
+    """Return the SQL type of a key column in the form by which Spark groups."""
     return CELL_TYPES[type(kind)]
 
 

@@ -9,14 +9,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.rows.table import key_columns, key_schema
+from sessionkit._engine.rows.table import key_columns, key_schema, whole
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import cell_type
-from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.spark.jobs.labels import label_of
+from sessionkit.spark.jobs.packed_rows import bucket_of_forms
 from sessionkit.state import DatetimeType, DateType, DecimalType, FieldType
 
-__all__ = ["bucket_of_forms", "form_type", "group_has_key", "key_forms", "key_row", "only_key"]
+__all__ = ["group_has_key", "key_forms", "key_row", "only_key"]
 
 
 def key_row(spec: AnySpec, key: Any) -> pa.Table:
@@ -70,21 +71,7 @@ def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
         column = column.cast(pa.int64())
     if isinstance(kind, DecimalType):
         return pa.array([format(value, "f") for value in column.to_pylist()], pa.string())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def form_type(kind: FieldType) -> str:
-    """Return the SQL type of a key column in the form by which Spark groups."""
-    return "bigint" if isinstance(kind, DateType) else cell_type(kind)
-
-
-def bucket_of_forms(spec: AnySpec, forms: Sequence[Column]) -> Column:
-    """Return the number of the bucket of a key; it's the one that `bucket_number` gives."""
-    hashed = [
-        form.cast("double") if isinstance(field.type, DecimalType) else form
-        for field, form in zip(spec.key_fields, forms, strict=True)
-    ]
-    return F.pmod(F.xxhash64(*hashed), F.lit(spec.bucket_count)).cast("int")
+    return whole(column)
 
 
 def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
@@ -97,7 +84,7 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         key: The key columns of one row.
     """
     forms = [
-        F.lit(_literal(form[0].as_py())).cast(form_type(field.type))
+        F.lit(_literal(form[0].as_py())).cast(cell_type(field.type))
         for field, form in zip(spec.key_fields, key_forms(spec, key), strict=True)
     ]
     if spec.layout == "per_key":
@@ -105,8 +92,8 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         for column, form in zip(group, forms, strict=True):
             found &= column == form
         return found
-    labels = F.array(*(F.lit(bucket_label(bucket)) for bucket in range(spec.bucket_count)))
-    return group[0] == F.element_at(labels, bucket_of_forms(spec, forms) + F.lit(1))
+    bucket = bucket_of_forms(spec, forms, spec.bucket_count)
+    return group[0] == label_of(bucket, spec.bucket_count)
 
 
 def _literal(value: Any) -> Any:

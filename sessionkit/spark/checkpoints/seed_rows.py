@@ -15,9 +15,9 @@ from sessionkit._engine.wire.packing import order_by_group
 from sessionkit._engine.wire.packs import packs_of, read_packs
 from sessionkit._instants import BEGINNING_US
 from sessionkit._spec import AnySpec
-from sessionkit.spark._columns import quoted
-from sessionkit.spark.checkpoints.grouping import bucket_of_forms, form_type, key_forms
-from sessionkit.spark.jobs.packed_rows import BUCKET
+from sessionkit.spark._columns import cell_type, quoted
+from sessionkit.spark.checkpoints.grouping import key_forms
+from sessionkit.spark.jobs.packed_rows import BUCKET, bucket_of_forms
 
 __all__ = ["chunks_of", "chunks_schema", "seed_rows", "sown_rows"]
 
@@ -28,7 +28,7 @@ MILLISECOND_US: Final = 1_000
 
 def chunks_schema(spec: AnySpec) -> str:
     """Return the columns of `chunks_of`, as Spark's SQL has them."""
-    forms = [f"k{place}: {form_type(f.type)}" for place, f in enumerate(spec.key_fields)]
+    forms = [f"k{place}: {cell_type(f.type)}" for place, f in enumerate(spec.key_fields)]
     return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
 
 
@@ -93,7 +93,7 @@ def sown_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
 def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
     """Return the columns by which Spark groups, and their types."""
     if spec.layout == "per_key":
-        return list(spec.keys), [form_type(field.type) for field in spec.key_fields]
+        return list(spec.keys), [cell_type(field.type) for field in spec.key_fields]
     return [BUCKET], ["int"]
 
 
@@ -116,7 +116,8 @@ def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
 
     def group(key: Column) -> Column:
         forms = [key.getField(f"k{place}") for place in range(len(spec.keys))]
-        columns = forms if spec.layout == "per_key" else [bucket_of_forms(spec, forms)]
+        bucket = bucket_of_forms(spec, forms, spec.bucket_count)
+        columns = forms if spec.layout == "per_key" else [bucket]
         return F.struct(*(c.alias(f"g{place}") for place, c in enumerate(columns)))
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,10 @@ as in Spark's SQL function `hash`; each of its steps can be inverted.
 
 from typing import Final
 
-__all__ = ["bucket_label"]
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+__all__ = ["bucket_label", "label_of"]
 
 SEED: Final = 42
 BLOCK_BYTES: Final = 4
@@ -28,6 +31,12 @@ def bucket_label(bucket: int) -> int:
     mixed = _rotate_right((mixed - ADDEND) * _inverse(FIVE) % WORD, 13) ^ SEED
     word = _rotate_right(mixed * _inverse(C2) % WORD, 15) * _inverse(C1) % WORD
     return word - WORD if word >= WORD // 2 else word
+
+
+def label_of(bucket: Column, bucket_count: int) -> Column:
+    """Return the label of each bucket number in a column."""
+    labels = F.array(*(F.lit(bucket_label(number)) for number in range(bucket_count)))
+    return F.element_at(labels, bucket + F.lit(1))
 
 
 def _undo_final_mix(word: int) -> int:

@@ -4,7 +4,7 @@ The user's rows, packed by group and ready for the shuffle.
 The package `_engine.wire` describes what crosses. The functions here serve every kind of spec.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -25,10 +25,10 @@ from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import span_us
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import grouping_form, public_type, quoted, to_wire
-from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.spark.jobs.labels import label_of
 from sessionkit.state import DecimalType, FieldType
 
-__all__ = ["BUCKET", "bucket_number", "grouping_key", "labelled", "packed"]
+__all__ = ["BUCKET", "bucket_number", "bucket_of_forms", "grouping_key", "labelled", "packed"]
 
 BUCKET: Final = "bucket"
 
@@ -76,14 +76,26 @@ def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
 
     The key is hashed in a form in which equal values are equal, whatever types the column may have.
     """
-    keys = [_hashable(_column(field.name), field.type) for field in spec.key_fields]
-    return F.pmod(F.xxhash64(*keys), F.lit(bucket_count)).cast("int")
+    forms = [_hashable(_column(field.name), field.type) for field in spec.key_fields]
+    return bucket_of_forms(spec, forms, bucket_count)
+
+
+def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
+    """
+    Return the number of the bucket of a key whose columns are in the forms by which Spark groups.
+
+    Equal decimals of any scale, as numbers or as text, have the same nearest double.
+    """
+    hashed = [
+        form.cast("double") if isinstance(field.type, DecimalType) else form
+        for field, form in zip(spec.key_fields, forms, strict=True)
+    ]
+    return F.pmod(F.xxhash64(*hashed), F.lit(bucket_count)).cast("int")
 
 
 def labelled(rows: DataFrame, bucket_count: int) -> DataFrame:
     """Give each bucket its label in place of its number."""
-    labels = F.array(*(F.lit(bucket_label(bucket)) for bucket in range(bucket_count)))
-    return rows.withColumn(BUCKET, F.element_at(labels, F.col(BUCKET) + F.lit(1)))
+    return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 
 def grouping_key(spec: AnySpec) -> dict[str, Column]:
@@ -104,8 +116,8 @@ def _groupable(name: str, kind: FieldType) -> Column:
 
 
 def _hashable(column: Column, kind: FieldType) -> Column:
-    """Return a key column to hash: equal decimals of any scale have the same nearest double."""
-    return column.cast("double") if isinstance(kind, DecimalType) else grouping_form(column, kind)
+    """Return a key column in a form that can be hashed: for decimals that is the number itself."""
+    return column if isinstance(kind, DecimalType) else grouping_form(column, kind)
 
 
 def _crossing(spec: AnySpec) -> Iterator[Column]:
