@@ -18,7 +18,7 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.stored import reading_of
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
-from sessionkit._engine.wire.packs import read_packs
+from sessionkit._engine.wire.packs import joined_packs, packs_in
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, with_hint
 
@@ -64,7 +64,9 @@ class SeedFormat:
             StateError: It was made for other rules, or comes to a query under way, or a value
                 doesn't fit a class that has changed since.
         """
-        kept, held = _packs(frames, KEPT_COLUMN), _packs(frames, HELD_COLUMN)
+        # On a driver, the rows of a seed alone have these columns.
+        sown = [frame for frame in frames if KEPT_COLUMN in frame.columns]
+        kept, held = packs_in(sown, KEPT_COLUMN), packs_in(sown, HELD_COLUMN)
         if not kept and not held:
             return None
         if state.exists:
@@ -72,21 +74,7 @@ class SeedFormat:
             hint = "start the query with a new checkpoint, and never change its seed"
             raise StateMismatchError(with_hint(found, hint))
         reading = reading_of(logic, self.identity)
-        return reading.memory(logic, _table(self.kept, kept), _table(self.held, held))
-
-
-def _packs(frames: Sequence[pd.DataFrame], name: str) -> list[bytes]:
-    return [
-        pack
-        for frame in frames
-        if name in frame.columns
-        for pack in frame[name]
-        if isinstance(pack, bytes)
-    ]
-
-
-def _table(schema: pa.Schema, packs: Sequence[bytes]) -> pa.Table:
-    return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()
+        return reading.memory(logic, joined_packs(self.kept, kept), joined_packs(self.held, held))
 
 
 def keys_of(memory: Memory, arrived: pa.Table, spec: AnySpec) -> pa.Table:

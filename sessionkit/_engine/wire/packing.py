@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
-from sessionkit._engine.wire.packs import Pack, packs_of, read_packs
+from sessionkit._engine.wire.packs import Pack, joined_packs, packs_in, packs_of
 from sessionkit._spec import AnySpec
 
-__all__ = ["Packer", "Packs", "order_by_group", "packs_of_groups", "unpacked"]
+__all__ = ["Packer", "Packs", "packed_by_group", "packs_of_groups", "unpacked"]
 
 ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
@@ -74,16 +74,8 @@ class Packer:
 
     def _batch(self, groups: pa.Table, rows: pa.Table, name: str) -> pa.RecordBatch:
         """Return the rows of every group, packed into one of the two columns."""
-        order, starts = order_by_group(groups)
-        ordered = whole_batch(rows.take(order))
-        ends = [*starts[1:], rows.num_rows]
-        packs = [
-            (start, pack)
-            for start, end in zip(starts, ends, strict=True)
-            for pack in packs_of(ordered.slice(start, end - start))
-        ]
-        firsts = groups.take(order.take(pa.array([start for start, _ in packs])))
-        return self._row(firsts, name, pa.array([pack for _, pack in packs], pa.binary()))
+        of_packs, packs = packed_by_group(groups, rows)
+        return self._row(of_packs, name, packs)
 
     def _marker(self, groups: pa.Schema, latest: pa.Scalar) -> pa.RecordBatch:
         nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in groups.types], schema=groups)
@@ -123,7 +115,21 @@ def _table(portion: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(portion)
 
 
-def order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
+def packed_by_group(groups: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """Return packs of rows, group after group, and beside them the group of each pack."""
+    order, starts = _order_by_group(groups)
+    ordered = whole_batch(rows.take(order))
+    ends = [*starts[1:], rows.num_rows]
+    found = [
+        (start, pack)
+        for start, end in zip(starts, ends, strict=True)
+        for pack in packs_of(ordered.slice(start, end - start))
+    ]
+    firsts = groups.take(order.take(pa.array([start for start, _ in found], pa.int64())))
+    return firsts, pa.array([pack for _, pack in found], pa.binary())
+
+
+def _order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
     """Return the places of the rows, group after group, and where each group starts."""
     numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
     found = numbered.group_by(groups.column_names, use_threads=False)
@@ -147,11 +153,7 @@ class Packs:
     @classmethod
     def of_frames(cls, frames: Sequence[pd.DataFrame]) -> "Packs":
         """Return what is in frames, which have a null for each pack of the other kind."""
-        return cls(_bytes_in(frames, EVENTS_COLUMN), _bytes_in(frames, REJECTED_COLUMN))
-
-
-def _bytes_in(frames: Sequence[pd.DataFrame], name: str) -> list[Pack]:
-    return [pack for frame in frames for pack in frame[name] if isinstance(pack, bytes)]
+        return cls(packs_in(frames, EVENTS_COLUMN), packs_in(frames, REJECTED_COLUMN))
 
 
 def packs_of_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Packs]:
@@ -177,13 +179,9 @@ def _given(packs: Iterable[Pack | None]) -> list[Pack]:
 
 def unpacked(spec: AnySpec, packs: Packs) -> tuple[pa.Table, list[Rejected]]:
     """Return the events of a group, and the rows that can't be events."""
-    events = _joined(events_schema(spec), packs.events)
-    rows = _joined(rejected_schema(spec), packs.rejected)
+    events = joined_packs(events_schema(spec), packs.events)
+    rows = joined_packs(rejected_schema(spec), packs.rejected)
     if not rows.num_rows:
         return events, []
     reasons = rows[REASON].to_pylist()
     return events, [Rejected("quarantined", reasons, rows.drop_columns([REASON]))]
-
-
-def _joined(schema: pa.Schema, packs: Sequence[Pack]) -> pa.Table:
-    return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()

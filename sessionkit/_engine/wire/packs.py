@@ -1,11 +1,12 @@
 """Packs: many rows as one Arrow record batch, in bytes, so that Spark moves them as one value."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+import pandas as pd
 import pyarrow as pa
 
-__all__ = ["BYTES_OF_A_PACK", "Pack", "packs_of", "read_packs"]
+__all__ = ["BYTES_OF_A_PACK", "Pack", "joined_packs", "packs_in", "packs_of", "read_packs"]
 
 Pack: TypeAlias = bytes | pa.Buffer
 
@@ -24,3 +25,13 @@ def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:
 def read_packs(schema: pa.Schema, packs: Iterable[Pack]) -> list[pa.RecordBatch]:
     """Return the record batches in packs, all of one schema."""
     return [pa.ipc.read_record_batch(pa.py_buffer(pack), schema) for pack in packs]
+
+
+def packs_in(frames: Sequence[pd.DataFrame], name: str) -> list[Pack]:
+    """Return the packs in a column of frames; a row without one has a null there."""
+    return [pack for frame in frames for pack in frame[name] if isinstance(pack, bytes)]
+
+
+def joined_packs(schema: pa.Schema, packs: Iterable[Pack]) -> pa.Table:
+    """Return the rows in packs as one table, in one piece."""
+    return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()

@@ -1,6 +1,7 @@
 """The rows of a seed: what groups remember, packed by the groups of the new query."""
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -8,12 +9,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.table import whole
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN, WATERMARK_COLUMN
-from sessionkit._engine.wire.packing import order_by_group
-from sessionkit._engine.wire.packs import packs_of, read_packs
-from sessionkit._instants import BEGINNING_US
+from sessionkit._engine.wire.packing import packed_by_group
+from sessionkit._engine.wire.packs import joined_packs
+from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import cell_type, quoted
 from sessionkit.spark.checkpoints.grouping import key_forms
@@ -23,7 +25,6 @@ __all__ = ["chunks_of", "chunks_schema", "seed_rows", "sown_rows"]
 
 ROWS_OF_A_CHUNK: Final = 2**15
 ROWS_AT_ONCE: Final = 2**17
-MILLISECOND_US: Final = 1_000
 
 
 def chunks_schema(spec: AnySpec) -> str:
@@ -99,7 +100,7 @@ def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
 
 def _marker(rows: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
     """Return the row that lets Spark's watermark begin at that of the seed."""
-    at_us = form.watermark_us + (spec.delay_ms or 0) * MILLISECOND_US
+    at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
     groups = [
         F.lit(None).cast(rows.schema[name].dataType).alias(name)
         for name in rows.columns
@@ -157,18 +158,8 @@ def _batch(
 ) -> pa.RecordBatch:
     """Return the rows of some chunks, packed by group."""
     by_group = pa.Table.from_arrays(groups.flatten().flatten(), names=names)
-    rows = pa.Table.from_batches(read_packs(schema, packs), schema)
-    order, starts = order_by_group(by_group)
-    ordered = rows.take(order).combine_chunks().to_batches()[0]
-    ends = [*starts[1:], rows.num_rows]
-    found = [
-        (start, pack)
-        for start, end in zip(starts, ends, strict=True)
-        for pack in packs_of(ordered.slice(start, end - start))
-    ]
-    firsts = by_group.take(order.take(pa.array([start for start, _ in found])))
-    columns = {name: firsts[name].combine_chunks() for name in names}
+    of_packs, found = packed_by_group(by_group, joined_packs(schema, packs))
+    columns = {name: whole(of_packs[name]) for name in names}
     nothing = pa.nulls(len(found), pa.binary())
-    columns |= {KEPT_COLUMN: nothing, HELD_COLUMN: nothing}
-    columns[own] = pa.array([pack for _, pack in found], pa.binary())
+    columns |= {KEPT_COLUMN: nothing, HELD_COLUMN: nothing, own: found}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
