@@ -1,16 +1,22 @@
-"""The clocks of a micro-batch, read from Spark's group state, and the timer that it arms there."""
+"""
+The clocks of a micro-batch, read from Spark's group state, and the timer that it arms there.
+
+The end of a batch is here too: a watermark that the user may set.
+"""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import attrs
 
-from sessionkit._instants import BEGINNING_US
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, micros_of
 from sessionkit._spec import AnySpec
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["BatchClocks", "arm", "clocks_of"]
+__all__ = ["BatchClocks", "arm", "check_until", "clocks_of", "end_us"]
 
 MILLISECOND_US: Final = 1_000
 
@@ -47,6 +53,31 @@ def arm(spec: AnySpec, due: Mapping[Clock, int], state: GroupStateLike) -> None:
         state.setTimeoutTimestamp(timer_ms(due["event_time"], _watermark_ms(spec, state)))
     if spec.clock == "processing_time" and due:
         state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
+
+
+def check_until(spec: AnySpec, until: datetime) -> None:
+    """
+    Check the end of a batch.
+
+    Raises:
+        SpecError: It has no time zone, or the spec no event time.
+    """
+    if spec.event_time is None:
+        found = "`until` is an event time, and the spec has no `event_time`"
+        raise SpecError(with_hint(found, "leave it out"))
+    if until.utcoffset() is None:
+        found = f"`until` must be a datetime with a time zone, found {until!r}"
+        raise SpecError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+
+
+def end_us(until: datetime | None) -> int:
+    """
+    Return the watermark at the end of a batch, in microseconds.
+
+    It is the microsecond before `until`: an event at `until` may still join a session that ends
+    just then.
+    """
+    return END_OF_TIME_US if until is None else micros_of(until) - 1
 
 
 def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, GroupedData, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.storage import columns_of
 from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._engine.worker import Worker, worker_of
-from sessionkit._instants import END_OF_TIME_US, micros_of
+from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
@@ -39,7 +40,7 @@ from sessionkit.spark.jobs.public_rows import (
 )
 from sessionkit.spark.jobs.schema import check_input
 
-__all__ = ["Bounds", "check_until", "end_us", "memories_until", "run_spec"]
+__all__ = ["Bounds", "memories_until", "run_spec"]
 
 BUCKETS_OF_A_BATCH: Final = 4
 """A batch runs each bucket as a whole, so it uses this many times more buckets."""
@@ -107,21 +108,6 @@ def _check_bounds(events: DataFrame, spec: AnySpec, bounds: Bounds) -> None:
         raise SpecError(with_hint(found, "read the events with readStream"))
 
 
-def check_until(spec: AnySpec, until: datetime) -> None:
-    """
-    Check the end of a batch.
-
-    Raises:
-        SpecError: It has no time zone, or the spec no event time.
-    """
-    if spec.event_time is None:
-        found = "`until` is an event time, and the spec has no `event_time`"
-        raise SpecError(with_hint(found, "leave it out"))
-    if until.utcoffset() is None:
-        found = f"`until` must be a datetime with a time zone, found {until!r}"
-        raise SpecError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
-
-
 def _stream(events: DataFrame, spec: AnySpec, worker: Worker, seed: Seed | None) -> DataFrame:
     sown = None if seed is None else sown_rows(seed.path, spec, events.sparkSession)
     if spec.layout == "pages":
@@ -144,16 +130,6 @@ def _batch(events: DataFrame, spec: AnySpec, worker: Worker, until: datetime | N
         return worker.partition(batches, now_us, until_us)
 
     return _sorted(events, spec, until).mapInArrow(run, counted_schema(worker))
-
-
-def end_us(until: datetime | None) -> int:
-    """
-    Return the watermark at the end of a batch, in microseconds.
-
-    It is the microsecond before `until`: an event at `until` may still join a session that ends
-    just then.
-    """
-    return END_OF_TIME_US if until is None else micros_of(until) - 1
 
 
 def memories_until(

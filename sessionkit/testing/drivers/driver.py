@@ -9,13 +9,13 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.carrying import carried, check_carried
+from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
-from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
@@ -97,8 +97,12 @@ class Driver(Generic[Spec, E, Row, R]):
             history: The rows of the batch, by column name. Those at `until` or after are left out.
             until: The event time at which the batch ends and the stream goes on.
             processing_time: The processing time of the first micro-batch.
+
+        Raises:
+            SpecError: The spec has no event time, or `until` has no time zone.
         """
-        name, until_us = spec.event_time or "", micros_of(until) - 1
+        check_until(spec, until)
+        name, until_us = spec.event_time or "", end_us(until)
         taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
         frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
         worker, clocks = worker_of(spec, with_rejected=True), Clocks(processing=processing_time)

@@ -14,6 +14,7 @@ from sessionkit import (
     KeyTimes,
     ProcessingTimeGap,
     ScriptError,
+    SpecError,
     StateMismatchError,
     Timer,
     TimeToLive,
@@ -462,3 +463,19 @@ def test_a_key_that_rests_costs_its_place_only() -> None:
 
     assert [f"user {minute:02}" for minute in range(60)] == ended
     assert [] == driver.stored_keys()
+
+
+@pytest.mark.parametrize(
+    ("spec", "until", "said"),
+    [
+        (gapped, at("12:00").replace(tzinfo=None), "`until` must be a datetime with a time zone"),
+        (summing(event_time=None, watermark_delay=None), at("12:00"), "has no `event_time`"),
+    ],
+    ids=["naive", "no event time"],
+)
+def test_a_backfill_checks_its_end_as_a_batch_on_spark_does(
+    spec: Any, until: datetime, said: str
+) -> None:
+    """The error is the one that `sessionize` and `hand_over` raise."""
+    with pytest.raises(SpecError, match=said):
+        StatefulDriver.backfill(spec, [], until=until)
