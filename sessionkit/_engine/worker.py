@@ -118,17 +118,16 @@ class Worker:
         schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
         return output_batches((output for output, _ in found), schema)
 
-    def whole(self, packs: Packs, processing_us: int) -> Output:
-        """
-        Run all rows of a group at once: no event is late, and in the end all event time is over.
-
-        The processing time stands still, so what waits for it never comes.
-        """
-        return self.until(packs, processing_us, END_OF_TIME_US)[0]
-
     @collector_paused()
     def until(self, packs: Packs, processing_us: int, until_us: int) -> tuple[Output, Memory]:
-        """Run all rows as `whole` does, up to a watermark; return what is remembered then too."""
+        """
+        Run all rows of a group at once, up to a watermark: no event is late.
+
+        The processing time stands still, so what waits for it never comes.
+
+        Returns:
+            What comes out, and what the group remembers then.
+        """
         logic, clocks = self.logic, BatchClocks(until_us, processing_us)
         arrived, quarantined = unpacked(logic.spec, packs)
         before = nothing_of(logic)

@@ -19,6 +19,7 @@ from sessionkit._engine.wire.columns import (
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packer, Packs, unpacked
 from sessionkit._engine.worker import worker_of
+from sessionkit._instants import END_OF_TIME_US
 from sessionkit._spec import AnySpec
 
 __all__ = ["GROUP", "IS_FUTURE", "Packed", "frame_of", "packed", "run_whole", "sent"]
@@ -95,4 +96,6 @@ def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
 def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.DataFrame:
     """Run rows of one group as a batch does; return its output as a stream hands it out."""
     packs = Packs.of_frames([frame])
-    return output_frame(worker_of(spec, with_rejected=True).whole(packs, processing_us))
+    worker = worker_of(spec, with_rejected=True)
+    output, _ = worker.until(packs, processing_us, END_OF_TIME_US)
+    return output_frame(output)
