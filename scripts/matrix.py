@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,15 +42,9 @@ PLACES: Final[dict[Where, str]] = {
     "server": "`sc://` to a server",
 }
 
-TEST_TOOLS: Final = (
-    "chispa>=0.10",
-    "hypothesis>=6.100",
-    "protobuf>=6.33.5",
-    "pytest>=9,<10",
-    "pytest-cov>=7",
-    "pytest-xdist>=3.8",
-    "tzdata>=2025.1",
-)
+DEV: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
+TOOLS: Final = ("chispa", "hypothesis", "protobuf", "pytest", "tzdata")
+TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 
 EVERYWHERE: Final = (
     "tests/spark/jobs/test_balance.py",

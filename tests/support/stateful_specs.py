@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import KeyState, KeyTimes, NoTimeout, StatefulSpec, UserFunctionError
+from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec, UserFunctionError
 from sessionkit.testing import StatefulDriver
 
 __all__ = [
@@ -19,8 +19,10 @@ __all__ = [
     "adding",
     "driver_of",
     "failure",
+    "ignore",
     "report",
     "summing",
+    "taking",
     "texts",
 ]
 
@@ -62,6 +64,22 @@ def add(key: Any, events: list[Any], state: KeyState[Any], times: KeyTimes) -> A
 def report(key: Any, name: str, state: KeyState[Any], times: KeyTimes) -> Any:
     """Tell which timer went off."""
     return Added(name, state.get(Sum(-1)).total)
+
+
+def ignore(key: Any, events: Any, state: KeyState[Any], times: KeyTimes) -> None:
+    """Do nothing."""
+
+
+def taking(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec that takes events of a class, and does nothing with them."""
+    settings = {
+        "keys": {"user": str},
+        "event": event,
+        "result": Sum,
+        "timeout": EventTimeGap("1 hour"),
+        "passthrough": {"offset": int},
+    }
+    return summing(**{"process": ignore, "on_timer": report, **settings, **changes})
 
 
 def summing(

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import EventTimeGap, SpecError, StatefulSpec
+from sessionkit import SpecError, StatefulSpec
 from sessionkit.testing import StatefulDriver, at
-from tests.support.stateful_specs import Sum, report
+from tests.support.stateful_specs import taking
 
 
 class Color(Enum):
@@ -85,22 +85,7 @@ def refuse(key: Any, events: Any, state: Any, times: Any) -> None:
 
 def spec_of(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
     """Make a spec all of whose events are rejected."""
-    return StatefulSpec(
-        **{
-            "keys": {"user": str},
-            "event_time": "at",
-            "event": event,
-            "state": Sum,
-            "result": Sum,
-            "process": refuse,
-            "on_timer": report,
-            "timeout": EventTimeGap("1 hour"),
-            "watermark_delay": "10 minutes",
-            "on_error": "reject",
-            "passthrough": {"offset": int},
-            **changes,
-        }
-    )
+    return taking(event, **{"process": refuse, "on_error": "reject", **changes})
 
 
 def rejected(event: Any, *, key: str = "ann", offset: int = 0, **changes: Any) -> Any:

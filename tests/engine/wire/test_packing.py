@@ -15,14 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from sessionkit import EventTimeGap, NoTimeout, StatefulSpec
+from sessionkit import NoTimeout
 from sessionkit._engine.rows.table import INSTANT, events_schema
 from sessionkit._engine.wire.packing import BYTES_AT_ONCE, ROWS_AT_ONCE, Packer
 from sessionkit._engine.wire.packs import BYTES_OF_A_PACK
 from sessionkit._instants import LAST_INSTANT_US, micros_of
 from sessionkit.testing import at
 from tests.support.packs import GROUP, IS_FUTURE, packed, sent
-from tests.support.stateful_specs import Sum, report, summing
+from tests.support.stateful_specs import summing, taking
 
 HERE = pa.timestamp("us", tz="America/New_York")
 """Spark sends instants in the zone of the session."""
@@ -36,30 +36,7 @@ class Reading:
     note: str | None
 
 
-def ignore(key: Any, events: Any, state: Any, times: Any) -> None:
-    """Do nothing: these tests end before any function is called."""
-
-
-def spec_of(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    """Make a spec that reads these events."""
-    return StatefulSpec(
-        **{
-            "keys": {"user": str},
-            "event_time": "at",
-            "event": event,
-            "state": Sum,
-            "result": Sum,
-            "process": ignore,
-            "on_timer": report,
-            "timeout": EventTimeGap("1 hour"),
-            "watermark_delay": "10 minutes",
-            "passthrough": {"offset": int},
-            **changes,
-        }
-    )
-
-
-READINGS = spec_of(Reading)
+READINGS = taking(Reading)
 FIRST_US = micros_of(datetime(1, 1, 1, tzinfo=UTC))
 LAST_US = LAST_INSTANT_US - 3_600_000_000
 NOON_US = micros_of(at("12:00"))
@@ -297,7 +274,7 @@ class Everything:
     tags: dict[str, int]
 
 
-EVERYTHING = spec_of(Everything, timeout=NoTimeout())
+EVERYTHING = taking(Everything, timeout=NoTimeout())
 POINTS = pa.list_(pa.struct({"x": pa.int32(), "seen": HERE}))
 FOLD = [datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6)]
 """In New York both are 1:30."""
