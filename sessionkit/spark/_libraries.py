@@ -11,7 +11,7 @@ __all__ = ["check_libraries"]
 
 
 def check_libraries(
-    spark: str = pyspark.__version__, python: tuple[int, ...] = sys.version_info[:2][:2]
+    spark: str = pyspark.__version__, python: tuple[int, ...] = sys.version_info[:2]
 ) -> None:
     """
     Check that this Spark finds what it imports when a query with Python functions starts.

@@ -65,7 +65,7 @@ def test_the_first_cell_has_the_lowest_versions_that_the_metadata_allows() -> No
 
 
 def test_a_report_is_read_as_passed_failed_and_reasons() -> None:
-    """A case of another engine that is left out everywhere is no limit of a cell."""
+    """A case of another engine that is left out everywhere isn't a limit of one cell."""
     expected = {"passed": 1, "failed": ["tests.a.test_two"], "skipped": {"Spark can't": 1}}
     assert expected == read_report(REPORT)
 

@@ -1,5 +1,5 @@
 """
-What a cell of the matrix adds to a test run: where Spark runs, and limits that are no failures.
+What a cell of the matrix adds to a test run: where Spark runs, and which failures don't count.
 
 `scripts/matrix.py` loads it with `-p tests.support.cell` and says in `SESSIONKIT_SPARK` where Spark
 runs: `local-cluster[...]`, `connect` for `remote("local")`, or the address of a server, `sc://...`.

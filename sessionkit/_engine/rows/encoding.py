@@ -78,7 +78,7 @@ def _day(column: pa.Array) -> pa.Array:
 
 def _float(column: pa.Array) -> pa.Array:
     numbers = column.fill_null(0.0).to_numpy()
-    # One form for all that is no number, and one for both zeros.
+    # One form for every NaN, and one for both zeros.
     return big_endian(np.where(np.isnan(numbers), np.nan, numbers + 0.0), ">f8")
 
 

@@ -1,4 +1,4 @@
-"""`python -m sessionkit`: what it prints on a checkpoint, and on what is no checkpoint."""
+"""`python -m sessionkit`: what it prints on a checkpoint, and on anything else."""
 
 import shutil
 from datetime import UTC, datetime, timedelta
