@@ -40,6 +40,7 @@ __all__ = ["Comparison", "Reading", "compared", "pack_row", "reading_of", "unpac
 CLASSES: Final = frozenset({"state", "event", "passthrough", "aggregates", "state_version"})
 """The entries of an identity that may change."""
 UNDO: Final = "undo the change, or start with a new checkpoint"
+BESIDE: Final = "undo the change, or keep the field and add a new one, with a default, beside it"
 BY_HAND: Final = "undo the change, or say with `upgrade=` what becomes of a stored state"
 
 
@@ -186,12 +187,14 @@ class Comparison:
 
     Attributes:
         reading: How it is read.
-        rules: A line for each rule, or class of events, that forbids it.
+        rules: A line for each rule that forbids it.
+        events: A line for each field of events that wait that forbids it.
         state: A line for each field of the state that forbids it.
     """
 
     reading: Reading
     rules: Sequence[str]
+    events: Sequence[str]
     state: Sequence[str]
 
     def check(self, what: str) -> None:
@@ -201,11 +204,12 @@ class Comparison:
         Raises:
             StateMismatchError: Something does.
         """
-        if self.rules or self.state:
-            lines = "\n  ".join([*self.rules, *self.state])
-            hint = UNDO if self.rules else BY_HAND
+        hints = ((UNDO, self.rules), (BESIDE, self.events), (BY_HAND, self.state))
+        fitting = [hint for hint, lines in hints if lines]
+        if fitting:
+            lines = "\n  ".join([*self.rules, *self.events, *self.state])
             text = f"{what} was written under other rules:\n  {lines}"
-            raise StateMismatchError(with_hint(text, hint))
+            raise StateMismatchError(with_hint(text, fitting[0]))
 
 
 def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
@@ -214,18 +218,19 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     rules = _differences(then, now, (then.keys() | now.keys()) - CLASSES)
     was, own = then.get("aggregates", {}), now.get("aggregates", {})
     rules += [f"aggregate {line}" for line in _differences(was, own, was.keys() & own.keys())]
-    events = _events(logic, then, rules)
+    unread = list[str]()
+    events = _events(logic, then, unread)
     version = then["state_version"]
     steps = [step for step in spec.upgrade_steps if step.version >= version]
     if version != now["state_version"] and version not in spec.upgrade:
-        return Comparison(Reading(), rules, _differences(then, now, {"state_version"}))
+        return Comparison(Reading(), rules, unread, _differences(then, now, {"state_version"}))
     cls, problems = steps[0].old if steps else spec.state, list[str]()
     fields = codec_of(cls).type.fields if steps else logic.state_fields
     state = changes_of(then["state"], fields, cls.__name__, problems)
     if "aggregates" in now:
         # What a session came to before isn't stored, and no function could know it.
         rules, problems = rules + problems, []
-    return Comparison(Reading(state, steps, events, is_changed=True), rules, problems)
+    return Comparison(Reading(state, steps, events, is_changed=True), rules, unread, problems)
 
 
 def _events(

@@ -31,7 +31,9 @@ __all__ = ["Change", "changes_of"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 """Turns a value as Arrow lists it into one of which Arrow makes the type of the field."""
-BY_HAND: Final = "say with `upgrade=` what becomes of a stored value"
+BY_HAND: Final = (
+    "undo the change, or, for a state, say with `upgrade=` what becomes of a stored value"
+)
 
 
 @attrs.frozen

@@ -155,7 +155,30 @@ def test_events_that_wait_have_rules_and_no_functions() -> None:
         states(changed(driver, sessions(ignore, First, "buckets", wrong)))
 
     assert "`View.number` is str in the class, int in the checkpoint" in str(refused.value)
-    assert str(refused.value).endswith("undo the change, or start with a new checkpoint")
+    assert str(refused.value).endswith("add a new one, with a default, beside it")
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_a_new_field_beside_the_old_one_covers_any_change_of_events_that_wait(layout: str) -> None:
+    """What waited has the old field, and what comes now the new one."""
+
+    @attrs.frozen
+    class Named(View):
+        name: str = ""
+
+    @attrs.define
+    class Names:
+        names: list[str] = attrs.field(factory=list)
+
+    def add_name(state: Names, event: Named) -> None:
+        state.names.append(event.name or f"number {event.number}")
+
+    driver = driver_of(sessions(ignore, Names, layout))
+    add(driver, View(2, "a"), at("12:00"), ["ann"])
+    driver = changed(driver, sessions(add_name, Names, layout, Named))
+    add(driver, Named(0, name="three"), at("12:01"), ["ann"])
+
+    assert ["number 2", "three"] == states(driver)["ann"].names
 
 
 def test_columns_that_pass_through_may_change() -> None:
