@@ -1,20 +1,16 @@
 """The aggregates of a spec, checked against its event class, and the class of their results."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import lru_cache
 from keyword import iskeyword
 from typing import Annotated, Any, Final, get_args
 
 import attrs
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import acero
 
-from sessionkit.aggregates import Aggregate, Condition
+from sessionkit._conditions import check_condition, nearest_field
+from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
     AttrsType,
@@ -43,8 +39,6 @@ __all__ = [
     "aggregated_class",
     "bound_aggregates",
     "check_result",
-    "condition_of",
-    "evaluated",
 ]
 
 NESTED: Final = (AttrsType, DictType, ListType, TupleType)
@@ -60,7 +54,6 @@ PLAIN: Final[dict[type[FieldType], Any]] = {
     DateType: date,
     TimedeltaType: timedelta,
 }
-UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
 
 
 @attrs.frozen
@@ -169,26 +162,6 @@ def _annotation(kind: FieldType) -> Any:
     return kind.cls if isinstance(kind, EnumType) else PLAIN[type(kind)]
 
 
-def condition_of(condition: Condition) -> Any:
-    """Return a condition as an expression."""
-    return pc.field(condition) if isinstance(condition, str) else condition
-
-
-def evaluated(table: pa.Table, expressions: Sequence[Any]) -> list[pa.ChunkedArray]:
-    """Return what expressions come to for the rows of a table."""
-    if not expressions:
-        return []
-    names = [str(place) for place in range(len(expressions))]
-    steps = [
-        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-        acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names)),
-    ]
-    found: list[pa.ChunkedArray] = (
-        acero.Declaration.from_sequence(steps).to_table(use_threads=False).columns
-    )
-    return found
-
-
 # -- checks -------------------------------------------------------------------------------------
 
 
@@ -215,9 +188,9 @@ def _bound(event: type[Any], name: object, aggregate: Any) -> BoundAggregate:
         raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))
     where = aggregate.where is not None
     if where:
-        _check_condition(event, name, "where", aggregate.where)
+        check_condition(event, f"`{name}`: `where`", aggregate.where)
     if aggregate.kind in {"any", "all"}:
-        _check_condition(event, name, aggregate.kind, aggregate.of)
+        check_condition(event, f"`{name}`: `{aggregate.kind}`", aggregate.of)
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=True)
     if aggregate.of is None:
         return BoundAggregate(name, aggregate, IntType(), may_be_missing=where)
@@ -231,14 +204,8 @@ def _type_of(event: type[Any], name: str, aggregate: Aggregate) -> FieldType:
     types = {field.name: field.type for field in codec_of(event).type.fields}
     if aggregate.of not in types:
         found = f"`{name}` is `{aggregate}`, and {event.__name__} has no field `{aggregate.of}`"
-        raise SpecError(with_hint(found, _nearest(event, str(aggregate.of))))
+        raise SpecError(with_hint(found, nearest_field(event, str(aggregate.of))))
     return types[aggregate.of]
-
-
-def _nearest(event: type[Any], name: str) -> str:
-    names = [field.name for field in codec_of(event).type.fields]
-    near = get_close_matches(name, names, n=1)
-    return f"write `{near[0]}`" if near else f"it has {', '.join(names) or 'none'}"
 
 
 def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldType) -> None:
@@ -254,34 +221,3 @@ def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldTy
     if aggregate.kind != "count" and isinstance(kind, NESTED):
         hint = "use a field of a plain type, such as a column that Spark computes from it"
         raise SpecError(with_hint(f"{found} a collection or a class", hint))
-
-
-def _check_condition(event: type[Any], name: str, role: str, condition: Condition | None) -> None:
-    """Check that a condition is over fields of the event, and is true or false."""
-    what = f"`{name}`: `{role}`"
-    if isinstance(condition, str):
-        types = {field.name: inner_type(field.type) for field in codec_of(event).type.fields}
-        if condition not in types:
-            found = f"{what} is {condition!r}, and {event.__name__} has no field `{condition}`"
-            raise SpecError(with_hint(found, _nearest(event, condition)))
-        if not isinstance(types[condition], BoolType):
-            found = f"{what} is {condition!r}, and `{event.__name__}.{condition}` is not a bool"
-            raise SpecError(with_hint(found, f'compare it: pc.field("{condition}") == ...'))
-        return
-    schema = codec_of(event).schema
-    try:
-        (column,) = evaluated(schema.empty_table(), [condition])
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SpecError(_unbound(event, f"{what} is {condition}", error)) from error
-    if not pa.types.is_boolean(column.type):
-        found = f"{what} is {condition}, which is {column.type}, neither true nor false"
-        raise SpecError(with_hint(found, 'compare it, such as pc.field("kind") == "buy"'))
-
-
-def _unbound(event: type[Any], what: str, error: Exception) -> str:
-    unknown = UNKNOWN.search(str(error))
-    if unknown:
-        found = f"{what}, and {event.__name__} has no field `{unknown[1]}`"
-        return with_hint(found, _nearest(event, unknown[1]))
-    found = f"{what}, which does not fit the fields of {event.__name__}: {error}"
-    return with_hint(found, "compare a field with a value of its type")

@@ -11,7 +11,7 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionSpec, StateMismatchError, StateValueError
 from sessionkit import aggregates as agg
-from sessionkit._aggregated import evaluated
+from sessionkit._conditions import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
 
 LARGEST = 2**63 - 1

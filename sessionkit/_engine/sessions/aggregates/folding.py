@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._aggregated import condition_of, evaluated
+from sessionkit._conditions import condition_of, evaluated
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import Rejected, no_results, whole
 from sessionkit._engine.sessions.aggregates.kernels import kernels_of
