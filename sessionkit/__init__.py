@@ -27,6 +27,7 @@ __all__ = [
     "SchemaError",
     "ScriptError",
     "Session",
+    "SessionRules",
     "SessionSpec",
     "SessionkitError",
     "SpecError",
@@ -67,7 +68,14 @@ if TYPE_CHECKING:
     from sessionkit.session import Session, SessionSpec
     from sessionkit.state import DecimalType, RenamedFrom
     from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
-    from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
+    from sessionkit.timeouts import (
+        EventTimeGap,
+        FirstOf,
+        NoTimeout,
+        ProcessingTimeGap,
+        SessionRules,
+        TimeToLive,
+    )
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(

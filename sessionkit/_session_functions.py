@@ -14,6 +14,7 @@ from sessionkit._functions import (
 )
 from sessionkit._state_class import needed_fields, shared_defaults
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.timeouts import SessionRules
 
 __all__ = [
     "annotations",
@@ -89,7 +90,8 @@ def check_no_functions(spec: Any) -> None:
     if given:
         found = f"`aggregates` and `{given[0]}` are both given"
         raise SpecError(with_hint(found, "leave out the one that you do not need"))
-    if spec.order == "event_time":
+    ordered = isinstance(spec.timeout, SessionRules) and spec.timeout.in_order
+    if spec.order == "event_time" and not ordered:
         found = '`order="event_time"` has no effect on aggregates but to hold events back'
         raise SpecError(with_hint(found, "leave `order` out: they come to the same in any order"))
 

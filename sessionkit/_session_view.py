@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import attrs
 
 from sessionkit._instants import instant_of
+from sessionkit.timeouts import ClosedBy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -31,6 +32,7 @@ class Session(Generic[K]):
         start: The time of the first event.
         end: The time of the last event plus the gap, exclusive.
         events: How many events were folded.
+        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`.
     """
 
     key: K
@@ -38,6 +40,7 @@ class Session(Generic[K]):
     start: datetime
     end: datetime
     events: int
+    closed_by: ClosedBy = "gap"
 
 
 class _MadeWhenAsked:
@@ -60,7 +63,9 @@ for _name in ("start", "end"):
     setattr(Session, _name, _MadeWhenAsked(_name))
 
 
-def session_of(key: Any, name: str, start_us: int, end_us: int, events: int) -> Session[Any]:
+def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)
+    key: Any, name: str, start_us: int, end_us: int, events: int, closed_by: ClosedBy
+) -> Session[Any]:
     """Return a session whose times are made when they are first read."""
     session: Session[Any] = object.__new__(Session)
     own = session.__dict__
@@ -69,4 +74,5 @@ def session_of(key: Any, name: str, start_us: int, end_us: int, events: int) -> 
     own["_start_us"] = start_us
     own["_end_us"] = end_us
     own["events"] = events
+    own["closed_by"] = closed_by
     return session

@@ -26,7 +26,7 @@ from sessionkit.state import (
     codec_of,
     field_type,
 )
-from sessionkit.timeouts import Clock, TimeoutPolicy, deadlines_of
+from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy, deadlines_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -208,7 +208,7 @@ class Spec(Generic[E, S, R]):
     event: type[E] = attrs.field(init=False)
     state: type[S] = attrs.field(init=False)
     result: type[R] = attrs.field(init=False)
-    timeout: TimeoutPolicy
+    timeout: TimeoutPolicy | SessionRules
     watermark_delay: timedelta | None = attrs.field(default=None, converter=_read_delay)
     order: Literal["arrival", "event_time"] = attrs.field(
         default="arrival", validator=choice("arrival", "event_time")
@@ -233,7 +233,6 @@ class Spec(Generic[E, S, R]):
         default=attrs.Factory(last_version, takes_self=True), validator=at_least_one
     )
     upgrade_steps: tuple[UpgradeStep, ...] = attrs.field(init=False, eq=False, repr=False)
-    own_fields: ClassVar[tuple[Field, ...]] = ()
     row_kind: ClassVar[str] = "result"
 
     def _set_class(self, name: str, places: Sequence[Place], hint: str) -> None:
@@ -249,6 +248,11 @@ class Spec(Generic[E, S, R]):
     def clock(self) -> Clock | None:
         """The clock of Spark's timeouts."""
         return "event_time"
+
+    @property
+    def own_fields(self) -> tuple[Field, ...]:
+        """The columns that sessionkit adds to a result row, after those of the key."""
+        return ()
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
@@ -271,6 +275,8 @@ class Spec(Generic[E, S, R]):
     @cached_property
     def latest_event_us(self) -> int:
         """The last event time whose deadlines still lie within the years of a `datetime`."""
+        if isinstance(self.timeout, SessionRules):
+            return LAST_INSTANT_US - span_us(self.timeout.longest)
         ends = (one.span for one in deadlines_of(self.timeout) if one.clock == "event_time")
         return LAST_INSTANT_US - span_us(max(ends, default=timedelta(0)))
 

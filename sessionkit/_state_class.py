@@ -11,15 +11,15 @@ from sessionkit._functions import FinishMethod, is_frozen
 from sessionkit._instants import Duration
 from sessionkit._upgrade import Upgrade
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.timeouts import EventTimeGap
+from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
 
 __all__ = [
+    "AggregateRules",
     "Finishing",
     "InOrder",
     "InOrderFinishing",
     "Merging",
-    "Rules",
     "Settings",
     "SettingsInOrder",
     "functions_of",
@@ -85,13 +85,13 @@ Finishing: TypeAlias = _Finishing[S, E, R] | _FinishingAt[S, E, R]
 
 
 class Rules(TypedDict, total=False):
-    """What `SessionSpec.aggregate` takes beside the aggregates, and `SessionSpec.of` too."""
+    """What `SessionSpec.aggregate` and `SessionSpec.of` both take."""
 
     keys: Required[Mapping[str, Any]]
     event_time: Required[str]
     watermark_delay: Required[Duration]
     gap: Duration
-    timeout: EventTimeGap | Duration
+    timeout: EventTimeGap | SessionRules | Duration
     late_by: Literal["event", "session"]
     nulls: Literal["reject", "refuse"]
     on_error: Literal["raise", "reject"]
@@ -102,6 +102,12 @@ class Rules(TypedDict, total=False):
     event_id: str | Sequence[str]
     bucket_count: int
     state_version: int
+
+
+class AggregateRules(Rules, total=False):
+    """What `SessionSpec.aggregate` takes beside the aggregates."""
+
+    order: Literal["arrival", "event_time"]
 
 
 class _Settings(Rules, total=False):

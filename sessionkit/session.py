@@ -31,6 +31,7 @@ from sessionkit._session_functions import (
     check_no_functions,
     check_role,
 )
+from sessionkit._session_rules import check_rules
 from sessionkit._session_view import Session
 from sessionkit._spec import (
     E,
@@ -45,11 +46,11 @@ from sessionkit._spec import (
     show_shared_arguments,
 )
 from sessionkit._state_class import (
+    AggregateRules,
     Finishing,
     InOrder,
     InOrderFinishing,
     Merging,
-    Rules,
     Settings,
     SettingsInOrder,
     functions_of,
@@ -58,7 +59,7 @@ from sessionkit._state_class import (
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, StrType
-from sessionkit.timeouts import EventTimeGap
+from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
 
 __all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
@@ -75,6 +76,8 @@ SESSION_FIELDS: Final = (
 )
 SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
 """The columns that sessionkit adds to every result row, after those of the key."""
+CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
+"""The one that it adds after these where there are `SessionRules`."""
 
 
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
@@ -85,7 +88,7 @@ def _read_delay(value: Duration) -> timedelta:
     return duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_timeout(value: EventTimeGap | Duration) -> EventTimeGap:
+def _read_timeout(value: EventTimeGap | SessionRules | Duration) -> EventTimeGap | SessionRules:
     return EventTimeGap(value) if isinstance(value, str | timedelta) else value
 
 
@@ -112,7 +115,9 @@ class SessionSpec(Spec[E, S, R]):
             None. Called once a session. Left out, the state is the row.
         aggregates: Instead of all functions: what a session comes to, by the fields of its row. See
             `sessionkit.aggregates`. The row so far is then what `open_sessions` shows as the state.
-        timeout: When a session is over: an `EventTimeGap`, or only the gap, such as `"30 minutes"`.
+        timeout: When a session is over: the gap, such as `"30 minutes"` or an `EventTimeGap`; or
+            `SessionRules`, with what cuts a session before that. Result rows then have a column
+            `closed_by`, after `session_end`.
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
             gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
             effect with `order="event_time"`, and so `"session"` is refused there.
@@ -130,7 +135,7 @@ class SessionSpec(Spec[E, S, R]):
     finish: Callable[[Session[Any], S], FinishResult[R]] | None = None
     aggregates: Mapping[str, Aggregate] | None = None
     bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
-    timeout: EventTimeGap = attrs.field(converter=_read_timeout)
+    timeout: EventTimeGap | SessionRules = attrs.field(converter=_read_timeout)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
     late_by: Literal["event", "session"] = attrs.field(
         default="event", validator=choice("event", "session")
@@ -141,7 +146,22 @@ class SessionSpec(Spec[E, S, R]):
     create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
     update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
     row_kind: ClassVar = "session"
-    own_fields: ClassVar = SESSION_FIELDS
+
+    @property
+    def own_fields(self) -> tuple[Field, ...]:
+        """The columns that sessionkit adds to a result row."""
+        return SESSION_FIELDS if self.rules is None else (*SESSION_FIELDS, CLOSED_BY_FIELD)
+
+    @property
+    def rules(self) -> SessionRules | None:
+        """What can end a session beside the gap; None where nothing can."""
+        return self.timeout if isinstance(self.timeout, SessionRules) else None
+
+    @property
+    def has_fixed_gap(self) -> bool:
+        """Whether a session ends one and the same gap after its last event."""
+        extends = self.rules is not None and self.rules.extends is not None
+        return not (callable(self.timeout.gap) or extends)
 
     def __attrs_post_init__(self) -> None:
         """Read what the functions say, and check what the single fields cannot see."""
@@ -257,12 +277,16 @@ class SessionSpec(Spec[E, S, R]):
         /,
         *,
         result: type[R1],
-        **rules: Unpack[Rules],
+        **rules: Unpack[AggregateRules],
     ) -> "SessionSpec[E1, R1, R1]": ...
     @overload
     @classmethod
     def aggregate(
-        cls, event: type[E1], aggregates: Mapping[str, Aggregate], /, **rules: Unpack[Rules]
+        cls,
+        event: type[E1],
+        aggregates: Mapping[str, Aggregate],
+        /,
+        **rules: Unpack[AggregateRules],
     ) -> "SessionSpec[E1, Any, Any]": ...
     @classmethod
     def aggregate(
@@ -276,7 +300,8 @@ class SessionSpec(Spec[E, S, R]):
             aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
             result: An attrs class with these fields, for typed rows. Left out, one is made.
             rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
-                `timeout`. There is no `order`: aggregates come to the same in any order.
+                `timeout`. Aggregates come to the same in any order, so `order` is for
+                `SessionRules` that need it.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.
@@ -290,11 +315,13 @@ AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 
 
 def _check_times(spec: AnySessionSpec) -> None:
-    if not isinstance(spec.timeout, EventTimeGap):
+    if not isinstance(spec.timeout, EventTimeGap | SessionRules):
         found = f"`timeout` of a session must be an EventTimeGap, found {spec.timeout!r}"
         raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
     if callable(spec.timeout.gap):
         check_function(spec.timeout.gap, "gap", event=spec.event)
+    if spec.rules is not None:
+        check_rules(spec, spec.rules)
     if spec.late_by == "session" and spec.order == "event_time":
         found = '`late_by="session"` has no effect with `order="event_time"`'
         why = "an event is late once the watermark has reached it"

@@ -135,6 +135,7 @@ class StatefulSpec(Spec[E, S, R]):
         Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | ByFrame[S, R] | ByBucket
     )
     on_timer: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]] | None = None
+    timeout: TimeoutPolicy
     processing_timers: bool = attrs.field(default=False, validator=_flag)
     late: Literal["reject", "process"] = attrs.field(
         default="reject", validator=choice("reject", "process")

@@ -228,7 +228,8 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
     made = Session(("ann",), "id", start, start + HALF_HOUR, 2)
 
     def lazy() -> Session[Any]:
-        return session_of(("ann",), "id", micros_of(start), micros_of(start + HALF_HOUR), 2)
+        end = start + HALF_HOUR
+        return session_of(("ann",), "id", micros_of(start), micros_of(end), 2, "gap")
 
     assert (made.start, made.end) == (lazy().start, lazy().end)
     assert made == lazy()

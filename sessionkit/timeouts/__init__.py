@@ -12,6 +12,7 @@ from sessionkit.timeouts._boundaries import (
     watermark_in_force,
     window_end,
 )
+from sessionkit.timeouts._days import days_of
 from sessionkit.timeouts._policies import (
     Clock,
     Deadline,
@@ -23,16 +24,22 @@ from sessionkit.timeouts._policies import (
     TimeToLive,
     deadlines_of,
 )
+from sessionkit.timeouts._session_rules import CLOSED_BY, ClosedBy, Predicate, SessionRules
 
 __all__ = [
+    "CLOSED_BY",
     "Clock",
+    "ClosedBy",
     "Deadline",
     "EventTimeGap",
     "FirstOf",
     "NoTimeout",
+    "Predicate",
     "ProcessingTimeGap",
+    "SessionRules",
     "TimeToLive",
     "TimeoutPolicy",
+    "days_of",
     "deadlines_of",
     "has_passed",
     "is_late",

@@ -7,7 +7,6 @@ watermark in force when it arrives. Then order, cuts into batches and buckets mu
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, SessionSpec
 from sessionkit.testing import SessionDriver
+from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_sessions import Event, Found, naive_sessions
 from tests.support.session_specs import Reading, collecting, in_order
 
@@ -60,29 +60,6 @@ def timelines(draw: st.DrawFn, *, own_gaps: bool = False) -> list[Event]:
         gap = draw(gaps) if own_gaps else GAP
         events.append(Event(key, at[key], draw(st.integers(0, 2)) * 100 + value, gap))
     return sorted(events, key=lambda event: event.at)
-
-
-@st.composite
-def batches(draw: st.DrawFn, events: list[Event], delay: timedelta) -> list[list[Event]]:
-    """Draw an order of arrival, cut into batches, some of them empty."""
-    waits = {event: draw(st.sampled_from([timedelta(0), delay / 2, delay])) for event in events}
-    arrived = sorted(events, key=lambda event: (event.at + waits[event], event.value))
-    cuts = sorted(draw(st.lists(st.integers(0, len(arrived)), max_size=5)))
-    edges = [0, *cuts, len(arrived)]
-    cut = [arrived[start:stop] for start, stop in pairwise(edges)]
-    return [draw(st.permutations(batch)) for batch in cut]
-
-
-def is_ahead(cut: Sequence[Sequence[Event]], delay: timedelta) -> bool:
-    """Tell whether every event is strictly ahead of the watermark of its batch."""
-    latest = None
-    for batch in cut:
-        if latest is not None:
-            watermark = latest - timedelta(microseconds=latest.microsecond % 1000) - delay
-            if any(event.at <= watermark for event in batch):
-                return False
-        latest = max([event.at for event in batch] + ([latest] if latest else []), default=None)
-    return True
 
 
 def run(

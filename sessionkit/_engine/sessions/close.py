@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import Rejected, key_columns, micros, no_results, result_schema
 from sessionkit._engine.sessions.ids import session_ids
+from sessionkit._engine.sessions.ruled import reasons_of
 from sessionkit._functions import call_failed
 from sessionkit._session_view import Session, session_of
 from sessionkit.errors import StateValueError, UserFunctionError
@@ -68,7 +70,8 @@ def sessions_of(spec: AnySessionSpec, table: pa.Table, ids: Sequence[str]) -> li
     """Return the sessions of a table, without their states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
     events = table["events"].to_numpy().tolist()
-    return list(map(session_of, decode_keys(spec, table), ids, starts, ends, events))
+    reasons = repeat("gap") if spec.rules is None else reasons_of(table).to_pylist()
+    return list(map(session_of, decode_keys(spec, table), ids, starts, ends, events, reasons))
 
 
 def result_rows(
@@ -89,6 +92,7 @@ def result_rows(
         columns: The fields of the rows.
     """
     own = [*key_columns(over), pa.array(ids, pa.string()), over["start"], over["end"]]
+    own += [] if spec.rules is None else [reasons_of(over)]
     if places != range(over.num_rows):
         taken = pa.array(places, pa.int64())
         own = [column.take(taken) for column in own]

@@ -12,19 +12,22 @@ One rule covers what a step per event would have to tell apart:
     several                           events bridge them:   merge from the left, then update
 """
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit.timeouts import starts_new_session
+from sessionkit.timeouts import CLOSED_BY, starts_new_session
 
 __all__ = ["Unions", "unite"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 
+Scalar = TypeVar("Scalar", bound=np.generic)
+
 LARGEST: Final = 2**63 - 1
+BY_GAP: Final = CLOSED_BY.index("gap")
 
 
 @attrs.frozen
@@ -37,22 +40,25 @@ class Unions:
         sizes: For each session, how many intervals it has.
         start: For each session, its start in microseconds.
         end: For each session, its end in microseconds, exclusive.
+        closes: For each session, when it's over; its end, unless a rule cuts it before.
+        closed_by: For each session, the rule that ends it, as its place in `CLOSED_BY`.
     """
 
     first: npt.NDArray[np.intp]
     sizes: npt.NDArray[np.intp]
     start: Instants
     end: Instants
+    closes: Instants
+    closed_by: npt.NDArray[np.int8]
 
     def sums(self, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return, for each session, the sum of what its intervals weigh."""
         summed: npt.NDArray[np.int64] = np.add.reduceat(weights, self.first)
         return summed
 
-    def spread(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Mark the intervals of the chosen sessions."""
-        spread: npt.NDArray[np.bool_] = np.repeat(chosen, self.sizes)
-        return spread
+    def spread(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+        """Return, for each interval, the value of its session."""
+        return np.repeat(values, self.sizes)
 
 
 def unite(keys: Instants, starts: Instants, ends: Instants, *, gap_inclusive: bool) -> Unions:
@@ -64,7 +70,8 @@ def unite(keys: Instants, starts: Instants, ends: Instants, *, gap_inclusive: bo
     new[1:] = new_key | apart
     first = np.flatnonzero(new)
     sizes = np.diff(first, append=len(keys))
-    return Unions(first, sizes, starts[first], np.maximum.reduceat(ends, first))
+    end = np.maximum.reduceat(ends, first)
+    return Unions(first, sizes, starts[first], end, end, np.full(len(first), BY_GAP, np.int8))
 
 
 def _furthest_end(keys: Instants, ends: Instants, new_key: npt.NDArray[np.bool_]) -> Instants:

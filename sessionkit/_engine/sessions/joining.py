@@ -1,20 +1,25 @@
 """Events join the open sessions of a group, by the functions of the user."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, stacked
+from sessionkit._engine.rows.order import key_numbers
+from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
 from sessionkit._engine.sessions.attempt import attempt, part_of
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.lateness import LATE_SESSION, timely
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.retry import refold
+from sessionkit._engine.sessions.retry import first_failures, refold
 from sessionkit.session import AnySessionSpec
 
 __all__ = ["Joined", "join"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen
@@ -51,11 +56,18 @@ def join(
             spec says `on_error="raise"`.
     """
     events, rejected = read_events(spec, arrived)
+    joined = _joined(spec, sessions, events, watermark_us)
+    return attrs.evolve(joined, rejected=rejected + joined.rejected)
+
+
+def _joined(
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
+) -> Joined:
     taken = _take(spec, sessions, events, watermark_us)
-    rejected += taken.rejected
     if taken.plan is None:
-        return Joined(sessions, 0, rejected)
-    return _folded(taken.plan, taken.objects, rejected, watermark_us)
+        return Joined(sessions, 0, taken.rejected)
+    folded = _folded(taken.plan, taken.objects, watermark_us)
+    return attrs.evolve(folded, rejected=taken.rejected + folded.rejected)
 
 
 @attrs.frozen
@@ -98,18 +110,17 @@ def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     ]
 
 
-def _folded(
-    plan: Plan, objects: list[Any], rejected: list[Rejected], watermark_us: int | None
-) -> Joined:
+def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
     tried = attempt(plan, objects)
-    sessions, number = plan.sessions(tried.good, tried.states), len(objects)
     if not tried.failed.any():
-        return Joined(sessions, number, rejected)
+        return Joined(plan.sessions(tried.good, tried.states), len(objects), [])
+    if plan.spec.rules is not None and plan.spec.rules.in_order:
+        return _planned_again(plan, tried.failed)
     again = _again(part_of(plan, tried.failed), watermark_us)
     return Joined(
-        stacked([sessions, again.sessions]),
-        number - sum(part.rows.num_rows for part in again.rejected),
-        rejected + again.rejected,
+        stacked([plan.sessions(tried.good, tried.states), again.sessions]),
+        len(objects) - sum(part.rows.num_rows for part in again.rejected),
+        again.rejected,
     )
 
 
@@ -120,3 +131,25 @@ def _again(part: Plan, watermark_us: int | None) -> Joined:
     rejected += Rejected.with_reasons("late", dict.fromkeys(again.late, LATE_SESSION), events.table)
     processed = events.table.num_rows - len(again.failures) - len(again.late)
     return Joined(again.table(part), processed, rejected)
+
+
+def _planned_again(plan: Plan, failed: Mask) -> Joined:
+    """Plan again without the events that fail, for all sessions of their keys."""
+    spec, events = plan.spec, plan.events
+    places = plan.places_of(failed).tolist()
+    reasons = {places[n]: why for n, why in first_failures(part_of(plan, failed)).items()}
+    concerned = key_columns(plan.keys_of(failed))
+    ours, theirs = parted(plan.touched, key_numbers(concerned, key_columns(plan.touched))[1] >= 0)
+    is_ours = key_numbers(concerned, key_columns(events.table))[1] >= 0
+    good = is_ours.copy()
+    good[list(reasons)] = False
+    parts = [
+        _joined(spec, ours, events.only(good), None),
+        _joined(spec, theirs, events.only(~is_ours), None),
+    ]
+    return Joined(
+        stacked([plan.untouched, *(part.sessions for part in parts)]),
+        sum(part.events for part in parts),
+        Rejected.with_reasons("failed", reasons, events.table)
+        + [one for part in parts for one in part.rejected],
+    )

@@ -13,6 +13,7 @@ from sessionkit.timeouts import is_late
 __all__ = ["LATE_SESSION", "Timely", "timely"]
 
 LATE_EVENT = "its own window is over: event time + gap is at or before the watermark"
+LATE_DAY = "its own window is over: event time + gap, or midnight, is at or before the watermark"
 LATE_SESSION = "the session it would join is over: its end is at or before the watermark"
 
 
@@ -45,14 +46,15 @@ def timely(
     if watermark_us is None:
         return Timely(_plan(spec, sessions, events), [])
     if spec.late_by == "event":
-        late = is_late(events.ends, watermark_us)
-        rejected = Rejected.chosen("late", LATE_EVENT, events.table, late)
+        late = is_late(events.closes(spec.rules), watermark_us)
+        reason = LATE_EVENT if spec.rules is None or spec.rules.midnight is None else LATE_DAY
+        rejected = Rejected.chosen("late", reason, events.table, late)
         return Timely(_plan(spec, sessions, events.only(~late)), rejected)
     plan = _plan(spec, sessions, events)
     if plan is None:
         return Timely(None, [])
     late = np.zeros(len(events.starts), np.bool_)
-    late[plan.places_of(is_late(plan.unions.end, watermark_us))] = True
+    late[plan.places_of(is_late(plan.unions.closes, watermark_us))] = True
     if not late.any():
         return Timely(plan, [])
     rejected = Rejected.chosen("late", LATE_SESSION, events.table, late)

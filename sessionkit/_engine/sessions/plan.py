@@ -13,6 +13,7 @@ from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions, unite
+from sessionkit._engine.sessions.ruled import CLOSING, RuledRows
 from sessionkit.session import AnySessionSpec
 
 __all__ = ["Plan"]
@@ -57,9 +58,13 @@ class Plan:
         starts = np.concatenate([micros(touched["start"]), events.starts])
         ends = np.concatenate([micros(touched["end"]), events.ends])
         order = in_total_order(keys, starts, events.table, touched.num_rows)
-        inclusive = spec.timeout.gap_inclusive
-        unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
         is_event = order >= touched.num_rows
+        if spec.rules is None:
+            inclusive = spec.timeout.gap_inclusive
+            unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
+        else:
+            ruled = RuledRows(spec, touched, events, order)
+            unions = ruled.unions(spec.rules, keys, starts, ends)
         counts = unions.sums(is_event.astype(np.int64))
         return cls(spec, events, touched, untouched, order, is_event, unions, counts)
 
@@ -108,14 +113,30 @@ class Plan:
             states: The columns of their states.
         """
         number = self.touched.num_rows
-        passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
         before = np.append(self.touched["events"].to_numpy(), 0)[np.minimum(self.order, number)]
         folded = [
             *self.keys_of(good).columns,
             instants(self.unions.start[good]),
             instants(self.unions.end[good]),
             pa.array((self.counts + self.unions.sums(before))[good]),
+            *self._ruled(good),
             *states,
         ]
         schema = self.touched.schema
-        return stacked([self.untouched, passed, pa.Table.from_arrays(folded, schema=schema)])
+        return stacked([self.untouched, self._passed, pa.Table.from_arrays(folded, schema=schema)])
+
+    @property
+    def _passed(self) -> pa.Table:
+        """The open sessions without events of keys that have some: only a rule may touch them."""
+        passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
+        for field, column in zip(CLOSING, self._ruled(~self.active), strict=False):
+            place = passed.schema.get_field_index(field.name)
+            passed = passed.set_column(place, field, column)
+        return passed
+
+    def _ruled(self, chosen: Mask) -> list[pa.Array]:
+        """Return what is stored of the chosen sessions for rules; nothing where there are none."""
+        if self.spec.rules is None:
+            return []
+        ruled = RuledRows(self.spec, self.touched, self.events, self.order)
+        return ruled.columns(self.unions, chosen)

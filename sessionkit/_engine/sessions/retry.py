@@ -5,6 +5,10 @@ A failed event leaves no trace. So each event is tried on a copy of the state, a
 without those that fail. A session may fall apart where a failed event was all that held two parts
 together; then the part after it begins anew. For a state of bounded size that takes time linear in
 the events, except that a failed event between two stored sessions makes both parts start again.
+
+Under rules that depend on the order of events, every session of a key after a failed event may
+be another one. So there only the first failure of each session counts, and the key is planned
+again without it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,13 +16,16 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import INSTANT, micros
 from sessionkit._engine.sessions.attempt import timed
+from sessionkit._engine.sessions.cutting import closings
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.ruled import closing_columns
 from sessionkit._engine.sessions.table import state_columns
 from sessionkit._functions import name_of
 from sessionkit.errors import StateValueError
@@ -26,7 +33,7 @@ from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late, starts_new_session
 
-__all__ = ["Refolded", "refold"]
+__all__ = ["Refolded", "first_failures", "refold"]
 
 
 @attrs.frozen(eq=False)
@@ -79,6 +86,7 @@ class Refolded:
                 pa.array(starts, INSTANT),
                 pa.array(ends, INSTANT),
                 pa.array(events, pa.int64()),
+                *closing_columns(plan.spec.rules, starts, ends),
                 *state_columns(plan.spec, keys, states),
             ],
             schema=plan.touched.schema,
@@ -102,6 +110,20 @@ def refold(plan: Plan, watermark_us: int | None) -> Refolded:
         while waiting:
             waiting += _Retry(fold, place, key, judge, found).run(waiting.pop())
     return found
+
+
+def first_failures(plan: Plan) -> dict[int, str]:
+    """
+    Return, for each session that can't be folded, the place of its first event that fails, and why.
+
+    Args:
+        plan: Which events and open sessions go together; none of its sessions can be folded.
+    """
+    fold, found = SessionFold.of(plan.spec), Refolded()
+    keys = decode_keys(plan.spec, plan.keys_of(plan.active))
+    for place, (key, part) in enumerate(zip(keys, _parts(plan), strict=True)):
+        _Retry(fold, place, key, None, found).note_first_failure(part)
+    return found.failures
 
 
 def _parts(plan: Plan) -> Iterator[Part]:
@@ -204,6 +226,28 @@ class _Retry:
         self._keep(state, kept)
         return (part[place:],)
 
+    def _closes(self, kept: Part) -> int:
+        end, rules = max(interval.end for interval in kept), self.fold.spec.rules
+        if rules is None:
+            return end
+        closes, _ = closings(rules, np.array([kept[0].start]), np.array([end]))
+        return int(closes[0])
+
+    def note_first_failure(self, part: Part) -> None:
+        """Note the first event that fails; where none does alone, that the session does."""
+        events = [interval.event for interval in part if interval.event is not None]
+        try:
+            state = self._merged([interval for interval in part if interval.event is None])
+            for interval in part:
+                if interval.event is not None:
+                    events = [interval.event]
+                    state = self._taken(state, interval.content)
+        except FoldError as error:
+            reason = str(error)
+        else:
+            reason = "its session can't be folded, though each event can"
+        self.found.failures |= dict.fromkeys(events, reason)
+
     def _remaining(self, part: Part) -> Part:
         return [one for one in part if one.event not in self.found.failures]
 
@@ -211,11 +255,11 @@ class _Retry:
         """Note a session that is left, or that all of its events are late."""
         if not kept:
             return
-        end = max(interval.end for interval in kept)
-        if self.watermark_us is not None and is_late(end, self.watermark_us):
+        if self.watermark_us is not None and is_late(self._closes(kept), self.watermark_us):
             # No stored session is over here: those have closed before.
             self.found.late += [one.event for one in kept if one.event is not None]
             return
+        end = max(interval.end for interval in kept)
         events = sum(interval.events for interval in kept)
         self.found.rows.append((self.place, kept[0].start, end, events, state))
 

@@ -25,9 +25,10 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.table import micros, parted
+from sessionkit._engine.rows.table import parted
 from sessionkit._engine.sessions.close import Closed
 from sessionkit._engine.sessions.joining import Joined
+from sessionkit._engine.sessions.ruled import closing_times
 from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
 from sessionkit._engine.sessions.ways import Way, way_of
 from sessionkit.session import AnySessionSpec
@@ -67,7 +68,7 @@ class SessionLogic:
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when each session ends."""
-        return {"event_time": micros(kept["end"])}
+        return {"event_time": closing_times(kept)}
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
@@ -104,4 +105,4 @@ def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
 
 def _split(sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
     """Part the sessions that are over from those that stay open."""
-    return parted(sessions, is_over(micros(sessions["end"]), watermark_us))
+    return parted(sessions, is_over(closing_times(sessions), watermark_us))

@@ -3,6 +3,8 @@ The Arrow table of the open sessions of a group.
 
     sessions   key.*, start, end, events, state.*      a row an open session, in no order
 
+Where the spec has rules, `closes`, `closed_by` and `last.*` follow `events`; see `ruled`.
+
 Instants are timestamps of microseconds in UTC; `end` is exclusive.
 """
 
@@ -17,6 +19,7 @@ from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import INSTANT, key_schema
 from sessionkit._engine.sessions.aggregates.kernels import stored_fields
+from sessionkit._engine.sessions.ruled import ruled_schema, rules_identity
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import Field, codec_of
@@ -28,7 +31,7 @@ def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
     state = [pa.field(f"state.{field.name}", field.type.arrow) for field in state_fields(spec)]
-    return pa.schema([*key_schema(spec), *own, *state])
+    return pa.schema([*key_schema(spec), *own, *ruled_schema(spec), *state])
 
 
 def state_fields(spec: AnySessionSpec) -> Sequence[Field]:
@@ -52,14 +55,15 @@ def _key_at(spec: AnySessionSpec, keys: pa.Table, place: int) -> Any:
 
 def session_identity(spec: AnySessionSpec) -> bytes:
     """Return the rules and the types under which sessions are stored, as JSON."""
-    gap = spec.timeout.gap
     entries: dict[str, Any] = {
         **shared_identity(spec, state_fields(spec)),
         "kind": "session" if spec.aggregates is None else "session of aggregates",
-        "gap_us": None if callable(gap) else span_us(spec.timeout.longest),
+        "gap_us": span_us(spec.timeout.longest) if spec.has_fixed_gap else None,
         "longest_gap_us": span_us(spec.timeout.longest),
         "gap_inclusive": spec.timeout.gap_inclusive,
     }
+    if spec.rules is not None:
+        entries["rules"] = rules_identity(spec, spec.rules)
     if spec.aggregates is not None:
         entries["aggregates"] = {one.name: one.text for one in spec.bound}
     return json.dumps(entries, sort_keys=True).encode()

@@ -1,8 +1,8 @@
 """What a driver hands out: the result rows of a micro-batch as typed objects."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 import pandas as pd
@@ -11,6 +11,7 @@ from sessionkit._engine.counts import Counts
 from sessionkit._spec import AnySpec
 from sessionkit.session import SESSION_COLUMNS
 from sessionkit.testing.drivers.frames import Rejection, built_result, key_of, read_output
+from sessionkit.timeouts import ClosedBy
 
 __all__ = ["BatchResult", "KeyRow", "ResultRow", "SessionRow", "read_rows"]
 
@@ -41,6 +42,7 @@ class SessionRow(Generic[R_co]):
         start: The time of its first event, in UTC.
         end: The time of its last event plus the gap, exclusive.
         result: The row that `finish` returned.
+        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`.
     """
 
     key: Any
@@ -48,6 +50,7 @@ class SessionRow(Generic[R_co]):
     start: datetime
     end: datetime
     result: R_co
+    closed_by: ClosedBy = "gap"
 
 
 @attrs.frozen
@@ -86,20 +89,20 @@ class BatchResult(Generic[Row]):
     counts: Counts
 
 
-ROWS: Final[dict[str, tuple[type[Any], tuple[str, ...]]]] = {
-    "session": (SessionRow, SESSION_COLUMNS),
-    "result": (KeyRow, ()),
-}
-"""By the kind of a spec's rows: their class, and the columns between those of key and result."""
-
-
 def read_rows(
     spec: AnySpec, frames: Iterable[pd.DataFrame]
 ) -> tuple[list[Any], list[Rejection], Counts]:
     """Return the worker's output as typed objects, and the sum of its counts."""
-    cls, own = ROWS[spec.row_kind]
     found, rejections, counts = read_output(spec, frames)
-    rows = [
-        cls(key_of(spec, row), *map(row.get, own), built_result(spec.result, row)) for row in found
-    ]
-    return rows, rejections, counts
+    make = _session_row if spec.row_kind == "session" else _key_row
+    return [make(spec, row) for row in found], rejections, counts
+
+
+def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
+    name, start, end = (row[column] for column in SESSION_COLUMNS)
+    result, closed_by = built_result(spec.result, row), row.get("closed_by", "gap")
+    return SessionRow(key_of(spec, row), name, start, end, result, closed_by)
+
+
+def _key_row(spec: AnySpec, row: Mapping[str, Any]) -> KeyRow[Any]:
+    return KeyRow(key_of(spec, row), built_result(spec.result, row))

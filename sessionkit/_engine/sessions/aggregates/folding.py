@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._conditions import condition_of, evaluated
+from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import Rejected, no_results, whole
+from sessionkit._engine.rows.table import Rejected, no_results
 from sessionkit._engine.sessions.aggregates.kernels import kernels_of
 from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
@@ -67,34 +67,25 @@ def _states(plan: Plan) -> list[pa.Array]:
 
 def _rows(plan: Plan) -> Rows:
     spec, events = plan.spec, plan.events
-    gap = spec.timeout.gap
     return Rows(
         segments=Segments(plan.order, plan.unions.first, plan.unions.sizes),
         stored=plan.touched,
         events=events.table,
         times=events.starts,
         conditions=_conditions(spec, events.table),
-        gap_us=None if callable(gap) else span_us(spec.timeout.longest),
+        gap_us=span_us(spec.timeout.longest) if spec.has_fixed_gap else None,
     )
 
 
 def _conditions(spec: AnySessionSpec, events: pa.Table) -> dict[str, pa.Array]:
     """Return what the conditions of a spec come to for events, by their text."""
-    both = [
-        part
+    conditions = {
+        repr(part): part
         for one in spec.bound
         for part in (one.aggregate.where, one.aggregate.of if one.is_of_condition else None)
         if part is not None
-    ]
-    conditions = {repr(condition): condition_of(condition) for condition in both}
-    if not conditions:
-        return {}
-    fields = codec_of(spec.event).schema
-    names = [f"event.{name}" for name in fields.names]
-    columns = evaluated(
-        events.select(names).rename_columns(fields.names), list(conditions.values())
-    )
-    return dict(zip(conditions, map(whole, columns), strict=True))
+    }
+    return dict(zip(conditions, conditions_met(spec, events, conditions.values()), strict=True))
 
 
 def _too_large(plan: Plan, error: SumTooLargeError) -> dict[int, str]:

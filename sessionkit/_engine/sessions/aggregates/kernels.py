@@ -41,7 +41,7 @@ class Kernel(Protocol):
 @remembered
 def kernels_of(spec: AnySessionSpec) -> list[Kernel]:
     """Return the kernels of the aggregates of a spec, in their order."""
-    return [_kernel(bound, has_fixed_gap=not callable(spec.timeout.gap)) for bound in spec.bound]
+    return [_kernel(bound, has_fixed_gap=spec.has_fixed_gap) for bound in spec.bound]
 
 
 def _kernel(bound: BoundAggregate, *, has_fixed_gap: bool) -> Kernel:

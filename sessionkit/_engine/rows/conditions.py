@@ -1,0 +1,24 @@
+"""What conditions on the fields of an event come to for the rows of a table of events."""
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from sessionkit._conditions import condition_of, evaluated
+from sessionkit._engine.rows.table import whole
+from sessionkit._spec import AnySpec
+from sessionkit.aggregates import Condition
+from sessionkit.state import codec_of
+
+__all__ = ["conditions_met"]
+
+
+def conditions_met(
+    spec: AnySpec, events: pa.Table, conditions: Collection[Condition]
+) -> list[pa.Array]:
+    """Return, for each condition, a column that says for which events it holds."""
+    if not conditions:
+        return []
+    names = codec_of(spec.event).schema.names
+    fields = events.select([f"event.{name}" for name in names]).rename_columns(names)
+    return list(map(whole, evaluated(fields, [*map(condition_of, conditions)])))

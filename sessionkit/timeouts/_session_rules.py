@@ -1,0 +1,120 @@
+"""The rules that end a session, together: the gap, and what cuts it before."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from sessionkit._instants import Duration, duration
+from sessionkit.aggregates import Condition
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.timeouts._days import check_zone
+from sessionkit.timeouts._policies import EventTimeGap, Gap
+
+__all__ = ["CLOSED_BY", "ClosedBy", "Predicate", "SessionRules"]
+
+Predicate: TypeAlias = Condition | Callable[[Any], bool]
+"""A condition on an event, as in `sessionkit.aggregates`, or a function of it."""
+
+ClosedBy: TypeAlias = Literal[
+    "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration"
+]
+CLOSED_BY: Final[tuple[ClosedBy, ...]] = (
+    "until",
+    "max_events",
+    "midnight",
+    "gap",
+    "starts_with",
+    "changes_of",
+    "max_duration",
+)
+"""
+Why a session is over. Of rules that fire at one instant, the first one counts.
+
+An event exactly at the maximum duration still belongs to the session, as one exactly at an
+inclusive gap does. So these two fire just after their instants.
+"""
+
+
+def _read_length(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "max_duration")
+
+
+def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _read_at_most(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "at_most")
+
+
+@attrs.frozen
+class SessionRules:
+    """
+    When a session is over: the gap, and what cuts it before that.
+
+    The rule that fires first in event time ends the session, and `closed_by` in the output is its
+    name. Events of one instant have no order, so they always belong to one session. All times are
+    event time. To change a preset, or any other rules: `attrs.evolve(rules, gap="20 minutes")`.
+
+    Attributes:
+        gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
+        at_most: The longest gap that the function may return.
+        gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
+        max_duration: How long a session lasts at most. An event later than the session's start plus
+            this starts a new one.
+        max_events: A session is over with this many events. Others at the instant of the last one
+            still belong to it.
+        until: A session is over with an event for which this holds, such as a logout or a purchase.
+        starts_with: An event for which this holds starts a new session, such as a login.
+        changes_of: A field of the event class, or several. An event with a value that isn't the
+            session's last one starts a new session, also where the session had none. A null says
+            nothing.
+        midnight: A time zone, such as `"Europe/Berlin"`. Midnight there ends every session, on days
+            of 23 and of 25 hours too.
+        extends: Only events for which this holds keep a session open. Others, such as heartbeats,
+            belong to a session that is open at their time, and are one of their own where none is.
+
+    `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the order of
+    events. So they need `order="event_time"`.
+
+    Raises:
+        SpecError: A value can't work; the message says what to change.
+    """
+
+    gap: Gap = attrs.field()
+    at_most: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_at_most)
+    gap_inclusive: bool = attrs.field(default=True, kw_only=True)
+    max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
+    max_events: int | None = attrs.field(default=None, kw_only=True)
+    until: Predicate | None = attrs.field(default=None, kw_only=True)
+    starts_with: Predicate | None = attrs.field(default=None, kw_only=True)
+    changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_read_names)
+    midnight: str | None = attrs.field(default=None, kw_only=True)
+    extends: Predicate | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Check each rule, and read the gap as an `EventTimeGap` does."""
+        policy = EventTimeGap(self.gap, at_most=self.at_most, gap_inclusive=self.gap_inclusive)
+        object.__setattr__(self, "gap", policy.gap)
+        if self.max_events is not None and not _is_count(self.max_events):
+            found = f"`max_events` must be a positive whole number, found {self.max_events!r}"
+            raise SpecError(with_hint(found, "leave it out for sessions of any size"))
+        if self.midnight is not None:
+            check_zone(self.midnight, "midnight")
+
+    @property
+    def longest(self) -> timedelta:
+        """The longest gap that an event can have."""
+        return self.at_most or duration(self.gap, "gap")
+
+    @property
+    def in_order(self) -> tuple[str, ...]:
+        """The rules in use whose outcome depends on the order of events, by their names."""
+        names = ("max_duration", "max_events", "until", "starts_with", "changes_of")
+        return tuple(name for name in names if getattr(self, name) not in (None, ()))
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1

@@ -1,0 +1,223 @@
+"""
+Sessions under rules against a model that cuts one instant after another.
+
+Precondition: each event is strictly ahead of the watermark in force when it arrives. Then order,
+cuts into batches, storage, and functions or aggregates must not show.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sessionkit import Session, SessionRules, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver
+from tests.support.cut_timelines import batches, is_ahead
+from tests.support.naive_rules import Click, naive_cuts
+
+GAP = timedelta(seconds=10)
+MICRO = timedelta(microseconds=1)
+ZONE = "America/New_York"
+# Half a minute before midnight there, on the day that has 23 hours.
+START = datetime(2026, 3, 8, 4, 59, 30, tzinfo=UTC)
+END = START + timedelta(days=3)
+
+steps = st.sampled_from([timedelta(0), MICRO, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP])
+storages = st.fixed_dictionaries(
+    {
+        "bucket_count": st.sampled_from([1, 64]),
+        "layout": st.sampled_from(["buckets", "pages"]),
+    }
+)
+
+
+@attrs.frozen
+class Shown:
+    """The event of a click."""
+
+    value: int
+    gap: timedelta
+    ends: bool
+    begins: bool
+    keeps: bool
+    campaign: str | None
+
+
+@attrs.define
+class Values:
+    """The values of a session, in the order in which they were folded, and what ended it."""
+
+    values: list[int] = attrs.field(factory=list)
+    ended_by: str = ""
+
+    def update(self, event: Shown) -> None:
+        """Add a value, unless it's one that can't be added."""
+        if event.value < 0:
+            raise ValueError(event.value)
+        self.values.append(event.value)
+
+    def merge(self, other: "Values") -> None:
+        """Add the values of a later session."""
+        self.values += other.values
+
+    def finish(self, session: Session) -> "Values":
+        """Say what ended it."""
+        return Values(self.values, session.closed_by)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> list[Click]:
+    """Draw the events of two keys, by time."""
+    events, at = [], dict.fromkeys("ab", START)
+    for value in range(draw(st.integers(1, 14))):
+        key = draw(st.sampled_from("ab"))
+        at[key] += draw(steps)
+        some = st.integers(0, 3).map(lambda n: n == 0)
+        campaign = draw(st.sampled_from([None, None, "x", "y"]))
+        gap = draw(st.sampled_from([GAP, GAP, GAP / 2]))
+        click = Click(key, at[key], value, gap, draw(some), draw(some), not draw(some), campaign)
+        events.append(click)
+    return sorted(events, key=lambda event: event.at)
+
+
+def either(name: str, function: Any) -> st.SearchStrategy[Any]:
+    """Leave a rule out, or say it as a condition, or as a function."""
+    return st.sampled_from([None, None, name, function])
+
+
+def ends(event: Shown) -> bool:
+    """Tell whether an event ends a session."""
+    return event.ends
+
+
+def begins(event: Shown) -> bool:
+    """Tell whether an event begins one."""
+    return event.begins
+
+
+def keeps(event: Shown) -> bool:
+    """Tell whether an event keeps one open."""
+    return event.keeps
+
+
+def gap_of(event: Shown) -> timedelta:
+    """Read the gap from the event."""
+    return event.gap
+
+
+gaps: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{"gap": GAP}, {"gap": gap_of, "at_most": GAP}]
+)
+in_any_order = st.fixed_dictionaries(
+    {
+        "gap_inclusive": st.booleans(),
+        "midnight": st.sampled_from([None, ZONE]),
+        "extends": either("keeps", keeps),
+    }
+)
+in_order = st.fixed_dictionaries(
+    {
+        "max_duration": st.sampled_from([None, GAP / 2, 2 * GAP]),
+        "max_events": st.sampled_from([None, None, 1, 2, 3]),
+        "until": either("ends", ends),
+        "starts_with": either("begins", begins),
+        "changes_of": st.sampled_from([(), ("campaign",)]),
+    }
+)
+
+
+def spec_of(rules: SessionRules, *, aggregated: bool, **options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec that lists the values of a session."""
+    settings: dict[str, Any] = {
+        "keys": {"key": str},
+        "event_time": "at",
+        "timeout": rules,
+        "order": "event_time" if rules.in_order else "arrival",
+        **options,
+    }
+    if aggregated:
+        values = {"values": agg.collect("value", at_most=100)}
+        return SessionSpec.aggregate(Shown, values, **settings)
+    return SessionSpec.of(Values, event=Shown, **settings)
+
+
+def run(
+    spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Click]], *, restart: bool
+) -> list[tuple[object, ...]]:
+    """Run a cut through the driver, then the end of all sessions; return them."""
+    driver, rows, kinds = SessionDriver(spec), [], []
+    for batch in cut:
+        for one in batch:
+            shown = Shown(one.value, one.gap, one.ends, one.begins, one.keeps, one.campaign)
+            driver.add(one.key, one.at, shown)
+        driver.run_batch()
+        rows += driver.take_rows()
+        kinds += [one.kind for one in driver.take_rejections()]
+        if restart:
+            driver = SessionDriver.restore(spec, driver.snapshot())
+    driver.advance_watermark_to(END)
+    driver.run_until_idle()
+    rows += driver.take_rows()
+    kinds += [one.kind for one in driver.take_rejections()]
+    assert kinds == ["failed" for batch in cut for one in batch if one.value < 0]
+    assert driver.counts.is_balanced
+    assert not driver.open_sessions()
+    assert all(row.closed_by == getattr(row.result, "ended_by", row.closed_by) for row in rows)
+    rows.sort(key=lambda row: (row.key, row.start))
+    return [
+        (row.key.key, row.start, row.end, list(row.result.values), row.closed_by) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("aggregated", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+@given(data=st.data())
+def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.DataObject) -> None:
+    """Bounds, values and reasons are those of the model, whatever the cut."""
+    events = data.draw(timelines())
+    gap = data.draw(gaps)
+    if not callable(gap["gap"]):
+        events = [event._replace(gap=GAP) for event in events]
+    more: dict[str, Any] = data.draw(in_order) if ordered else {}
+    rules = SessionRules(**gap, **data.draw(in_any_order), **more)
+    delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
+    cut = data.draw(batches(events, delay))
+    assume(is_ahead(cut, delay))
+    spec = spec_of(rules, aggregated=aggregated, watermark_delay=delay, **data.draw(storages))
+
+    found = run(spec, cut, restart=data.draw(st.booleans()))
+
+    expected = [one.seen for one in naive_cuts(events, rules)]
+    if not rules.in_order or aggregated:
+        found, expected = _sorted_values(found), _sorted_values(expected)
+    assert found == expected
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@given(data=st.data())
+def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> None:
+    """Sessions are those without the events that fail, whichever rules these would have fired."""
+    events = [event._replace(gap=GAP) for event in data.draw(timelines())]
+    bad = data.draw(st.sets(st.sampled_from([event.value for event in events])))
+    events = [one._replace(value=-1 - one.value) if one.value in bad else one for one in events]
+    more: dict[str, Any] = data.draw(in_order) if ordered else {}
+    rules = SessionRules(GAP, **data.draw(in_any_order), **more)
+    cut = data.draw(batches(events, 6 * GAP))
+    assume(is_ahead(cut, 6 * GAP))
+    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    spec = spec_of(rules, aggregated=False, **options)
+
+    found = run(spec, cut, restart=data.draw(st.booleans()))
+
+    good = [event for event in events if event.value >= 0]
+    expected = [one.seen for one in naive_cuts(good, rules)]
+    assert _sorted_values(found) == _sorted_values(expected)
+
+
+def _sorted_values(sessions: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return [(*before, sorted(values), reason) for *before, values, reason in sessions]  # type: ignore[call-overload]

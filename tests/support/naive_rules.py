@@ -1,0 +1,117 @@
+"""Sessions under `SessionRules`, cut one instant after another as the documentation says it."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from itertools import groupby
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import attrs
+
+from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules
+
+__all__ = ["Click", "Cut", "naive_cuts"]
+
+
+class Click(NamedTuple):
+    """An event, and which rules it fires."""
+
+    key: str
+    at: datetime
+    value: int
+    gap: timedelta
+    ends: bool = False
+    begins: bool = False
+    keeps: bool = True
+    campaign: str | None = None
+
+
+@attrs.define
+class Cut:
+    """One session: its bounds, the end exclusive, its values in order, and what ended it."""
+
+    key: str
+    start: datetime
+    end: datetime
+    values: list[int]
+    campaign: str | None
+    fired: list[tuple[datetime, bool, int]]
+
+    @property
+    def closed_by(self) -> ClosedBy:
+        """The rule that fired first."""
+        return CLOSED_BY[min(self.fired)[-1]]
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """What a user sees of it."""
+        return (self.key, self.start, self.end, self.values, self.closed_by)
+
+
+def naive_cuts(clicks: Iterable[Click], rules: SessionRules) -> list[Cut]:
+    """Return the sessions of some events, every one on time, in order of key and start."""
+    found: list[Cut] = []
+    by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.value))
+    for (key, at), run in groupby(by_instant, key=lambda one: (one.key, one.at)):
+        instant = list(run)
+        last = found[-1] if found and found[-1].key == key else None
+        if last is None or _is_over(last, instant, rules):
+            last = Cut(key, at, at, [], None, [])
+            found.append(last)
+        _take(last, instant, rules)
+    for cut in found:
+        _fire_by_times(cut, rules)
+    return found
+
+
+def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> bool:
+    at = instant[0].at
+    if rules.starts_with and any(one.begins for one in instant):
+        _fire(cut, at, "starts_with")
+    campaigns = {one.campaign for one in instant} - {None, cut.campaign}
+    if rules.changes_of and campaigns:
+        _fire(cut, at, "changes_of")
+    if cut.fired or _comes_after(at, cut.end, inclusive=rules.gap_inclusive):
+        return True
+    if rules.max_duration and at - cut.start > rules.max_duration:
+        return True
+    return rules.midnight is not None and _day(at, rules.midnight) != _day(
+        cut.start, rules.midnight
+    )
+
+
+def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
+    at = instant[0].at
+    own = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
+    for one in instant:
+        keeps = one.keeps or rules.extends is None
+        cut.end = max(cut.end, at + (one.gap if keeps else own))
+        cut.values.append(one.value)
+        cut.campaign = one.campaign or cut.campaign
+    if rules.until and any(one.ends for one in instant):
+        _fire(cut, at, "until")
+    if rules.max_events and len(cut.values) >= rules.max_events:
+        _fire(cut, at, "max_events")
+
+
+def _fire_by_times(cut: Cut, rules: SessionRules) -> None:
+    _fire(cut, cut.end, "gap", after=rules.gap_inclusive)
+    if rules.max_duration:
+        _fire(cut, cut.start + rules.max_duration, "max_duration", after=True)
+    if rules.midnight:
+        next_day = _day(cut.start, rules.midnight) + timedelta(days=1)
+        midnight = datetime.combine(next_day, time(), ZoneInfo(rules.midnight))
+        _fire(cut, midnight.astimezone(cut.start.tzinfo), "midnight")
+
+
+def _fire(cut: Cut, at: datetime, rule: ClosedBy, *, after: bool = False) -> None:
+    """Note that a rule fires at an instant, or just after it."""
+    cut.fired.append((at, after, CLOSED_BY.index(rule)))
+
+
+def _comes_after(at: datetime, end: datetime, *, inclusive: bool) -> bool:
+    return at > end if inclusive else at >= end
+
+
+def _day(at: datetime, zone: str) -> date:
+    return at.astimezone(ZoneInfo(zone)).date()
