@@ -12,6 +12,7 @@ import attrs
 from sessionkit._functions import Place, check_class, inferred_class
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit._upgrade import Upgrade, UpgradeStep, last_version, read_upgrade, upgrade_steps
+from sessionkit._validators import at_least_one, choice, column_name
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
     BoolType,
@@ -43,12 +44,9 @@ __all__ = [
     "R",
     "S",
     "Spec",
-    "at_least_one",
     "check_delay",
     "check_kind",
     "check_shared",
-    "choice",
-    "column_name",
     "key_class",
     "set_derived",
     "show_shared_arguments",
@@ -78,34 +76,6 @@ def key_class(names: tuple[str, ...]) -> Any:
 
 
 # -- attributes ---------------------------------------------------------------------------------
-
-
-def choice(*options: str) -> Any:
-    """Return the validator of an attribute that takes one of these; the first is the default."""
-
-    def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-        if value not in options:
-            found = f"`{attribute.name}` must be one of {', '.join(map(repr, options))}"
-            raise SpecError(
-                with_hint(f"{found}, found {value!r}", f"the default is {options[0]!r}")
-            )
-
-    return attrs.validators.and_(check)
-
-
-def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> None:
-    """Check a whole number from 1."""
-    if type(value) is not int or value < 1:
-        found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
-        default = attribute.default if type(attribute.default) is int else 1
-        raise SpecError(with_hint(found, f"leave it out for the default, {default}"))
-
-
-def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-    """Check the name of a column."""
-    if not isinstance(value, str) or not value:
-        found = f"`{attribute.name}` must be the name of a column, found {value!r}"
-        raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
 
 
 def _read_columns(value: object, name: str) -> dict[str, Any]:

@@ -40,8 +40,6 @@ from sessionkit._spec import (
     Spec,
     check_delay,
     check_shared,
-    choice,
-    column_name,
     set_derived,
     show_shared_arguments,
 )
@@ -56,6 +54,7 @@ from sessionkit._state_class import (
     functions_of,
     timeout_of,
 )
+from sessionkit._validators import choice, column_name
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, StrType

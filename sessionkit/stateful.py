@@ -16,9 +16,9 @@ from sessionkit._spec import (
     Spec,
     check_delay,
     check_shared,
-    choice,
     show_shared_arguments,
 )
+from sessionkit._validators import choice
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from sessionkit._instants import Duration, duration
+from sessionkit._validators import choice
 from sessionkit.errors import SpecError, with_hint
 
 __all__ = [
@@ -35,15 +36,6 @@ def _read_at_most(value: Duration | None) -> timedelta | None:
 
 def _read_span(value: Duration) -> timedelta:
     return duration(value, "span")
-
-
-def _one_of(*options: str) -> Any:
-    def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-        if value not in options:
-            found = f"`{attribute.name}` must be {' or '.join(map(repr, options))}, found {value!r}"
-            raise SpecError(with_hint(found, f"omit it for {options[0]!r}"))
-
-    return attrs.validators.and_(check)
 
 
 @attrs.frozen
@@ -75,12 +67,12 @@ class TimeToLive:
 
     span: timedelta = attrs.field(converter=_read_span)
     since: Literal["creation", "last_update"] = attrs.field(
-        default="creation", kw_only=True, validator=_one_of("creation", "last_update")
+        default="creation", kw_only=True, validator=choice("creation", "last_update")
     )
     clock: Clock = attrs.field(
         default="processing_time",
         kw_only=True,
-        validator=_one_of("processing_time", "event_time"),
+        validator=choice("processing_time", "event_time"),
     )
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from sessionkit._instants import Duration, duration
+from sessionkit._validators import at_least_one
 from sessionkit.aggregates import Condition
-from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._days import check_zone
 from sessionkit.timeouts._policies import EventTimeGap, Gap
 
@@ -87,7 +87,9 @@ class SessionRules:
     at_most: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_at_most)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
-    max_events: int | None = attrs.field(default=None, kw_only=True)
+    max_events: int | None = attrs.field(
+        default=None, kw_only=True, validator=attrs.validators.optional(at_least_one)
+    )
     until: Predicate | None = attrs.field(default=None, kw_only=True)
     starts_with: Predicate | None = attrs.field(default=None, kw_only=True)
     changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_read_names)
@@ -98,9 +100,6 @@ class SessionRules:
         """Check each rule, and read the gap as an `EventTimeGap` does."""
         policy = EventTimeGap(self.gap, at_most=self.at_most, gap_inclusive=self.gap_inclusive)
         object.__setattr__(self, "gap", policy.gap)
-        if self.max_events is not None and not _is_count(self.max_events):
-            found = f"`max_events` must be a positive whole number, found {self.max_events!r}"
-            raise SpecError(with_hint(found, "leave it out for sessions of any size"))
         if self.midnight is not None:
             check_zone(self.midnight, "midnight")
 
@@ -114,7 +113,3 @@ class SessionRules:
         """The rules in use whose outcome depends on the order of events, by their names."""
         names = ("max_duration", "max_events", "until", "starts_with", "changes_of")
         return tuple(name for name in names if getattr(self, name) not in (None, ()))
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 1

@@ -123,14 +123,21 @@ def _keep(batches: dict[int, Rows], batch_id: int, rows: Rows) -> None:
 
 def _sessions(result: BatchResult[Any]) -> Rows:
     return [
-        (s.key[0], s.id, micros_of(s.start), micros_of(s.end), s.result.values, s.result.events)
+        (
+            s.key[0],
+            s.id,
+            micros_of(s.start),
+            micros_of(s.end),
+            s.closed_by,
+            *attrs.astuple(s.result),
+        )
         for s in result.rows
     ]
 
 
 def _from_session(row: dict[str, Any]) -> tuple[Any, ...]:
-    names = ("key", "session_id", "session_start", "session_end", "values", "events")
-    return tuple(row[name] for name in names)
+    bounds = (row[name] for name in ("key", "session_id", "session_start", "session_end"))
+    return (*bounds, row.get("closed_by", "gap"), row["values"], row["events"])
 
 
 def _rejections(result: BatchResult[Any]) -> Rows:

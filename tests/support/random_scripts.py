@@ -1,14 +1,16 @@
 """Specs and streams that hypothesis makes up: bad rows, poison, late events, cuts and restarts."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
 from sessionkit.testing.strategies import Arrival, cuts, timelines
 
 __all__ = ["SCHEMA", "Script", "Stretch", "scripts"]
@@ -126,12 +128,42 @@ def own_gap(event: Event) -> timedelta:
     return timedelta(seconds=event.gap_s)
 
 
+def is_three(event: Event) -> bool:
+    """Choose some events."""
+    return event.value == 3
+
+
+def _rules() -> SearchStrategy[dict[str, Any]]:
+    """Make rules that cut sessions; `None` leaves one out."""
+    return st.fixed_dictionaries(
+        {
+            "midnight": st.sampled_from([None, "UTC"]),
+            "extends": st.sampled_from([None, pc.field("value") != 2]),
+        }
+    )
+
+
+def _rules_in_order() -> SearchStrategy[dict[str, Any]]:
+    """Make rules that depend on the order of events."""
+    return st.fixed_dictionaries(
+        {
+            "max_duration": st.sampled_from([None, GAP * 1.5]),
+            "max_events": st.sampled_from([None, 3]),
+            "until": st.sampled_from([None, pc.field("value") == 4]),
+            "starts_with": st.sampled_from([None, is_three]),
+            "changes_of": st.sampled_from([(), "gap_s"]),
+        }
+    )
+
+
 def specs(layout: str) -> SearchStrategy[AnySpec]:
     """Make specs with every option that changes what becomes of an event."""
     return st.builds(
         _spec,
         gap=st.sampled_from([GAP, own_gap]),
         gap_inclusive=st.booleans(),
+        rules=st.none() | _rules(),
+        rules_in_order=_rules_in_order(),
         rejects=st.booleans(),
         watermark_delay=st.sampled_from([timedelta(0), GAP / 2, 2 * GAP]),
         order_and_late_by=st.sampled_from(
@@ -147,11 +179,15 @@ def _spec(
     *,
     gap: Any,
     gap_inclusive: Any,
+    rules: dict[str, Any] | None,
+    rules_in_order: dict[str, Any],
     rejects: bool,
     order_and_late_by: tuple[Any, Any],
     **options: Any,
 ) -> AnySpec:
     order, late_by = order_and_late_by
+    cuts = {**rules_in_order} if order == "event_time" else {}
+    policy: Any = EventTimeGap if rules is None else partial(SessionRules, **rules, **cuts)
     return SessionSpec(
         keys={"key": str},
         event_time="at",
@@ -164,9 +200,7 @@ def _spec(
         merge=fussy_merge if rejects else merge,
         finish=fussy_finish if rejects else finish,
         on_error="reject" if rejects else "raise",
-        timeout=EventTimeGap(
-            gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive
-        ),
+        timeout=policy(gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive),
         passthrough={"offset": int},
         order=order,
         late_by=late_by,

@@ -139,16 +139,16 @@ def test_a_time_to_live_of_no_length_is_refused(span: Any) -> None:
             "since",
             "update",
             (
-                "`since` must be 'creation' or 'last_update', found 'update'"
-                "\n\nHint: omit it for 'creation'"
+                "`since` must be one of 'creation', 'last_update', found 'update'"
+                "\n\nHint: the default is 'creation'"
             ),
         ),
         (
             "clock",
             "event",
             (
-                "`clock` must be 'processing_time' or 'event_time', found 'event'"
-                "\n\nHint: omit it for 'processing_time'"
+                "`clock` must be one of 'processing_time', 'event_time', found 'event'"
+                "\n\nHint: the default is 'processing_time'"
             ),
         ),
     ],

@@ -223,13 +223,13 @@ not_aggregates = SessionSpec.aggregate(  # wrong
     gap="1m",
     watermark_delay="1m",
 )
-aggregates_in_order = SessionSpec.aggregate(  # wrong
+no_such_order = SessionSpec.aggregate(  # wrong
     View,
     {"pages": agg.count()},
     keys=KEYS,
     event_time="ts",
     gap="1m",
     watermark_delay="1m",
-    order="event_time",
+    order="arrived",
 )
 agg.sum(1)  # wrong

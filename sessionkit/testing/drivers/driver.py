@@ -275,7 +275,7 @@ class Driver(Generic[Spec, E, Row, R]):
     def take_frame(self) -> pd.DataFrame:
         """Return the result rows since the last call as a frame with the columns that Spark has."""
         names = [field.name for field in self.spec.result_fields]
-        return pd.DataFrame([_values(row) for row in self.take_rows()], columns=names)
+        return pd.DataFrame([_values(self.spec, row) for row in self.take_rows()], columns=names)
 
     def take_rejections(self, kind: str | None = None) -> list[Rejection]:
         """Return what was rejected since the last call: all, or one kind of it."""
@@ -284,7 +284,9 @@ class Driver(Generic[Spec, E, Row, R]):
         return chosen
 
 
-def _values(row: Any) -> list[Any]:
-    key, *own, result = attrs.astuple(row, recurse=False)
+def _values(spec: AnySpec, row: Any) -> list[Any]:
+    own = attrs.asdict(row, recurse=False)
+    key, result = own.pop("key"), own.pop("result")
     fields = codec_of(type(result)).type.fields
-    return [*key, *own, *(getattr(result, field.name) for field in fields)]
+    shown = list(own.values())[: len(spec.own_fields)]
+    return [*key, *shown, *(getattr(result, field.name) for field in fields)]

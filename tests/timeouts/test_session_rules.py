@@ -1,0 +1,151 @@
+"""The rules that cut sessions: what is read, what is refused, and which of two comes first."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver
+from sessionkit.timeouts import CLOSED_BY
+
+START = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    page: str
+    campaign: str | None = None
+    is_last: bool = False
+    tags: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
+class Visit:
+    """A state."""
+
+    pages: list[str] = attrs.field(factory=list)
+
+    def update(self, event: View) -> None:
+        """Add a page."""
+        self.pages.append(event.page)
+
+
+def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec under some rules."""
+    settings: dict[str, Any] = {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "watermark_delay": "1 minute",
+        "order": "event_time",
+        **options,
+    }
+    return SessionSpec.of(Visit, timeout=timeout, **settings)
+
+
+def test_what_is_read() -> None:
+    """Durations are parsed, and one name may stand for a tuple of them."""
+    rules = SessionRules("30 minutes", max_duration="24h", changes_of="campaign")
+    assert (rules.gap, rules.longest) == (timedelta(minutes=30), timedelta(minutes=30))
+    assert rules.max_duration == timedelta(days=1)
+    assert rules.in_order == ("max_duration", "changes_of")
+    assert attrs.evolve(rules, gap="20 minutes").gap == timedelta(minutes=20)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_duration": "-1h"}, "`max_duration` must be longer than zero"),
+        ({"max_events": 0}, "`max_events` must be a whole number from 1, found 0"),
+        ({"max_events": True}, "`max_events` must be a whole number from 1, found True"),
+        ({"at_most": "1h"}, "`at_most` needs a gap that is a function"),
+        ({"until": "is_lost"}, "`until` is 'is_lost', and View has no field `is_lost`"),
+        ({"until": "page"}, "`until` is 'page', and `View.page` is not a bool"),
+        ({"extends": pc.field("page")}, "neither true nor false"),
+        ({"starts_with": lambda: True}, "`starts_with` must take starts_with(event)"),
+        ({"changes_of": "campain"}, "`changes_of` names `campain`, and View has no such field"),
+        ({"changes_of": "tags"}, "`changes_of` names `View.tags`, whose values can't be compared"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], expected: str) -> None:
+    """A rule that can't work is an error on the driver, with what to write."""
+    with pytest.raises((SpecError, FieldTypeError)) as refused:
+        spec_of(SessionRules("30 minutes", **options))
+    assert expected in str(refused.value)
+    assert "\n\nHint: " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_duration": "1h"},
+        {"max_events": 10},
+        {"until": "is_last"},
+        {"starts_with": "is_last"},
+        {"changes_of": "campaign"},
+    ],
+)
+def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
+    """Functions and aggregates alike: a fold can't be undone."""
+    name = next(iter(options))
+    rules = SessionRules("30 minutes", **options)
+    with pytest.raises(
+        SpecError, match=f'`{name}` depends on .*\n\nHint: write order="event_time"'
+    ):
+        spec_of(rules, order="arrival", merge=lambda left, right: left)
+    settings: dict[str, Any] = {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "watermark_delay": "1 minute",
+        "timeout": rules,
+    }
+    with pytest.raises(SpecError, match=f"`{name}` depends on"):
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
+    spec = SessionSpec.aggregate(View, {"pages": agg.count()}, order="event_time", **settings)
+    assert spec.rules == rules
+
+
+@pytest.mark.parametrize(
+    ("rules", "views", "closed_by"),
+    [
+        # Events at 0 and 30 minutes; what is to happen at 60 happens in each of the last.
+        pytest.param({"max_events": 2, "until": "is_last"}, [0, (30, "last")], "until", id="both"),
+        pytest.param({"max_events": 2, "midnight": "Etc/GMT-1"}, [-30, 0], "midnight", id="day"),
+        pytest.param({"max_events": 2}, [0, 30], "max_events", id="full"),
+        pytest.param({"midnight": "UTC"}, [0, 30, 60], "midnight", id="gap at midnight"),
+        pytest.param({"midnight": "UTC"}, [0, 30], "midnight", id="midnight as the gap ends"),
+        pytest.param({"gap_inclusive": False, "changes_of": "campaign"}, [30, (60, "x")], "gap"),
+        pytest.param({"changes_of": "campaign"}, [30, (60, "x")], "changes_of", id="inclusive"),
+        pytest.param({"max_duration": "1h"}, [0, 30, (60, "y")], "max_duration", id="length"),
+        pytest.param(
+            {"max_duration": "1h", "changes_of": "campaign"},
+            [0, 30, (60, "y")],
+            "changes_of",
+            id="changes at the length",
+        ),
+        pytest.param({"starts_with": "is_last"}, [0, (10, "last")], "starts_with", id="start"),
+        pytest.param(
+            {"starts_with": "is_last", "changes_of": "campaign"},
+            [0, (10, "last")],
+            "starts_with",
+            id="start and change",
+        ),
+    ],
+)
+def test_which_rule_comes_first(rules: dict[str, Any], views: list[Any], closed_by: str) -> None:
+    """Of rules that fire at one instant, the one that `CLOSED_BY` names first ends the session."""
+    driver = SessionDriver(spec_of(SessionRules("30 minutes", **rules)))
+    for view in views:
+        minutes, name = view if isinstance(view, tuple) else (view, None)
+        event = View("page", campaign=name, is_last=name == "last")
+        driver.add("ann", START + timedelta(minutes=minutes), event)
+    driver.run_batch()
+    driver.advance_watermark_to(START + timedelta(days=1))
+    driver.run_until_idle()
+    assert driver.take_rows()[0].closed_by == closed_by
+    assert closed_by in CLOSED_BY
