@@ -55,6 +55,7 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_restart.py",
     "tests/spark/jobs/test_stateful.py",
     "tests/spark/jobs/test_types.py",
+    "tests/spark/query/test_reconciling.py",
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",

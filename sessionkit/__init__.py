@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sessionkit._lazy import lazy_names
 
 __all__ = [
+    "BalanceError",
     "BatchTimes",
     "BucketResult",
     "Counts",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
     from sessionkit._version import __version__ as __version__
     from sessionkit.errors import (
+        BalanceError,
         ExpectationError,
         FieldTypeError,
         NotPicklableError,

@@ -13,6 +13,7 @@ where, what was found, and a `Hint:` with the one thing to change.
         StateCorruptedError               the stored bytes aren't what was written
         StateMismatchError                the state was written under other rules
         StateValueError (ValueError)      a value doesn't fit its declared field
+      BalanceError                      the counts of a query don't account for every event
       UnsupportedError                  this release of Spark or of a library can't do that
       TimerError (ValueError)           a user function set an impossible timer
       UserFunctionError                 a user function raised, or returned the wrong thing
@@ -21,6 +22,7 @@ where, what was found, and a `Hint:` with the one thing to change.
 """
 
 __all__ = [
+    "BalanceError",
     "ExpectationError",
     "FieldTypeError",
     "NotPicklableError",
@@ -73,6 +75,10 @@ class StateMismatchError(StateError):
 
 class StateValueError(StateError, ValueError):
     """Raised when a value doesn't fit the type of its field."""
+
+
+class BalanceError(SessionkitError):
+    """Raised on the driver when the counts of a query don't account for every event."""
 
 
 class UnsupportedError(SessionkitError):

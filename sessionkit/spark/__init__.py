@@ -15,6 +15,7 @@ from sessionkit.spark.checkpoints.seeds import Seed, carry_over, read_seed
 from sessionkit.spark.jobs.apply_with_state import apply_with_state
 from sessionkit.spark.jobs.progress import batch_counts
 from sessionkit.spark.jobs.sessionize import sessionize
+from sessionkit.spark.query.reconciling import Reconciliation, reconcile
 from sessionkit.spark.query.rules import (
     OutputMode,
     OutputRule,
@@ -38,6 +39,7 @@ __all__ = [
     "OutputMode",
     "OutputRule",
     "QueryType",
+    "Reconciliation",
     "Seed",
     "Sink",
     "StoredKey",
@@ -52,6 +54,7 @@ __all__ = [
     "open_sessions_frame",
     "output_rules",
     "read_seed",
+    "reconcile",
     "sessionize",
     "start_query",
     "stored_keys",

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit.errors import SessionkitError, with_hint
 
-__all__ = ["OBSERVATION", "batch_counts"]
+__all__ = ["OBSERVATION", "batch_counts", "entry", "has_run"]
 
 OBSERVATION: Final = "sessionkit"
 """The name of the counts among a query's observed metrics."""
@@ -31,9 +31,9 @@ def batch_counts(progress: Any) -> Counts:
     Raises:
         SessionkitError: The progress is from a query that sessionkit didn't build.
     """
-    if progress is None or "addBatch" not in (_entry(progress, "durationMs") or {}):
+    if not has_run(progress):
         return Counts()
-    observed = (_entry(progress, "observedMetrics") or {}).get(OBSERVATION)
+    observed = (entry(progress, "observedMetrics") or {}).get(OBSERVATION)
     if observed is not None:
         values = _by_name(observed)
         counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
@@ -45,7 +45,12 @@ def batch_counts(progress: Any) -> Counts:
     return Counts(unknown=frozenset(COUNTED) - NEEDS_INPUT)
 
 
-def _entry(progress: Any, name: str) -> Any:
+def has_run(progress: Any) -> bool:
+    """Return whether a progress is of a micro-batch; Spark also reports that a query is idle."""
+    return progress is not None and "addBatch" in (entry(progress, "durationMs") or {})
+
+
+def entry(progress: Any, name: str) -> Any:
     """Return a part of a progress, which is a dict or, in a listener of Spark 3.5, an object."""
     if isinstance(progress, Mapping):
         return progress.get(name)
@@ -53,8 +58,8 @@ def _entry(progress: Any, name: str) -> Any:
 
 
 def _input_rows(progress: Any) -> int:
-    sources = _entry(progress, "sources") or []
-    return sum(int(_entry(source, "numInputRows") or 0) for source in sources)
+    sources = entry(progress, "sources") or []
+    return sum(int(entry(source, "numInputRows") or 0) for source in sources)
 
 
 def _by_name(observed: Any) -> Mapping[str, Any]:
