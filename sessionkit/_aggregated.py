@@ -38,6 +38,7 @@ __all__ = [
     "BoundAggregate",
     "aggregated_class",
     "bound_aggregates",
+    "check_event_class",
     "check_result",
 ]
 
@@ -117,7 +118,7 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
             type of it, or changes or refuses values itself.
         FieldTypeError: The event class has fields that can't be read.
     """
-    _check_event_class(event)
+    check_event_class(event)
     if not (isinstance(aggregates, Mapping) and aggregates):
         found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
         raise SpecError(with_hint(found, 'write {"pages": agg.count()}'))
@@ -165,18 +166,25 @@ def _annotation(kind: FieldType) -> Any:
 # -- checks -------------------------------------------------------------------------------------
 
 
-def _check_event_class(event: type[Any]) -> None:
+def check_event_class(event: type[Any]) -> None:
+    """
+    Check that no event need be built to know what its class makes of it.
+
+    Raises:
+        SpecError: It changes or refuses values itself.
+        FieldTypeError: It has fields that can't be read.
+    """
     codec_of(event)
     hint = "use functions, which build events, or a class without it and a `where`"
     for field in attrs.fields(event):
         for what in ("validator", "converter"):
             if getattr(field, what) is not None:
-                found = f"`{event.__name__}.{field.name}` has a {what}, and aggregates build no"
-                raise SpecError(with_hint(f"{found} event to run it", hint))
+                found = f"`{event.__name__}.{field.name}` has a {what}, and without functions no"
+                raise SpecError(with_hint(f"{found} event is built to run it", hint))
     for hook in ("__attrs_pre_init__", "__attrs_post_init__"):
         if hasattr(event, hook):
-            found = f"{event.__name__} has `{hook}`, and aggregates build no event"
-            raise SpecError(with_hint(f"{found} to run it", hint))
+            found = f"{event.__name__} has `{hook}`, and without functions no event"
+            raise SpecError(with_hint(f"{found} is built to run it", hint))
 
 
 def _bound(event: type[Any], name: object, aggregate: Any) -> BoundAggregate:

@@ -77,23 +77,27 @@ def check_role(spec: Any, role: str, classes: Mapping[str, type[Any]]) -> None:
     check_function(function, role, **wanted)
 
 
-def check_no_functions(spec: Any) -> None:
+def check_no_functions(spec: Any, instead: str) -> None:
     """
-    Check that a spec with aggregates has nothing that belongs to functions.
+    Check that a spec without functions has nothing that belongs to them.
+
+    Args:
+        spec: The spec.
+        instead: What it has instead.
 
     Raises:
-        SpecError: It has a function, a class of states, or an order.
+        SpecError: It has a function, a class of states, or an order that nothing needs.
     """
     given = [role for role in FUNCTIONS if getattr(spec, role) is not None]
     given += ["state"] if spec._state is not None else []  # noqa: SLF001
     given += ["upgrade"] if spec.upgrade else []
     if given:
-        found = f"`aggregates` and `{given[0]}` are both given"
+        found = f"`{instead}` and `{given[0]}` are both given"
         raise SpecError(with_hint(found, "leave out the one that you do not need"))
     ordered = isinstance(spec.timeout, SessionRules) and spec.timeout.in_order
     if spec.order == "event_time" and not ordered:
-        found = '`order="event_time"` has no effect on aggregates but to hold events back'
-        raise SpecError(with_hint(found, "leave `order` out: they come to the same in any order"))
+        found = f'`order="event_time"` has no effect on `{instead}` but to hold events back'
+        raise SpecError(with_hint(found, "leave `order` out: any order comes to the same"))
 
 
 def check_left_out(spec: Any) -> None:

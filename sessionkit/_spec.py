@@ -224,6 +224,11 @@ class Spec(Generic[E, S, R]):
         """The columns that sessionkit adds to a result row, after those of the key."""
         return ()
 
+    @property
+    def rejected_columns(self) -> tuple[str, ...]:
+        """The columns that rejected rows add to those of result rows."""
+        return REJECTED_COLUMNS
+
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         """The key columns, typed."""
@@ -354,7 +359,7 @@ def _check_names(spec: AnySpec) -> None:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*spec.passthrough, "kind", COUNTS_COLUMN, *REJECTED_COLUMNS]
+    names = [*spec.passthrough, "kind", COUNTS_COLUMN, *spec.rejected_columns]
     names += [field.name for field in spec.result_fields]
     # Spark's names ignore case unless it is told otherwise.
     folded = [name.casefold() for name in names]

@@ -20,8 +20,10 @@ from sessionkit._aggregated import (
     BoundAggregate,
     aggregated_class,
     bound_aggregates,
+    check_event_class,
     check_result,
 )
+from sessionkit._event_rows import event_row_class, held_class
 from sessionkit._functions import check_function, check_key, takes_time
 from sessionkit._instants import Duration, duration
 from sessionkit._session_functions import (
@@ -34,6 +36,7 @@ from sessionkit._session_functions import (
 from sessionkit._session_rules import check_rules
 from sessionkit._session_view import Session
 from sessionkit._spec import (
+    REJECTED_COLUMNS,
     E,
     R,
     S,
@@ -114,6 +117,9 @@ class SessionSpec(Spec[E, S, R]):
             None. Called once a session. Left out, the state is the row.
         aggregates: Instead of all functions: what a session comes to, by the fields of its row. See
             `sessionkit.aggregates`. The row so far is then what `open_sessions` shows as the state.
+        per: `"session"`: what `finish` or the aggregates return. `"event"`: instead of all
+            functions, each event once, when its session is over: its `number` in the session, from
+            1, its time under the name of `event_time`, and its fields. The state holds the events.
         timeout: When a session is over: the gap, such as `"30 minutes"` or an `EventTimeGap`; or
             `SessionRules`, with what cuts a session before that. Result rows then have a column
             `closed_by`, after `session_end`.
@@ -133,6 +139,9 @@ class SessionSpec(Spec[E, S, R]):
     merge: Callable[[S, S], S | None] | None = None
     finish: Callable[[Session[Any], S], FinishResult[R]] | None = None
     aggregates: Mapping[str, Aggregate] | None = None
+    per: Literal["session", "event"] = attrs.field(
+        default="session", validator=choice("session", "event")
+    )
     bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
     timeout: EventTimeGap | SessionRules = attrs.field(converter=_read_timeout)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
@@ -152,6 +161,12 @@ class SessionSpec(Spec[E, S, R]):
         return SESSION_FIELDS if self.rules is None else (*SESSION_FIELDS, CLOSED_BY_FIELD)
 
     @property
+    def rejected_columns(self) -> tuple[str, ...]:
+        """The columns that rejected rows add to those of result rows."""
+        shared = self.event_time if self.per == "event" else None
+        return tuple(name for name in REJECTED_COLUMNS if not name == shared == "event_time")
+
+    @property
     def rules(self) -> SessionRules | None:
         """What can end a session beside the gap; None where nothing can."""
         return self.timeout if isinstance(self.timeout, SessionRules) else None
@@ -164,6 +179,9 @@ class SessionSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         """Read what the functions say, and check what the single fields cannot see."""
+        if self.per == "event":
+            self._set_event_rows()
+            return
         if self.aggregates is not None:
             self._set_aggregates(self.aggregates)
             return
@@ -190,13 +208,28 @@ class SessionSpec(Spec[E, S, R]):
 
     def _set_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
         """Set and check what follows from aggregates: the row is the state, as without `finish`."""
-        check_no_functions(self)
+        check_no_functions(self, "aggregates")
         self._set_class("event", (), "")
         bound = bound_aggregates(self.event, aggregates)
         row = self._result or aggregated_class(bound)
         check_result(row, bound)
-        set_derived(self, bound=bound, state=row, result=row)
-        set_derived(self, create_takes_time=False, update_takes_time=False)
+        self._set_without_functions(bound=bound, state=row, result=row)
+
+    def _set_event_rows(self) -> None:
+        """Set and check what follows from a row for each event."""
+        check_no_functions(self, 'per="event"')
+        self._set_class("event", (), "")
+        check_event_class(self.event)
+        held = held_class(self.event, self.event_time)
+        row = event_row_class(self.event, self.event_time, self.keys)
+        if not (self.aggregates is None and self._result is None):
+            given = "result" if self.aggregates is None else "aggregates"
+            found = f'`per="event"` and `{given}` are both given'
+            raise SpecError(with_hint(found, "leave out the one that you do not need"))
+        self._set_without_functions(bound=(), state=held, result=row)
+
+    def _set_without_functions(self, **derived: Any) -> None:
+        set_derived(self, **derived, create_takes_time=False, update_takes_time=False)
         check_shared(self)
         _check_times(self)
 
@@ -307,6 +340,25 @@ class SessionSpec(Spec[E, S, R]):
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
         return cls(event=event, aggregates=aggregates, result=result, **timeout_of(rules))
+
+    @classmethod
+    def per_event(
+        cls, event: type[E1], /, **rules: Unpack[AggregateRules]
+    ) -> "SessionSpec[E1, Any, Any]":
+        """
+        Make a spec with a row for each event: its session's id, and its number within the session.
+
+        Args:
+            event: The attrs class of an event, without validators and converters.
+            rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
+                `timeout`. Rows come in time order, so `order` is for `SessionRules` that need it.
+
+        Raises:
+            SpecError: Something cannot work; the message says what to change.
+            FieldTypeError: A class has fields that cannot be stored; all are named.
+        """
+        settings: dict[str, Any] = timeout_of(rules)
+        return SessionSpec(event=event, per="event", **settings)
 
 
 show_shared_arguments(SessionSpec)

@@ -98,7 +98,7 @@ def test_what_is_no_aggregate_is_refused_where_it_is_made(made: Any, found: str)
         ({"a b": agg.count()}, {}, "'a b' can't be the name of a field"),
         ({"class": agg.count()}, {}, "'class' can't be the name of a field"),
         ({"user": agg.count()}, {}, "two columns named `user`"),
-        ({"n": agg.count()}, {"order": "event_time"}, "has no effect on aggregates"),
+        ({"n": agg.count()}, {"order": "event_time"}, "has no effect on `aggregates`"),
         ({"n": agg.count()}, {"update": len}, "`aggregates` and `update` are both given"),
         ({"n": agg.count()}, {"state": View}, "`aggregates` and `state` are both given"),
         ({"n": agg.count()}, {"timeout": "1m"}, "`gap` and `timeout` are the same"),
@@ -123,7 +123,7 @@ def test_an_event_class_with_rules_of_its_own_is_refused(rule: str) -> None:
     body = {rule: lambda self: None} if rule.startswith("__") else {}
     event = attrs.make_class("Checked", fields, class_body=body)
 
-    with pytest.raises(SpecError, match=f"has .*{rule}.*build no event"):
+    with pytest.raises(SpecError, match=f"has .*{rule}.*no event is built"):
         spec_of({"n": agg.sum("number")}, event)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sessionkit import Session, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
-from sessionkit.testing import SessionDriver
+from sessionkit.testing import SessionDriver, SessionRow
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_rules import Click, naive_cuts
 
@@ -149,7 +149,18 @@ def spec_of(rules: SessionRules, *, aggregated: bool, **options: Any) -> Session
 def run(
     spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Click]], *, restart: bool
 ) -> list[tuple[object, ...]]:
-    """Run a cut through the driver, then the end of all sessions; return them."""
+    """Run a cut through the driver, then the end of all sessions; return what they say."""
+    rows = closed(spec, cut, restart=restart)
+    assert all(row.closed_by == getattr(row.result, "ended_by", row.closed_by) for row in rows)
+    return [
+        (row.key.key, row.start, row.end, list(row.result.values), row.closed_by) for row in rows
+    ]
+
+
+def closed(
+    spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Click]], *, restart: bool
+) -> list[SessionRow[Any]]:
+    """Run a cut through the driver, then the end of all sessions; return all rows."""
     driver, rows, kinds = SessionDriver(spec), [], []
     for batch in cut:
         for one in batch:
@@ -167,11 +178,7 @@ def run(
     assert kinds == ["failed" for batch in cut for one in batch if one.value < 0]
     assert driver.counts.is_balanced
     assert not driver.open_sessions()
-    assert all(row.closed_by == getattr(row.result, "ended_by", row.closed_by) for row in rows)
-    rows.sort(key=lambda row: (row.key, row.start))
-    return [
-        (row.key.key, row.start, row.end, list(row.result.values), row.closed_by) for row in rows
-    ]
+    return sorted(rows, key=lambda row: (row.key, row.start))
 
 
 @pytest.mark.parametrize("aggregated", [False, True])
@@ -217,6 +224,40 @@ def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> Non
     good = [event for event in events if event.value >= 0]
     expected = [one.seen for one in naive_cuts(good, rules)]
     assert _sorted_values(found) == _sorted_values(expected)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@given(data=st.data())
+def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObject) -> None:
+    """With a row for each event they are the events of the sessions, in the order of time."""
+    events = [event._replace(gap=GAP) for event in data.draw(timelines())]
+    more: dict[str, Any] = data.draw(in_order) if ordered else {}
+    rules = SessionRules(GAP, **data.draw(in_any_order), **more)
+    cut = data.draw(batches(events, 6 * GAP))
+    assume(is_ahead(cut, 6 * GAP))
+    spec = SessionSpec.per_event(
+        Shown,
+        keys={"key": str},
+        event_time="at",
+        timeout=rules,
+        watermark_delay=6 * GAP,
+        order="event_time" if rules.in_order else "arrival",
+        bucket_count=data.draw(st.sampled_from([1, 64])),
+    )
+
+    rows = closed(spec, cut, restart=data.draw(st.booleans()))
+
+    found = [
+        (r.key.key, r.start, r.end, r.closed_by, r.result.number, r.result.value) for r in rows
+    ]
+    assert found == [
+        (one.key, one.start, one.end, one.closed_by, number, value)
+        for one in naive_cuts(events, rules)
+        for number, value in enumerate(one.values, start=1)
+    ]
+    at = {event.value: event.at for event in events}
+    assert all(row.result.at == at[row.result.value] for row in rows)
+    assert len({row.id for row in rows}) == len({(row.key, row.start) for row in rows})
 
 
 def _sorted_values(sessions: list[tuple[object, ...]]) -> list[tuple[object, ...]]:

@@ -6,6 +6,8 @@ from itertools import repeat
 from typing import Any
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import decode_keys, decode_states
@@ -78,7 +80,7 @@ def result_rows(
     spec: AnySessionSpec,
     over: pa.Table,
     ids: Sequence[str],
-    places: Sequence[int],
+    places: Sequence[int] | npt.NDArray[np.int64],
     columns: Sequence[pa.Array],
 ) -> pa.Table:
     """
@@ -88,12 +90,12 @@ def result_rows(
         spec: Whose results.
         over: The sessions.
         ids: Their ids.
-        places: For each row, the place of its session.
+        places: For each row, the place of its session; a range if each has one.
         columns: The fields of the rows.
     """
     own = [*key_columns(over), pa.array(ids, pa.string()), over["start"], over["end"]]
     own += [] if spec.rules is None else [reasons_of(over)]
-    if places != range(over.num_rows):
+    if not isinstance(places, range):
         taken = pa.array(places, pa.int64())
         own = [column.take(taken) for column in own]
     return pa.Table.from_arrays([*own, *columns], schema=result_schema(spec))

@@ -57,7 +57,7 @@ def session_identity(spec: AnySessionSpec) -> bytes:
     """Return the rules and the types under which sessions are stored, as JSON."""
     entries: dict[str, Any] = {
         **shared_identity(spec, state_fields(spec)),
-        "kind": "session" if spec.aggregates is None else "session of aggregates",
+        "kind": _kind(spec),
         "gap_us": span_us(spec.timeout.longest) if spec.has_fixed_gap else None,
         "longest_gap_us": span_us(spec.timeout.longest),
         "gap_inclusive": spec.timeout.gap_inclusive,
@@ -67,3 +67,9 @@ def session_identity(spec: AnySessionSpec) -> bytes:
     if spec.aggregates is not None:
         entries["aggregates"] = {one.name: one.text for one in spec.bound}
     return json.dumps(entries, sort_keys=True).encode()
+
+
+def _kind(spec: AnySessionSpec) -> str:
+    if spec.per == "event":
+        return "session of events"
+    return "session" if spec.aggregates is None else "session of aggregates"

@@ -1,4 +1,4 @@
-"""The two ways in which events become states and states become rows: functions and aggregates."""
+"""How events become states and states become rows: functions, aggregates, or the events alone."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -16,6 +16,7 @@ from sessionkit._engine.sessions.aggregates.folding import (
 )
 from sessionkit._engine.sessions.close import Closed, close
 from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
 from sessionkit.session import AnySessionSpec
 
 __all__ = ["Way", "way_of"]
@@ -26,7 +27,7 @@ Join: TypeAlias = Callable[[AnySessionSpec, pa.Table, pa.Table, int | None], Joi
 @attrs.frozen
 class Way:
     """
-    What a session comes to. Which events belong to it is the same in both.
+    What a session comes to. Which events belong to it is the same in all.
 
     Attributes:
         join: Lets events join the open sessions.
@@ -54,8 +55,11 @@ FUNCTIONS: Final = Way(join, close, _decoded, _stored)
 AGGREGATES: Final = Way(
     join_by_aggregates, close_by_aggregates, states_by_aggregates, results_by_aggregates
 )
+PER_EVENT: Final = Way(join_per_event, close_per_event, _decoded, _stored)
 
 
 def way_of(spec: AnySessionSpec) -> Way:
     """Return the way that a spec goes."""
+    if spec.per == "event":
+        return PER_EVENT
     return FUNCTIONS if spec.aggregates is None else AGGREGATES

@@ -48,7 +48,8 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     event = codec_of(spec.event).type
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
     types: tuple[FieldType, ...] = (text, instant, text, OptionalType(event))
-    own = [*zip(REJECTED_COLUMNS, types, strict=True)][: None if event.fields else -1]
+    kinds = dict(zip(REJECTED_COLUMNS, types, strict=True))
+    own = [(name, kinds[name]) for name in spec.rejected_columns if name != "event" or event.fields]
     return [
         Field("kind", StrType(), "kind"),
         *spec.result_fields,

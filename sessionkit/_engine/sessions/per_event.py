@@ -1,0 +1,75 @@
+"""Sessions with a row for each event: a session holds its events until it is over."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.order import in_total_order
+from sessionkit._engine.rows.table import micros, no_results, whole
+from sessionkit._engine.sessions.aggregates.rows import Segments
+from sessionkit._engine.sessions.aggregates.values import lists_of
+from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
+from sessionkit._engine.sessions.events import read_events
+from sessionkit._engine.sessions.joining import Joined
+from sessionkit._engine.sessions.lateness import timely
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._event_rows import HELD, NUMBER
+from sessionkit.session import AnySessionSpec
+from sessionkit.state import codec_of
+
+__all__ = ["close_per_event", "join_per_event"]
+
+COLUMN = f"state.{HELD}"
+
+
+def join_per_event(
+    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, watermark_us: int | None
+) -> Joined:
+    """Let events join the open sessions of a group, which hold them; see `join`."""
+    events, rejected = read_events(spec, arrived)
+    judged = timely(spec, sessions, events, watermark_us)
+    rejected += judged.late
+    plan = judged.plan
+    if plan is None:
+        return Joined(sessions, 0, rejected)
+    held = _held(plan).filter(pa.array(plan.active))
+    return Joined(plan.sessions(plan.active, [held]), plan.events.table.num_rows, rejected)
+
+
+def _held(plan: Plan) -> pa.ListArray:
+    """Return the events of each session, by time and content."""
+    segments = Segments(plan.order, plan.unions.first, plan.unions.sizes)
+    before, came = whole(plan.touched[COLUMN]), _came(plan)
+    of_stored, of_event = np.split(segments.by_row, [len(before)])
+    held = pa.concat_arrays([before.flatten(), came])
+    owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
+    fields = held.flatten()
+    content = pa.table(fields, [f"event.{place}" for place in range(len(fields))])
+    times = micros(held.field(plan.spec.event_time))
+    order = in_total_order(owners, times, content, 0)
+    sizes = np.bincount(owners, minlength=len(segments))
+    return lists_of(held.take(pa.array(order)), sizes)
+
+
+def _came(plan: Plan) -> pa.StructArray:
+    """Return the events that came as they are held."""
+    kind = plan.touched.schema.field(COLUMN).type.value_type
+    table, names = plan.events.table, set(codec_of(plan.spec.event).schema.names)
+    parts = [table[f"event.{one.name}" if one.name in names else "time"] for one in kind]
+    return pa.StructArray.from_arrays([whole(part) for part in parts], fields=list(kind))
+
+
+def close_per_event(spec: AnySessionSpec, over: pa.Table) -> Closed:
+    """Return a row for each event of the sessions that are over."""
+    if not over.num_rows:
+        return Closed(no_results(spec), [], 0)
+    lists = whole(over[COLUMN])
+    sizes, held = pc.list_value_length(lists).to_numpy(), lists.flatten()
+    first = np.cumsum(sizes) - sizes
+    numbers = pa.array(1 + np.arange(len(held)) - np.repeat(first, sizes))
+    places = np.repeat(np.arange(len(sizes)), sizes)
+    columns = [
+        numbers if field.name == NUMBER else held.field(field.name)
+        for field in codec_of(spec.result).type.fields
+    ]
+    return Closed(result_rows(spec, over, ids_of(over), places, columns), [], over.num_rows)

@@ -1,0 +1,118 @@
+"""Specs with a row for each event: which columns there are, and what is refused."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import SessionRules, SessionSpec, SpecError
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+RULES: dict[str, Any] = {
+    "keys": {"user": str},
+    "event_time": "ts",
+    "watermark_delay": "10 minutes",
+}
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    page: str
+    seconds: int | None = None
+
+
+@attrs.frozen
+class WithKeyAndTime:
+    """An event whose fields are also the key and the time."""
+
+    user: str
+    page: str
+    ts: datetime
+
+
+def names_of(spec: SessionSpec[Any, Any, Any]) -> list[str]:
+    """Return the columns of the output."""
+    return [field.name for field in spec.result_fields]
+
+
+def test_the_columns_of_a_row() -> None:
+    """The key and the session come first; then the number, the time and the fields."""
+    spec = SessionSpec.per_event(View, gap="30m", **RULES)
+    session = ["session_id", "session_start", "session_end"]
+    assert names_of(spec) == ["user", *session, "number", "ts", "page", "seconds"]
+
+
+def test_no_column_comes_twice() -> None:
+    """A field that is the key, or the time, is one column of the row."""
+    spec = SessionSpec.per_event(WithKeyAndTime, timeout=SessionRules("30m"), **RULES)
+    session = ["session_id", "session_start", "session_end", "closed_by"]
+    assert names_of(spec) == ["user", *session, "number", "page", "ts"]
+
+    driver = SessionDriver(spec)
+    driver.add("ann", NOON, WithKeyAndTime("ann", "/", NOON))
+    driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(hours=1))
+    driver.run_until_idle()
+    (row,) = driver.take_results()
+    assert (row.number, row.page, row.ts) == (1, "/", NOON)
+
+
+def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
+    """An event between two sessions makes them one, numbered in the order of time."""
+    driver = SessionDriver(SessionSpec.per_event(View, gap="30m", **RULES))
+    for minutes, page in [(0, "a"), (35, "c"), (20, "b")]:
+        driver.add("ann", NOON + timedelta(minutes=minutes), View(page))
+        driver.run_batch()
+    assert [event.page for event in driver.open_sessions()[0].state.events] == ["a", "b", "c"]
+    driver.advance_watermark_to(NOON + timedelta(hours=2))
+    driver.run_until_idle()
+    frame = driver.take_frame()
+    assert frame["number"].tolist() == [1, 2, 3]
+    assert frame["page"].tolist() == ["a", "b", "c"]
+    assert frame["session_id"].nunique() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"update": len}, '`per="event"` and `update` are both given'),
+        ({"aggregates": {"n": agg.count()}}, '`per="event"` and `aggregates` are both given'),
+        ({"result": View}, '`per="event"` and `result` are both given'),
+        ({"order": "event_time"}, 'has no effect on `per="event"`'),
+        ({"per": "events"}, "`per` must be one of 'session', 'event', found 'events'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], expected: str) -> None:
+    """The events are the rows, so nothing else makes rows."""
+    settings = {"event": View, "per": "event", "timeout": "30m", **RULES, **options}
+    with pytest.raises(SpecError) as refused:
+        SessionSpec(**settings)
+    assert expected in str(refused.value)
+    assert "\n\nHint: " in str(refused.value)
+
+
+def test_a_class_that_changes_events_is_refused() -> None:
+    """No event is built, so a converter would not run."""
+    changing = attrs.make_class("Changing", {"page": attrs.field(type=str, converter=str.lower)})
+    with pytest.raises(SpecError, match=r"`Changing.page` has a converter, and without functions"):
+        SessionSpec.per_event(changing, gap="30m", **RULES)
+
+
+def test_a_new_field_of_the_event_reads_held_events_with_its_default() -> None:
+    """What a checkpoint holds outlives a change of the class, as any state does."""
+    before = attrs.make_class("View", {"page": attrs.field(type=str)})
+    old: SessionSpec[Any, Any, Any] = SessionSpec.per_event(before, gap="30m", **RULES)
+    driver = SessionDriver(old)
+    driver.add("ann", NOON, before("a"))
+    driver.run_batch()
+    spec = SessionSpec.per_event(View, gap="30m", **RULES)
+    again = SessionDriver.restore(spec, driver.snapshot())
+    again.add("ann", NOON + timedelta(minutes=1), View("b", 3))
+    again.run_batch()
+    held = again.open_sessions()[0].state.events
+    assert [(event.page, event.seconds) for event in held] == [("a", None), ("b", 3)]
