@@ -90,11 +90,12 @@ class SessionRules:
     max_events: int | None = attrs.field(
         default=None, kw_only=True, validator=attrs.validators.optional(at_least_one)
     )
-    until: Predicate | None = attrs.field(default=None, kw_only=True)
-    starts_with: Predicate | None = attrs.field(default=None, kw_only=True)
+    # Expressions have no `==` that compares them: it makes a third one.
+    until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
+    starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_read_names)
     midnight: str | None = attrs.field(default=None, kw_only=True)
-    extends: Predicate | None = attrs.field(default=None, kw_only=True)
+    extends: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
 
     def __attrs_post_init__(self) -> None:
         """Check each rule, and read the gap as an `EventTimeGap` does."""
@@ -112,4 +113,5 @@ class SessionRules:
     def in_order(self) -> tuple[str, ...]:
         """The rules in use whose outcome depends on the order of events, by their names."""
         names = ("max_duration", "max_events", "until", "starts_with", "changes_of")
-        return tuple(name for name in names if getattr(self, name) not in (None, ()))
+        unused = attrs.fields_dict(SessionRules)
+        return tuple(name for name in names if getattr(self, name) is not unused[name].default)

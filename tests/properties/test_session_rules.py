@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -86,8 +87,8 @@ def timelines(draw: st.DrawFn) -> list[Click]:
 
 
 def either(name: str, function: Any) -> st.SearchStrategy[Any]:
-    """Leave a rule out, or say it as a condition, or as a function."""
-    return st.sampled_from([None, None, name, function])
+    """Leave a rule out, or say it as the name of a field, an expression, or a function."""
+    return st.sampled_from([None, None, name, pc.field(name), function])
 
 
 def ends(event: Shown) -> bool:

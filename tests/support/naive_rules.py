@@ -66,7 +66,7 @@ def naive_cuts(clicks: Iterable[Click], rules: SessionRules) -> list[Cut]:
 
 def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> bool:
     at = instant[0].at
-    if rules.starts_with and any(one.begins for one in instant):
+    if rules.starts_with is not None and any(one.begins for one in instant):
         _fire(cut, at, "starts_with")
     campaigns = {one.campaign for one in instant} - {None, cut.campaign}
     if rules.changes_of and campaigns:
@@ -88,7 +88,7 @@ def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
         cut.end = max(cut.end, at + (one.gap if keeps else own))
         cut.values.append(one.value)
         cut.campaign = one.campaign or cut.campaign
-    if rules.until and any(one.ends for one in instant):
+    if rules.until is not None and any(one.ends for one in instant):
         _fire(cut, at, "until")
     if rules.max_events and len(cut.values) >= rules.max_events:
         _fire(cut, at, "max_events")

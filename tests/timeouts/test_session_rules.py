@@ -110,6 +110,16 @@ def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
     assert spec.rules == rules
 
 
+@pytest.mark.parametrize("name", ["until", "starts_with", "extends"])
+def test_a_predicate_may_be_an_expression(name: str) -> None:
+    """Rules with equal expressions are equal, and a spec takes them."""
+    one, same = (SessionRules("30 minutes", **{name: pc.field("page") == "/bye"}) for _ in range(2))
+    other = SessionRules("30 minutes", **{name: pc.field("page") == "/hello"})
+    assert (one, hash(one)) == (same, hash(same))
+    assert one != other
+    assert spec_of(one).rules == same
+
+
 @pytest.mark.parametrize(
     ("rules", "views", "closed_by"),
     [
