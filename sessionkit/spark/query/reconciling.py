@@ -29,8 +29,8 @@ class Reconciliation:
     Attributes:
         first: The number of the first micro-batch.
         batches: How many micro-batches have been added.
-        counts: Their counts, added up. `counts.unknown` names those that are too low because Spark
-            3.5 didn't report all of them.
+        counts: Their counts, added up. `counts.unknown` names those that aren't exact, since Spark
+            3.5 reports none of a micro-batch without data.
         dropped: Rows that Spark itself dropped behind its watermark, in any stateful operator of
             the query, such as a `dropDuplicates` before the spec. The operator of a spec drops
             none.
