@@ -220,6 +220,11 @@ class Spec(Generic[E, S, R]):
         return "event_time"
 
     @property
+    def close_idle_after(self) -> timedelta | None:
+        """After what time without events sessions close by the processing time; None for never."""
+        return None
+
+    @property
     def own_fields(self) -> tuple[Field, ...]:
         """The columns that sessionkit adds to a result row, after those of the key."""
         return ()

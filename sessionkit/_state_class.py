@@ -101,6 +101,7 @@ class Rules(TypedDict, total=False):
     passthrough: Mapping[str, Any]
     event_id: str | Sequence[str]
     bucket_count: int
+    layout: Literal["buckets", "pages"]
     state_version: int
 
 

@@ -61,7 +61,7 @@ from sessionkit._validators import choice, column_name
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import DatetimeType, Field, StrType
-from sessionkit.timeouts import EventTimeGap, SessionRules
+from sessionkit.timeouts import Clock, EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
 
 __all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
@@ -170,6 +170,16 @@ class SessionSpec(Spec[E, S, R]):
     def rules(self) -> SessionRules | None:
         """What can end a session beside the gap; None where nothing can."""
         return self.timeout if isinstance(self.timeout, SessionRules) else None
+
+    @property
+    def close_idle_after(self) -> timedelta | None:
+        """After what time without events sessions close by the processing time; None for never."""
+        return None if self.rules is None else self.rules.close_idle_after
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of Spark's timeouts."""
+        return "event_time" if self.close_idle_after is None else "processing_time"
 
     @property
     def has_fixed_gap(self) -> bool:

@@ -23,10 +23,18 @@ MILLISECOND_US: Final = 1_000
 
 @attrs.frozen
 class BatchClocks:
-    """The clocks of a micro-batch, in microseconds, the same for every key and row of it."""
+    """
+    The clocks of a micro-batch, in microseconds, the same for every key and row of it.
+
+    Attributes:
+        watermark_us: The watermark in force.
+        processing_us: The processing time.
+        by_events_us: How far events have moved the watermark; None where that is all the way.
+    """
 
     watermark_us: int
     processing_us: int
+    by_events_us: int | None = None
 
     @property
     def at_the_beginning(self) -> "BatchClocks":

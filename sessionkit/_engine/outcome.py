@@ -6,6 +6,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.rows.table import Rejected
 
 __all__ = ["Memory", "Outcome"]
@@ -21,15 +22,18 @@ class Memory:
     Attributes:
         kept: The open sessions, or the keys, a row each.
         buffered: The events that wait for the watermark, under `order="event_time"`.
+        idle: Since when nothing has moved the watermark, under `close_idle_after`.
     """
 
     kept: pa.Table
     buffered: pa.Table
+    idle: IdleClock | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return not (self.kept.num_rows or self.buffered.num_rows)
+        holds = self.idle is not None and self.idle.holds
+        return not (self.kept.num_rows or self.buffered.num_rows or holds)
 
 
 @attrs.frozen

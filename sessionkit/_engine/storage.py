@@ -13,6 +13,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks, arm
+from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import Logic, first_due
 from sessionkit._engine.outcome import Memory
@@ -46,7 +47,12 @@ class Storage(Protocol):
     """The memory of one group during one micro-batch."""
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
-        """Return what is remembered of the keys that have events, or for which something is due."""
+        """
+        Return what is remembered of the keys that have events, or for which something is due.
+
+        The idle clock in it is that of this micro-batch; by the watermark in force with it
+        something may be due that isn't by that of Spark.
+        """
 
     def store(self, memory: Memory) -> None:
         """Remember this in place of what was loaded, and be woken when something is due."""
@@ -69,15 +75,19 @@ class BucketRow:
         Raises:
             StateError: It is damaged, or was written under other rules.
         """
-        reading, (kept, *buffered) = unpack_row(self.logic, group, row)
-        waiting = buffered[0] if buffered else no_events(self.logic.spec)
-        return reading.memory(self.logic, kept, waiting)
+        reading, (kept, *more) = unpack_row(self.logic, group, row)
+        waiting = more[0] if more else no_events(self.logic.spec)
+        memory = reading.memory(self.logic, kept, waiting)
+        idle = [IdleClock.of_table(table) for table in more[1:]]
+        return attrs.evolve(memory, idle=idle[0]) if idle else memory
 
     def write(
         self, group: tuple[Any, ...], memory: Memory, due: Mapping[Clock, int], now_ms: int
     ) -> tuple[Any, ...]:
         """Return the row of a group; a table of events only where some wait."""
-        tables = [memory.kept, *([memory.buffered] if memory.buffered.num_rows else [])]
+        waits = memory.buffered.num_rows or memory.idle is not None
+        tables = [memory.kept, *([memory.buffered] if waits else [])]
+        tables += [] if memory.idle is None else [memory.idle.table()]
         columns = (
             FORMAT_VERSION,
             self.logic.spec.bucket_count,
@@ -108,10 +118,11 @@ class GroupRow:
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return all that is remembered, whatever is asked for."""
-        del arrived, clocks
-        if not self.state.exists:
-            return nothing_of(self.logic)
-        return BucketRow(self.logic).read(self.group, self.state.get)
+        del arrived
+        memory = nothing_of(self.logic)
+        if self.state.exists:
+            memory = BucketRow(self.logic).read(self.group, self.state.get)
+        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
 
     def store(self, memory: Memory) -> None:
         """Replace the row, or remove it where nothing is left, and arm the timer."""

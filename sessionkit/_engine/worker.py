@@ -80,25 +80,30 @@ class Worker:
         arrived, quarantined = unpacked(self.logic.spec, Packs.of_frames(chunks))
         clocks = clocks_of(self.logic.spec, state)
         _warn_of_a_jump(self.logic.spec, arrived, clocks)
-        if self.seed is None:
-            outcome = self.logic.step(storage.load(arrived, clocks), arrived, clocks)
-        else:
+        sown = None
+        if self.seed is not None:
             sown = self.seed.read(self.logic, chunks, state)
-            outcome = self._after(self.seed.in_force(clocks), storage, sown, arrived)
+            clocks = self.seed.in_force(clocks)
+        outcome = self._step(storage, clocks, arrived, sown)
         storage.store(outcome.memory)
         return output_frame(self._output(arrived.num_rows, quarantined, outcome))
 
-    def _after(
-        self, clocks: BatchClocks, storage: Storage, sown: Memory | None, arrived: pa.Table
+    def _step(
+        self, storage: Storage, clocks: BatchClocks, arrived: pa.Table, sown: Memory | None
     ) -> Outcome:
-        """Run one micro-batch of a query that began with a seed."""
+        """Run the fold, from what is remembered, or in the first micro-batch from what was sown."""
+        spec, memory, events = self.logic.spec, sown, arrived
         if sown is None:
-            return self.logic.step(storage.load(arrived, clocks), arrived, clocks)
-        storage.load(keys_of(sown, arrived, self.logic.spec), clocks)
-        memory, events = started(sown, arrived, self.logic.spec)
+            memory = loaded = storage.load(arrived, clocks)
+        else:
+            loaded = storage.load(keys_of(sown, arrived, spec), clocks)
+            memory, events = started(sown, arrived, spec)
+        if loaded.idle is not None:
+            clocks = loaded.idle.in_force(clocks)
         outcome = self.logic.step(memory, events, clocks)
         waited = events.num_rows - arrived.num_rows
-        return attrs.evolve(outcome, buffered=outcome.buffered - waited)
+        remembered = attrs.evolve(outcome.memory, idle=loaded.idle)
+        return attrs.evolve(outcome, memory=remembered, buffered=outcome.buffered - waited)
 
     def partition(
         self,

@@ -18,7 +18,7 @@ Predicate: TypeAlias = Condition | Callable[[Any], bool]
 """A condition on an event, as in `sessionkit.aggregates`, or a function of it."""
 
 ClosedBy: TypeAlias = Literal[
-    "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration"
+    "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration", "idle"
 ]
 CLOSED_BY: Final[tuple[ClosedBy, ...]] = (
     "until",
@@ -28,6 +28,7 @@ CLOSED_BY: Final[tuple[ClosedBy, ...]] = (
     "starts_with",
     "changes_of",
     "max_duration",
+    "idle",
 )
 """
 Why a session is over. Of rules that fire at one instant, the first one counts.
@@ -39,6 +40,10 @@ inclusive gap does. So these two fire just after their instants.
 
 def _read_length(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "max_duration")
+
+
+def _read_idle(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "close_idle_after")
 
 
 def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -75,6 +80,12 @@ class SessionRules:
             of 23 and of 25 hours too.
         extends: Only events for which this holds keep a session open. Others, such as heartbeats,
             belong to a session that is open at their time, and are one of their own where none is.
+        close_idle_after: In processing time: once no event has moved the watermark for so long,
+            sessions close as if an event of this moment had, and `closed_by` is `"idle"`. What
+            comes later for them is late. The query then has a timeout in processing time: Spark
+            runs a micro-batch at every trigger, which must be shorter than this, looks at every
+            bucket in each, and never ends with the `availableNow` trigger. On a batch it has no
+            effect.
 
     `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the order of
     events. So they need `order="event_time"`.
@@ -96,6 +107,9 @@ class SessionRules:
     changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_read_names)
     midnight: str | None = attrs.field(default=None, kw_only=True)
     extends: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
+    close_idle_after: timedelta | None = attrs.field(
+        default=None, kw_only=True, converter=_read_idle
+    )
 
     def __attrs_post_init__(self) -> None:
         """Check each rule, and read the gap as an `EventTimeGap` does."""

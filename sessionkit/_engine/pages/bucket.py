@@ -6,6 +6,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.directory import Directory
@@ -33,12 +34,19 @@ class Bucket:
         kept: The schema of the rows that its pages keep.
         buffered: The schema of the events that wait in them.
         reading: How they are read.
+        idle: Since when nothing has moved the watermark, under `close_idle_after`.
     """
 
     directory: Directory
     kept: pa.Schema
     buffered: pa.Schema
     reading: Reading
+    idle: IdleClock | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return self.directory.is_empty and not (self.idle is not None and self.idle.holds)
 
     @classmethod
     def of(cls, logic: Logic) -> "Bucket":
@@ -53,23 +61,25 @@ class Bucket:
         Raises:
             StateError: It is damaged, or was written under other rules.
         """
-        reading, (table, kept, buffered) = unpack_row(logic, group, row)
+        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row)
         directory = Directory.of_table(table)
+        idle = IdleClock.of_table(more[0]) if more else None
         if reading.is_changed:
-            return cls(directory, kept.schema, buffered.schema, reading)
+            return cls(directory, kept.schema, buffered.schema, reading, idle)
         # Where none wait, the events may have got other fields since.
         waits = directory.total("buffered") > 0
         events = buffered.schema if waits else events_schema(logic.spec)
-        return cls(directory, kept.schema, events, reading)
+        return cls(directory, kept.schema, events, reading, idle)
 
     def rewritten(self, logic: Logic) -> "Bucket":
         """Return this bucket for pages that are all written anew."""
-        return attrs.evolve(Bucket.of(logic), directory=self.directory)
+        return attrs.evolve(Bucket.of(logic), directory=self.directory, idle=self.idle)
 
     def row(self, logic: Logic, group: tuple[Any, ...], now_ms: int) -> tuple[Any, ...]:
         """Return the row that describes this bucket, as of a processing time."""
         due = self.directory.due
         tables = [self.directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
+        tables += [] if self.idle is None else [self.idle.table()]
         columns = (
             FORMAT_VERSION,
             logic.spec.bucket_count,
@@ -96,7 +106,7 @@ class Bucket:
         kept = pa.Table.from_batches([batches[0] for batches in found], self.kept)
         waiting = pa.Table.from_batches([one for b in found for one in b[1:]], self.buffered)
         memory = self.reading.memory(logic, kept, waiting)
-        return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks())
+        return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 
 def memory_in_pages(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks, arm
+from sessionkit._engine.idle import idle_clock
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import Bucket, read_pages
@@ -49,6 +50,8 @@ class PagedBucket:
         bucket = Bucket.of(logic)
         if state.exists:
             bucket = Bucket.of_row(logic, self.group, state.get)
+        bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, clocks))
+        clocks = clocks if bucket.idle is None else bucket.idle.in_force(clocks)
         self._places = bucket.directory.concerned(key_hashes(key_columns(arrived)), clocks)
         if bucket.reading.is_changed:
             # Its pages share one schema, so those of an older class are all written anew.
@@ -63,11 +66,11 @@ class PagedBucket:
         pages = self._rows(memory).pages(directory.ranges(self._places))
         self._write(pages)
         directory = directory.replaced(self._places, [page.entry for page in pages])
-        if directory.is_empty:
+        bucket = attrs.evolve(self._bucket, directory=directory)
+        if bucket.is_empty:
             self.state.remove()
             return
         now_ms = self.state.getCurrentProcessingTimeMs()
-        bucket = attrs.evolve(self._bucket, directory=directory)
         self.state.update(bucket.row(self.logic, self.group, now_ms))
         arm(self.logic.spec, directory.due, self.state)
 

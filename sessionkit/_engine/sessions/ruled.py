@@ -28,6 +28,7 @@ __all__ = [
     "RuledRows",
     "closing_columns",
     "closing_times",
+    "idled",
     "reasons_of",
     "ruled_schema",
     "rules_identity",
@@ -55,6 +56,7 @@ def rules_identity(spec: AnySessionSpec, rules: SessionRules) -> dict[str, Any]:
         "max_events": rules.max_events,
         "midnight": rules.midnight,
         "changes_of": forms_of(_attributes(spec)),
+        "closes_idle": rules.close_idle_after is not None,
     }
 
 
@@ -77,6 +79,16 @@ def closing_columns(
         return []
     closes, closed_by = closings(rules, np.array(starts_us, np.int64), np.array(ends_us, np.int64))
     return [instants(closes), pa.array(closed_by)]
+
+
+def idled(sessions: pa.Table, by_events_us: int | None) -> pa.Table:
+    """Return sessions that are over, with `idle` for those that no event has ended."""
+    if by_events_us is None:
+        return sessions
+    idle = closing_times(sessions) > by_events_us
+    codes = np.where(idle, CLOSED_BY.index("idle"), sessions["closed_by"].to_numpy())
+    place = sessions.schema.get_field_index("closed_by")
+    return sessions.set_column(place, CLOSING[1], pa.array(codes, pa.int8()))
 
 
 def reasons_of(sessions: pa.Table) -> pa.Array:

@@ -28,7 +28,7 @@ from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.table import parted
 from sessionkit._engine.sessions.close import Closed
 from sessionkit._engine.sessions.joining import Joined
-from sessionkit._engine.sessions.ruled import closing_times
+from sessionkit._engine.sessions.ruled import closing_times, idled
 from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
 from sessionkit._engine.sessions.ways import Way, way_of
 from sessionkit.session import AnySessionSpec
@@ -73,18 +73,18 @@ class SessionLogic:
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
         if self.spec.order == "event_time":
-            return self._in_time_order(memory, arrived, clocks.watermark_us)
+            return self._in_time_order(memory, arrived, clocks)
         over, still_open = _split(memory.kept, clocks.watermark_us)
         joined = self.way.join(self.spec, still_open, arrived, clocks.watermark_us)
-        closed = self.way.close(self.spec, over)
+        closed = self.way.close(self.spec, idled(over, clocks.by_events_us))
         return _outcome(closed, joined, Memory(joined.sessions, memory.buffered))
 
-    def _in_time_order(self, memory: Memory, arrived: pa.Table, watermark_us: int) -> Outcome:
-        most = self.spec.max_buffered_per_key
+    def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+        watermark_us, most = clocks.watermark_us, self.spec.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, watermark_us, most)
         joined = self.way.join(self.spec, memory.kept, turns.due, None)
         over, still_open = _split(joined.sessions, watermark_us)
-        closed = self.way.close(self.spec, over)
+        closed = self.way.close(self.spec, idled(over, clocks.by_events_us))
         outcome = _outcome(closed, joined, Memory(still_open, turns.waiting))
         return attrs.evolve(
             outcome,

@@ -32,7 +32,6 @@ from sessionkit.spark.query.sinks import (
     check_sink,
     to_sink,
 )
-from sessionkit.stateful import StatefulSpec
 
 __all__ = ["Temporary", "Trigger", "start_query"]
 
@@ -106,7 +105,7 @@ def start_query(
     _check_options(options or {})
     plan = plan_of(frame)
     check_output(plan.query, mode, SINKS[type(sink)])
-    by_spec = isinstance(spec, StatefulSpec) and spec.clock == "processing_time"
+    by_spec = spec is not None and spec.clock == "processing_time"
     if plan.has_processing_time_timeout or by_spec:
         _check_waiting(timing)
     _check_rows(plan, sink)

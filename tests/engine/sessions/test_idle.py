@@ -1,0 +1,144 @@
+"""Sources that fall silent: sessions close by the processing time, and stay closed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import SessionRules, SessionSpec, SpecError
+from sessionkit.testing import SessionDriver
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    page: str
+
+
+@attrs.define
+class Visit:
+    """A state."""
+
+    pages: list[str] = attrs.field(factory=list)
+
+    def update(self, event: View) -> None:
+        """Add a page."""
+        self.pages.append(event.page)
+
+    def merge(self, other: "Visit") -> None:
+        """Add the pages of another visit."""
+        self.pages += other.pages
+
+
+def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec that closes sessions five minutes after the last event of all."""
+    settings: dict[str, Any] = {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "timeout": SessionRules("30 minutes", close_idle_after="5 minutes"),
+        "watermark_delay": "10 minutes",
+        "bucket_count": 1,
+        **options,
+    }
+    return SessionSpec.of(Visit, **settings)
+
+
+def after(minutes: float) -> datetime:
+    """Return an instant."""
+    return NOON + timedelta(minutes=minutes)
+
+
+def wait(driver: SessionDriver[Any, Any, Any], minutes: int) -> list[tuple[str, str, int]]:
+    """Run a micro-batch each minute; return who closed, why, and after how many minutes."""
+    found: list[tuple[str, str, int]] = []
+    for minute in range(1, minutes + 1):
+        driver.advance_processing_time(timedelta(minutes=1))
+        rows = driver.run_batch().rows
+        found += [(row.key.user, row.closed_by, minute) for row in rows]
+    return found
+
+
+def started(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
+    """Return a driver whose processing time is noon, when its first events came."""
+    driver = SessionDriver(spec, processing_time=NOON)
+    driver.add("ann", after(-1), View("/"))
+    driver.add("bob", after(0), View("/"))
+    driver.run_batch()
+    return driver
+
+
+@BOTH_LAYOUTS
+def test_sessions_close_when_an_event_of_now_would_end_them(layout: str) -> None:
+    """Each closes a gap and the watermark delay after its last event, and not sooner."""
+    driver = started(spec_of(layout=layout))
+    assert wait(driver, 60) == [("ann", "idle", 39), ("bob", "idle", 40)]
+    assert not driver.open_sessions()
+
+
+@BOTH_LAYOUTS
+def test_what_comes_later_for_them_is_late(layout: str) -> None:
+    """The floor is stored, so a restart changes nothing; newer events begin a new session."""
+    spec = spec_of(layout=layout)
+    driver = started(spec)
+    wait(driver, 45)
+    driver = SessionDriver.restore(spec, driver.snapshot())
+    driver.add("bob", after(-1), View("/too late"))
+    driver.add("bob", after(44), View("/new"))
+    driver.run_batch()
+    assert [one.event["page"] for one in driver.take_rejections("late")] == ["/too late"]
+    assert [one.state.pages for one in driver.open_sessions()] == [["/new"]]
+
+
+def test_nothing_is_left_once_the_watermark_has_passed_the_floor() -> None:
+    """The floor of an empty bucket is forgotten when it's of no more use."""
+    driver = started(spec_of())
+    wait(driver, 45)
+    assert len(driver.snapshot().groups) == 1
+    driver.add("eve", after(200), View("/"))
+    driver.run_batch()
+    driver.advance_watermark_to(after(300))
+    driver.run_until_idle()
+    assert not driver.snapshot().groups
+
+
+def test_events_that_move_the_watermark_start_the_count_again() -> None:
+    """As long as any event does, sessions close by the watermark alone."""
+    driver = started(spec_of())
+    closed = []
+    for minutes in range(3, 60, 3):
+        driver.add("eve", after(minutes), View("/"))
+        closed += wait(driver, 3)
+    assert [(user, reason) for user, reason, _ in closed] == [("ann", "gap"), ("bob", "gap")]
+
+
+def test_a_pause_of_the_query_does_not_count() -> None:
+    """After a restart the source has its time again: what waited in it isn't late."""
+    spec = spec_of()
+    driver = started(spec)
+    driver = SessionDriver.restore(spec, driver.snapshot())
+    driver.advance_processing_time(timedelta(hours=3))
+    driver.add("ann", after(20), View("/from the backlog"))
+    driver.run_batch()
+    assert not driver.take_rows()
+    assert not driver.take_rejections()
+    assert driver.open_sessions()[0].state.pages == ["/", "/from the backlog"]
+    assert {user for user, *_ in wait(driver, 6)} == {"ann", "bob"}
+
+
+def test_held_events_get_their_turn() -> None:
+    """Under `order="event_time"` they're folded before their session closes."""
+    driver = started(spec_of(order="event_time"))
+    assert wait(driver, 60) == [("ann", "idle", 39), ("bob", "idle", 40)]
+    assert [row.result.pages for row in driver.take_rows()] == [["/"], ["/"]]
+    assert driver.counts.is_balanced
+
+
+def test_a_span_that_is_not_positive_is_refused() -> None:
+    """It's read as every duration."""
+    with pytest.raises(SpecError, match="`close_idle_after` must be longer than zero"):
+        SessionRules("30 minutes", close_idle_after="0s")

@@ -1,0 +1,89 @@
+"""A source that falls silent, on Spark: sessions close as they do on the driver."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import SessionRules, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver
+from tests.support.clocked import ClockedStream, Trigger
+
+NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
+SCHEMA: Final = pa.schema({"user": pa.string(), "ts": pa.timestamp("us", tz="UTC")})
+
+
+@attrs.frozen
+class View:
+    """An event of which only the time counts."""
+
+
+def at(seconds: float) -> datetime:
+    """Return an instant."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def came(user: str, seconds: float) -> dict[str, Any]:
+    """Return a row of the source."""
+    return {"user": user, "ts": at(seconds)}
+
+
+# Each a restart; a trigger comes every ten seconds, and a pause of a minute between two lives.
+LIVES: Final = [
+    [Trigger(at(1), [came("ann", 0), came("bob", 20)]), *(Trigger(at(s)) for s in (11, 21, 31))],
+    [Trigger(at(91)), Trigger(at(101)), Trigger(at(111), [came("ann", 85)]), Trigger(at(121))],
+    [Trigger(at(131), [came("bob", 1)]), *(Trigger(at(s)) for s in (141, 151, 161, 171))],
+]
+
+
+@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
+def test_spark_closes_what_the_driver_does(
+    layout: Literal["buckets", "pages"], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Every micro-batch has the same rows, counts and rejected rows, over restarts and pauses."""
+    spec: SessionSpec[Any, Any, Any] = SessionSpec.aggregate(
+        View,
+        {"views": agg.count()},
+        keys={"user": str},
+        event_time="ts",
+        timeout=SessionRules("10 seconds", close_idle_after="20 seconds"),
+        watermark_delay="5 seconds",
+        max_future_skew=None,
+        layout=layout,
+        bucket_count=1,
+    )
+    stream = ClockedStream.of(spark, spec, SCHEMA, tmp_path)
+    numbers = [stream.run(life) for life in LIVES]
+    found = {
+        number: sorted((row["kind"], row["user"], row["closed_by"]) for row in rows)
+        for number, rows in stream.rows.items()
+        if rows
+    }
+
+    driver, now, closed = SessionDriver(spec, processing_time=NOON), NOON, set()
+    expected: dict[int, list[tuple[str, str, str | None]]] = {}
+    for triggers, ran in zip(LIVES, numbers, strict=True):
+        driver = SessionDriver.restore(spec, driver.snapshot())
+        for trigger, number in zip(triggers, ran, strict=True):
+            for row in trigger.rows:
+                driver.add_row(row)
+            driver.advance_processing_time(trigger.at - now)
+            now, result = trigger.at, driver.run_batch()
+            assert (number is None) == (result.batch_id is None)
+            rows: list[tuple[str, str, str | None]] = [
+                *(("session", row.key.user, row.closed_by) for row in result.rows),
+                *((one.kind, one.key.user, None) for one in result.rejections),
+            ]
+            closed |= {row.closed_by for row in result.rows}
+            if number is not None and rows:
+                expected[number] = sorted(rows)
+
+    assert expected == found
+    assert {"idle"} <= closed
+    assert any(kind == "late" for rows in found.values() for kind, *_ in rows)
+    assert all(counts.is_balanced for counts in stream.counts.values())
