@@ -59,6 +59,7 @@ class FileStream:
         shape: What becomes of the files' rows before the spec sees them.
         seed: What the query begins with.
         files: The folder that the query reads, if it isn't its own.
+        has_clock: Whether the files below `clock` move the watermark too.
     """
 
     spark: SparkSession
@@ -68,6 +69,7 @@ class FileStream:
     shape: Callable[[DataFrame], DataFrame] = lambda frame: frame
     seed: Seed | None = None
     files: Path | None = None
+    has_clock: bool = False
 
     @property
     def source(self) -> Path:
@@ -97,6 +99,10 @@ class FileStream:
     def output(self) -> DataFrame:
         """Return the stream of what the spec makes of it."""
         options: dict[str, Any] = {"with_rejected": self.with_rejected, "seed": self.seed}
+        if self.has_clock:
+            options["clock"] = self.spark.readStream.schema("at timestamp").parquet(
+                str(self.folder / "clock")
+            )
         if isinstance(self.spec, StatefulSpec):
             return apply_with_state(self.events(), self.spec, **options)
         return sessionize(self.events(), self.spec, **options)

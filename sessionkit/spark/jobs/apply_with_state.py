@@ -20,6 +20,7 @@ def apply_with_state(
     observation: Observation | None = None,
     seed: Seed | None = None,
     until: datetime | None = None,
+    clock: DataFrame | None = None,
 ) -> DataFrame:
     """
     Run the functions of a `StatefulSpec` over a stream or a batch.
@@ -49,13 +50,15 @@ def apply_with_state(
             start of the query, with a checkpoint that was new at the first one.
         until: For a batch: take the events before this event time, with a time zone, and return
             what the functions return by then.
+        clock: For a stream: another stream, of one timestamp column, whose times move the watermark
+            as events of these times would, and do nothing else. Pass it at each start too.
 
     Raises:
-        SchemaError: The columns don't fit the spec.
+        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
         NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: A batch is given a seed, or a stream `until`; `until` has no time zone, or the
-            spec no event time.
+        SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
+            zone, or the spec no event time.
     """
     check_kind(spec, StatefulSpec, "sessionize")
-    bounds = Bounds(seed, until)
+    bounds = Bounds(seed, until, clock)
     return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+import attrs
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,13 +29,42 @@ from sessionkit.spark._columns import grouping_form, public_type, quoted, to_wir
 from sessionkit.spark.jobs.labels import label_of
 from sessionkit.state import DecimalType, FieldType
 
-__all__ = ["BUCKET", "bucket_number", "bucket_of_forms", "grouping_key", "labelled", "packed"]
+__all__ = [
+    "BUCKET",
+    "NOTHING",
+    "Beside",
+    "bucket_number",
+    "bucket_of_forms",
+    "grouping_key",
+    "labelled",
+    "packed",
+]
 
 BUCKET: Final = "bucket"
 
 
+@attrs.frozen
+class Beside:
+    """
+    Streams beside that of the events.
+
+    Attributes:
+        sown: The rows of a seed.
+        clock: Times that move the watermark as events would.
+    """
+
+    sown: DataFrame | None = None
+    clock: DataFrame | None = None
+
+
+NOTHING: Final = Beside()
+
+
 def packed(
-    events: DataFrame, spec: AnySpec, group: Mapping[str, Column], sown: DataFrame | None = None
+    events: DataFrame,
+    spec: AnySpec,
+    group: Mapping[str, Column],
+    beside: Beside = NOTHING,
 ) -> DataFrame:
     """
     Pack the columns that the spec reads into one row a group and map task.
@@ -43,7 +73,7 @@ def packed(
         events: The user's rows.
         spec: The spec.
         group: The columns to group by, and their names; none may be null.
-        sown: The rows of a seed, which come beside the events.
+        beside: What comes beside the events.
     """
     moves_watermark = events.isStreaming and spec.delay_ms is not None
     packer = Packer(spec, tuple(group), moves_watermark)
@@ -58,8 +88,11 @@ def packed(
     schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
     rows = chosen.mapInArrow(pack, text)
-    if sown is not None:
-        rows = rows.unionByName(sown, allowMissingColumns=True)
+    if beside.sown is not None:
+        rows = rows.unionByName(beside.sown, allowMissingColumns=True)
+    if beside.clock is not None:
+        times = beside.clock.toDF(WATERMARK_COLUMN)
+        rows = rows.unionByName(times.dropna(), allowMissingColumns=True)
     return _under_watermark(rows, spec) if moves_watermark else rows
 
 

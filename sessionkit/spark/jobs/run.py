@@ -18,13 +18,15 @@ from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_libraries
 from sessionkit.spark.checkpoints.seed_rows import sown_rows
 from sessionkit.spark.checkpoints.seeds import Seed
 from sessionkit.spark.jobs.packed_rows import (
     BUCKET,
+    NOTHING,
+    Beside,
     bucket_number,
     grouping_key,
     labelled,
@@ -55,15 +57,17 @@ TIMEOUTS: Final = {
 @attrs.frozen
 class Bounds:
     """
-    Where a run begins and ends.
+    Where a run begins and ends, and what moves its time beside its events.
 
     Attributes:
         seed: What a stream begins with.
         until: The event time at which a batch ends; by default all event time is over then.
+        clock: Times that move the watermark of a stream.
     """
 
     seed: Seed | None = None
     until: datetime | None = None
+    clock: DataFrame | None = None
 
 
 def run_spec(
@@ -94,7 +98,7 @@ def run_spec(
         check_pages(events.sparkSession)
     seed = None if bounds.seed is None else bounds.seed.format
     worker = worker_of(spec, with_rejected=with_rejected, seed=seed)
-    return unpacked_rows(_stream(events, spec, worker, bounds.seed), worker)
+    return unpacked_rows(_stream(events, spec, worker, bounds), worker)
 
 
 def _check_bounds(events: DataFrame, spec: AnySpec, bounds: Bounds) -> None:
@@ -106,19 +110,36 @@ def _check_bounds(events: DataFrame, spec: AnySpec, bounds: Bounds) -> None:
     if not events.isStreaming and bounds.seed is not None:
         found = "`seed` is for a stream, and this is a batch"
         raise SpecError(with_hint(found, "read the events with readStream"))
+    if bounds.clock is not None:
+        _check_clock(events, spec, bounds.clock)
 
 
-def _stream(events: DataFrame, spec: AnySpec, worker: Worker, seed: Seed | None) -> DataFrame:
-    sown = None if seed is None else sown_rows(seed.path, spec, events.sparkSession)
+def _check_clock(events: DataFrame, spec: AnySpec, clock: DataFrame) -> None:
+    if not (events.isStreaming and clock.isStreaming):
+        found = f"`{'clock' if events.isStreaming else 'events'}` is a batch"
+        raise SpecError(with_hint(f"{found}, and only a stream has a clock", "use readStream"))
+    if spec.watermark_delay is None:
+        found = "`clock` moves a watermark, and the spec has none"
+        raise SpecError(with_hint(found, "leave it out, or add watermark_delay=..."))
+    if [field.dataType.simpleString() for field in clock.schema.fields] != ["timestamp"]:
+        found = f"`clock` must have one column, a timestamp, found {clock.schema.simpleString()}"
+        raise SchemaError(with_hint(found, 'write clock=frame.select("at")'))
+
+
+def _stream(events: DataFrame, spec: AnySpec, worker: Worker, bounds: Bounds) -> DataFrame:
+    seed, sown = bounds.seed, None
+    if seed is not None:
+        sown = sown_rows(seed.path, spec, events.sparkSession)
+    beside = Beside(sown, bounds.clock)
     if spec.layout == "pages":
-        return in_pages(_in_buckets(events, spec, spec.bucket_count, sown), worker)
+        return in_pages(_in_buckets(events, spec, spec.bucket_count, beside), worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         return worker(group, frames, state)
 
-    return _groups(events, spec, sown).applyInPandasWithState(
+    return _groups(events, spec, beside).applyInPandasWithState(
         run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
@@ -175,17 +196,17 @@ def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFra
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
 
 
-def _groups(events: DataFrame, spec: AnySpec, sown: DataFrame | None) -> GroupedData:
+def _groups(events: DataFrame, spec: AnySpec, beside: Beside) -> GroupedData:
     """Return the rows of a stream, packed, and grouped as the state is stored."""
     if spec.layout == "per_key":
         # Spark groups the rows of a stateful operator by columns, not by expressions.
-        rows = packed(events, spec, grouping_key(spec), sown)
+        rows = packed(events, spec, grouping_key(spec), beside)
         return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec, spec.bucket_count, sown).groupBy(BUCKET)
+    return _in_buckets(events, spec, spec.bucket_count, beside).groupBy(BUCKET)
 
 
 def _in_buckets(
-    events: DataFrame, spec: AnySpec, bucket_count: int, sown: DataFrame | None = None
+    events: DataFrame, spec: AnySpec, bucket_count: int, beside: Beside = NOTHING
 ) -> DataFrame:
-    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, sown)
+    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, beside)
     return labelled(rows, bucket_count)
