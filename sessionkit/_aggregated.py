@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, get_args
 import attrs
 
 from sessionkit._conditions import check_condition, nearest_field
-from sessionkit.aggregates import Aggregate
+from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
     AttrsType,
@@ -67,12 +67,14 @@ class BoundAggregate:
         aggregate: What is computed.
         type: The type of the values that it is of, without Optional; bool for a condition.
         may_be_missing: Whether an event may have no part in it: it isn't chosen, or has a null.
+        parts: The aggregates that it's made of.
     """
 
     name: str
     aggregate: Aggregate
     type: FieldType
     may_be_missing: bool
+    parts: tuple["BoundAggregate", ...] = ()
 
     @property
     def is_of_condition(self) -> bool:
@@ -80,9 +82,17 @@ class BoundAggregate:
         return self.aggregate.kind in {"any", "all"}
 
     @property
+    def conditions(self) -> list[Condition]:
+        """The conditions that it asks of events."""
+        own = [self.aggregate.where, self.aggregate.of if self.is_of_condition else None]
+        known = [condition for condition in own if condition is not None]
+        return known + [condition for part in self.parts for condition in part.conditions]
+
+    @property
     def text(self) -> str:
         """What must not change while a checkpoint lives: not its conditions, which are code."""
         of = "" if self.is_of_condition or self.aggregate.of is None else self.aggregate.of
+        of = ", ".join(part.name for part in self.parts) if self.parts else of
         return f"{self.aggregate.kind}({of}), {self.aggregate.at_most}"
 
     @property
@@ -91,7 +101,7 @@ class BoundAggregate:
         match self.aggregate.kind:
             case "count":
                 return int
-            case "any" | "all":
+            case "any" | "all" | "engaged":
                 return bool
             case "count_distinct":
                 return int | None
@@ -122,6 +132,8 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
     if not (isinstance(aggregates, Mapping) and aggregates):
         found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
         raise SpecError(with_hint(found, 'write {"pages": agg.count()}'))
+    for name, aggregate in aggregates.items():
+        _check_named(name, aggregate)
     return tuple(_bound(event, name, aggregate) for name, aggregate in aggregates.items())
 
 
@@ -187,19 +199,27 @@ def check_event_class(event: type[Any]) -> None:
             raise SpecError(with_hint(f"{found} is built to run it", hint))
 
 
-def _bound(event: type[Any], name: object, aggregate: Any) -> BoundAggregate:
+def _check_named(name: object, aggregate: object) -> None:
     if not (isinstance(name, str) and name.isidentifier()) or iskeyword(name):
         found = f"`aggregates`: {name!r} can't be the name of a field"
         raise SpecError(with_hint(found, "use letters, digits and underscores"))
     if not isinstance(aggregate, Aggregate):
         found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
         raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))
+
+
+def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
     where = aggregate.where is not None
     if where:
         check_condition(event, f"`{name}`: `where`", aggregate.where)
     if aggregate.kind in {"any", "all"}:
         check_condition(event, f"`{name}`: `{aggregate.kind}`", aggregate.of)
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=True)
+    if aggregate.kind == "duration":
+        return BoundAggregate(name, aggregate, TimedeltaType(), may_be_missing=False)
+    if aggregate.kind == "engaged":
+        parts = tuple(_bound(event, f"{name}.{part}", one) for part, one in aggregate.parts)
+        return BoundAggregate(name, aggregate, BoolType(), may_be_missing=False, parts=parts)
     if aggregate.of is None:
         return BoundAggregate(name, aggregate, IntType(), may_be_missing=where)
     kind = _type_of(event, name, aggregate)

@@ -24,6 +24,7 @@ result only if it is in the event class, or if there is a `where`.
 or the name of a bool field. Where it is null, the event isn't chosen.
 """
 
+from datetime import timedelta
 from typing import Literal, TypeAlias
 
 import attrs
@@ -39,6 +40,7 @@ __all__ = [
     "collect",
     "count",
     "count_distinct",
+    "duration",
     "first",
     "last",
     "max",
@@ -51,20 +53,34 @@ Condition: TypeAlias = str | pc.Expression
 """The name of a bool field of the event class, or a pyarrow expression over its fields."""
 
 Kind: TypeAlias = Literal[
-    "count", "sum", "mean", "min", "max", "first", "last", "count_distinct", "collect", "any", "all"
+    "count",
+    "sum",
+    "mean",
+    "min",
+    "max",
+    "first",
+    "last",
+    "count_distinct",
+    "collect",
+    "any",
+    "all",
+    "duration",
+    "engaged",
 ]
 
 
 @attrs.frozen
 class Aggregate:
     """
-    One aggregate of a session. The functions of this module make it.
+    One aggregate of a session. The functions of this module make it, and `presets.ga4_engaged`.
 
     Attributes:
         kind: The name of the function.
         of: The field that it is of; the condition, for `any` and `all`; None for all events.
         where: Which events are chosen; None for all.
         at_most: How many values `collect` and `count_distinct` keep.
+        parts: The aggregates that `engaged` is made of, by what they are.
+        longer_than: How long an engaged session lasts, exclusive.
     """
 
     kind: Kind
@@ -72,6 +88,8 @@ class Aggregate:
     of: Condition | None = attrs.field(default=None, eq=repr)
     where: Condition | None = attrs.field(default=None, eq=repr)
     at_most: int | None = None
+    parts: tuple[tuple[str, "Aggregate"], ...] = ()
+    longer_than: timedelta | None = None
 
     def __attrs_post_init__(self) -> None:
         """Check what needs no event class."""
@@ -204,6 +222,11 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
         where: Whose values count.
     """
     return Aggregate("collect", field, where, at_most)
+
+
+def duration() -> Aggregate:
+    """Return the time from the first to the last event of a session, as a timedelta."""
+    return Aggregate("duration")
 
 
 def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001

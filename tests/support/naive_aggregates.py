@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import attrs
 import pyarrow.compute as pc
 
-from sessionkit import DecimalType, EventTimeGap, Session, SessionSpec
+from sessionkit import DecimalType, EventTimeGap, Session, SessionSpec, presets
 from sessionkit import aggregates as agg
 
 __all__ = ["AGGREGATES", "Act", "Colour", "Row", "by_aggregates", "by_functions", "naive_row"]
@@ -91,6 +91,9 @@ AGGREGATES: Final = {
     "any_bad": agg.any("is_bad"),
     "all_good": agg.all("is_good", where=IS_BUY),
     "all_bad": agg.all("is_bad"),
+    "lasted": agg.duration(),
+    "is_engaged": presets.ga4_engaged(page_view=IS_BUY, key_event="is_bad"),
+    "is_viewed": presets.ga4_engaged(page_view="is_good", longer_than="4 seconds"),
 }
 
 Pair = tuple[datetime, Act]
@@ -139,12 +142,25 @@ def _distinct(values: list[Any], most: int) -> int | None:
     return len(found) if len(found) <= most else None
 
 
+def _is_engaged(aggregate: agg.Aggregate, lasted: timedelta, events: Sequence[Pair]) -> bool:
+    counts = {part: _naive(one, events) for part, one in aggregate.parts}
+    return (
+        lasted > (aggregate.longer_than or timedelta.max)
+        or counts["page_views"] >= 2
+        or counts.get("key_events", 0) >= 1
+    )
+
+
 def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
     chosen = [(at, act) for at, act in events if CONDITIONS[repr(aggregate.where)](act)]
     if aggregate.kind in {"any", "all"}:
         holds = [CONDITIONS[repr(aggregate.of)](act) for _, act in chosen]
         known = [flag for flag in holds if flag is not None]
         return any(known) if aggregate.kind == "any" else all(known)
+    if aggregate.kind in {"duration", "engaged"}:
+        times = [at for at, _ in events]
+        lasted = max(times) - min(times)
+        return _is_engaged(aggregate, lasted, events) if aggregate.parts else lasted
     if aggregate.of is None:
         return len(chosen)
     pairs = [(at, getattr(act, aggregate.of)) for at, act in chosen]

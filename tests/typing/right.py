@@ -20,6 +20,7 @@ from sessionkit import (
     StatefulSpec,
     by_bucket,
     by_frame,
+    presets,
 )
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
@@ -288,11 +289,16 @@ assert_type(made, SessionSpec[View, Any, Any])
 
 typed = SessionSpec.aggregate(
     View,
-    {"pages": agg.count(), "urls": agg.collect("url", at_most=3, where="is_new")},
+    {
+        "pages": agg.count(),
+        "urls": agg.collect("url", at_most=3, where="is_new"),
+        "engaged": presets.ga4_engaged(page_view="is_new"),
+    },
     result=Row,
     keys=KEYS,
     event_time="ts",
-    timeout=EventTimeGap("1m", gap_inclusive=False),
+    timeout=presets.universal_analytics(zone="UTC", campaign="url"),
+    order="event_time",
     watermark_delay="1m",
 )
 assert_type(typed, SessionSpec[View, Row, Row])

@@ -79,12 +79,7 @@ def _rows(plan: Plan) -> Rows:
 
 def _conditions(spec: AnySessionSpec, events: pa.Table) -> dict[str, pa.Array]:
     """Return what the conditions of a spec come to for events, by their text."""
-    conditions = {
-        repr(part): part
-        for one in spec.bound
-        for part in (one.aggregate.where, one.aggregate.of if one.is_of_condition else None)
-        if part is not None
-    }
+    conditions = {repr(asked): asked for one in spec.bound for asked in one.conditions}
     return dict(zip(conditions, conditions_met(spec, events, conditions.values()), strict=True))
 
 

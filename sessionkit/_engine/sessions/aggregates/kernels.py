@@ -1,6 +1,7 @@
 """How each aggregate is stored, folded and shown."""
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -10,6 +11,7 @@ from sessionkit._engine.sessions.aggregates.lists import Collect, Distinct
 from sessionkit._engine.sessions.aggregates.numbers import Count, Mean, Sum, Truth
 from sessionkit._engine.sessions.aggregates.picks import Edge, Extreme
 from sessionkit._engine.sessions.aggregates.rows import Rows
+from sessionkit._engine.sessions.aggregates.whole import Duration, Engaged
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import Field
 
@@ -20,7 +22,7 @@ class Kernel(Protocol):
     """
     One aggregate as the engine computes it.
 
-    The first column of its state has its name, others the name, a dot and what they are.
+    A column of its state has its name, or the name, a dot and what it is.
     """
 
     @property
@@ -38,6 +40,21 @@ class Kernel(Protocol):
         """Return the column of the result from the table of sessions."""
 
 
+KERNELS: Final[Mapping[str, Callable[[BoundAggregate], Kernel]]] = {
+    "count": Count,
+    "sum": Sum,
+    "mean": Mean,
+    "min": Extreme,
+    "max": Extreme,
+    "count_distinct": Distinct,
+    "collect": Collect,
+    "any": Truth,
+    "all": Truth,
+    "duration": Duration,
+}
+"""Those that need only the aggregate, by its kind."""
+
+
 @remembered
 def kernels_of(spec: AnySessionSpec) -> list[Kernel]:
     """Return the kernels of the aggregates of a spec, in their order."""
@@ -46,22 +63,13 @@ def kernels_of(spec: AnySessionSpec) -> list[Kernel]:
 
 def _kernel(bound: BoundAggregate, *, has_fixed_gap: bool) -> Kernel:
     match bound.aggregate.kind:
-        case "count":
-            return Count(bound)
-        case "sum":
-            return Sum(bound)
-        case "mean":
-            return Mean(bound)
-        case "min" | "max":
-            return Extreme(bound)
         case "first" | "last":
             return Edge(bound, has_fixed_gap)
-        case "count_distinct":
-            return Distinct(bound)
-        case "collect":
-            return Collect(bound)
-        case "any" | "all":
-            return Truth(bound)
+        case "engaged":
+            lasted, *counts = bound.parts
+            return Engaged(bound, Duration(lasted), [Count(part) for part in counts])
+        case kind:
+            return KERNELS[kind](bound)
 
 
 def stored_fields(spec: AnySessionSpec) -> list[Field]:
