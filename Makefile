@@ -16,6 +16,8 @@ RUN = JAVA_HOME="$$(cat .venv/java-home)" $(BIN)/python
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME
+# Without bytecode, each process of pytest rewrites all tests, and each Python worker compiles all.
+unexport PYTHONDONTWRITEBYTECODE
 unexport PYSPARK_DRIVER_PYTHON
 
 help:

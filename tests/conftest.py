@@ -86,4 +86,5 @@ def spark_settings() -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{package}.FileSystemBasedCheckpointFileManager"
         ),
+        "spark.python.daemon.module": "tests.support.daemon",
     }
