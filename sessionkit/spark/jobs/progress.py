@@ -11,7 +11,7 @@ __all__ = ["OBSERVATION", "batch_counts", "entry", "has_run"]
 OBSERVATION: Final = "sessionkit"
 """The name of the counts among a query's observed metrics."""
 
-NEEDS_INPUT: Final = frozenset({"events", "late", "quarantined", "failed"})
+NEEDS_INPUT: Final = frozenset({"events", "late", "quarantined"})
 """What is zero in a micro-batch without data."""
 
 
