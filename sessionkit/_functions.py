@@ -4,8 +4,8 @@ import inspect
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from types import NoneType
-from typing import Any, Final, get_args
+from types import FrameType, NoneType
+from typing import Any, Final, NamedTuple, get_args
 
 import attrs
 
@@ -13,6 +13,7 @@ from sessionkit._annotations import annotation_of, classes_in, positional_parame
 from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, with_hint
 
 __all__ = [
+    "Failure",
     "FinishMethod",
     "Place",
     "call_failed",
@@ -25,11 +26,14 @@ __all__ = [
     "name_of",
     "returns_none",
     "takes_time",
+    "traceback_of",
     "wrong_class",
 ]
 
 
 MAY_TAKE_TIME: Final = ("create", "update")
+MOST_FRAMES: Final = 20
+"""How many frames of a traceback are shown, the last ones."""
 
 
 @attrs.frozen
@@ -60,6 +64,26 @@ def name_of(function: Callable[..., Any]) -> str:
 # -- what a function did ------------------------------------------------------------------------
 
 
+class Failure(NamedTuple):
+    """
+    Why a function failed.
+
+    Attributes:
+        reason: What failed, for whose key, and the error.
+        traceback: The traceback of the function; None where it didn't raise.
+        hint: What to do, where that isn't part of the reason.
+    """
+
+    reason: str
+    traceback: str | None = None
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, error: UserFunctionError) -> "Failure":
+        """Return an error as data."""
+        return cls(error.reason, error.traceback)
+
+
 def call_failed(
     role: str,
     function: Callable[..., Any],
@@ -68,16 +92,32 @@ def call_failed(
     at: datetime | None = None,
     *,
     hint: str = "fix the function, or count such events as failed with on_error='reject'",
-) -> str:
-    """Return the text for a function that failed: which one, for whose key, and its traceback."""
+) -> Failure:
+    """Return why a function failed: which one, for whose key, and its traceback."""
+    trace = traceback_of(error)
     if isinstance(error, UserFunctionError):
-        return f"{error}\n\nKey: {whose}"
+        return Failure(f"{error}\n\nKey: {whose}", trace)
     if isinstance(error, SessionkitError):
-        return f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {whose}"
+        return Failure(f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {whose}", trace)
     when = f", session from {at.isoformat()}" if at else ""
     what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error, limit=-8)).rstrip()
-    return with_hint(f"{what}, for {whose}{when}\n\n{trace}", hint)
+    return Failure(f"{what}, for {whose}{when}", trace, hint)
+
+
+def traceback_of(error: Exception) -> str | None:
+    """Return the traceback of an error from the user's first frame on; None where there is none."""
+    trace = error.__traceback__
+    while trace is not None and _is_own(trace.tb_frame):
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    lines = traceback.format_exception(type(error), error, trace, limit=-MOST_FRAMES)
+    return "".join(lines).rstrip()
+
+
+def _is_own(frame: FrameType) -> bool:
+    module: str = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] == "sessionkit"
 
 
 def _is_again(cls: type[Any], other: type[Any]) -> bool:

@@ -65,7 +65,7 @@ KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeTyp
 LARGEST_BUCKET_COUNT: Final = 65_536
 COUNTS_COLUMN: Final = "_counts"
 """The column that goes beside the results until Spark has summed it."""
-REJECTED_COLUMNS: Final = ("reason", "event_time", "event_id", "event")
+REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 
 

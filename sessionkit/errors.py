@@ -90,7 +90,19 @@ class TimerError(SessionkitError, ValueError):
 
 
 class UserFunctionError(SessionkitError):
-    """Raised when a user function raised, or returned something that it must not."""
+    """
+    Raised when a user function raised, or returned something that it must not.
+
+    Attributes:
+        reason: What failed, without the traceback.
+        traceback: The traceback of the function; None where it didn't raise.
+    """
+
+    def __init__(self, reason: str, traceback: str | None = None, hint: str | None = None) -> None:
+        """Put everything into the message."""
+        message = f"{reason}\n\n{traceback}" if traceback else reason
+        super().__init__(with_hint(message, hint) if hint else message)
+        self.reason, self.traceback = reason, traceback
 
 
 class ScriptError(SessionkitError, ValueError):

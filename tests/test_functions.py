@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import attrs
 import pytest
 
-from sessionkit._functions import check_function, name_of
+from sessionkit._functions import call_failed, check_function, name_of, traceback_of
 from sessionkit.errors import SpecError
 
 
@@ -259,3 +259,39 @@ def test_a_function_is_named_as_its_author_would_look_for_it() -> None:
 
     local.__module__ = "__main__"
     assert local.__qualname__ == name_of(local)
+
+
+# -- what a function did -------------------------------------------------------------------------
+
+
+def raised_by(function: Callable[[], Any]) -> Exception:
+    """Return what a function raises."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (whatever it is)
+        function()
+    return raised.value
+
+
+def countdown(number: int) -> int:
+    """Raise at the bottom of calls, each of which has a line of its own in the traceback."""
+    if not number:
+        message = "no more"
+        raise ValueError(message)
+    if number % 2:
+        return countdown(number - 1)
+    return 1 + countdown(number - 1)
+
+
+def test_a_long_traceback_shows_its_last_frames() -> None:
+    """A function that calls itself too often fails many events, each with its traceback."""
+    lines = (traceback_of(raised_by(lambda: countdown(100))) or "").splitlines()
+
+    assert 20 == sum(line.startswith("  File") for line in lines)
+    assert "ValueError: no more" == lines[-1]
+
+
+def test_an_error_without_a_frame_of_the_user_has_no_traceback() -> None:
+    """As where a function is called with what it can't take: the error says it all."""
+    error = raised_by(lambda: check_function(3, "update")).with_traceback(None)
+
+    assert traceback_of(error) is None
+    assert call_failed("update", update, "Key('a')", error).traceback is None

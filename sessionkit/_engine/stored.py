@@ -280,8 +280,8 @@ def _called(step: UpgradeStep, key: Any, old: Any) -> Any:
     try:
         new = step.function(old)
     except Exception as error:
-        text = call_failed(role, step.function, repr(key), error, hint="fix the function")
-        raise UserFunctionError(text) from error
+        failure = call_failed(role, step.function, repr(key), error, hint="fix the function")
+        raise UserFunctionError(*failure) from error
     if type(new) is not step.new:
         what = f"`{role}` ({name_of(step.function)}) must return a"
         raise UserFunctionError(wrong_class(what, step.new, new))

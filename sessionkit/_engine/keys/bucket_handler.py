@@ -13,7 +13,7 @@ from sessionkit._engine.keys.table import age_clock, keys_schema, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_codes
 from sessionkit._engine.rows.table import instants, key_columns, key_schema, micros, no_results
-from sessionkit._functions import call_failed, name_of
+from sessionkit._functions import Failure, call_failed, name_of
 from sessionkit._instants import BEGINNING_US
 from sessionkit._key_view import BatchTimes
 from sessionkit.errors import UserFunctionError, with_hint
@@ -47,7 +47,7 @@ class Folded:
 
     keys: pa.Table
     rows: pa.Table
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 def fold_bucket(
@@ -74,7 +74,7 @@ def fold_bucket(
     except UserFunctionError as error:
         if spec.on_error == "raise":
             raise
-        return Folded(keys, no_results(spec), str(error))
+        return Folded(keys, no_results(spec), Failure.of(error))
     return Folded(pa.concat_tables([untouched, stored]), rows)
 
 
@@ -86,7 +86,7 @@ def _called(
         found = function(_events_shown(spec, events), _states_shown(spec, touched), now)
     except Exception as error:
         keys = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
-        raise UserFunctionError(call_failed("process", function, keys, error)) from error
+        raise UserFunctionError(*call_failed("process", function, keys, error)) from error
     if not isinstance(found, BucketResult):
         what = f"`process` ({name_of(function)}) must return a BucketResult"
         hint = "write BucketResult(states=..., results=...)"

@@ -17,7 +17,7 @@ import pandas as pd
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.table import age_clock
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
-from sessionkit._functions import call_failed, name_of
+from sessionkit._functions import Failure, call_failed, name_of
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of, span_us
 from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
@@ -108,7 +108,7 @@ class Calls:
         spans_in_event_time: How the timeout policy counts in event time: the name of each part,
             the stamp that it counts from, and how long, in microseconds.
         fired: How many timers went off, and policies ended a key.
-        failed_output: The keys whose `on_timer` failed, with the reason.
+        failed_output: The keys whose `on_timer` failed, and why.
     """
 
     spec: AnyStatefulSpec
@@ -116,7 +116,7 @@ class Calls:
     now: BatchTimes = attrs.field(init=False)
     spans_in_event_time: list[tuple[str, str, int]] = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
-    failed_output: list[tuple[Any, str]] = attrs.field(factory=list, init=False)
+    failed_output: list[tuple[Any, Failure]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
     _rules: TimerRules = attrs.field(init=False)
     _function: Callable[..., Any] = attrs.field(init=False)
@@ -141,7 +141,7 @@ class Calls:
         self._rejects = self.spec.on_error == "reject"
         self._has_times = self.spec.event_time is not None
 
-    def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> str | None:
+    def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> Failure | None:
         """
         Hand the events of a key to `process`.
 
@@ -151,7 +151,7 @@ class Calls:
             times_us: Their event times, in order.
 
         Returns:
-            The reason, where the function failed and the spec says `on_error="reject"`.
+            Why, where the function failed and the spec says `on_error="reject"`.
 
         Raises:
             UserFunctionError: The function failed, and the spec says `on_error="raise"`.
@@ -199,7 +199,7 @@ class Calls:
         if self.spec.on_error == "raise":
             raise UserFunctionError(text)
         run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
-        self.failed_output.append((run.held.key, text))
+        self.failed_output.append((run.held.key, Failure(text)))
 
     def end(self, run: KeyRun, name: str) -> None:
         """Call `on_timer` for a key that a policy ends."""
@@ -209,9 +209,10 @@ class Calls:
         self.fired += 1
         if self.spec.on_timer is None:
             return
-        reason = self._attempt(run, "on_timer", self.spec.on_timer, name, is_last=is_last)
-        if reason is not None:
-            self.failed_output.append((run.held.key, f"timer {name!r}: {reason}"))
+        failure = self._attempt(run, "on_timer", self.spec.on_timer, name, is_last=is_last)
+        if failure is not None:
+            named = failure._replace(reason=f"timer {name!r}: {failure.reason}")
+            self.failed_output.append((run.held.key, named))
 
     def _attempt(
         self,
@@ -222,7 +223,7 @@ class Calls:
         times_us: Sequence[int] = (),
         *,
         is_last: bool = False,
-    ) -> str | None:
+    ) -> Failure | None:
         before = run.held.value
         # A call that fails stops the query, unless failures are data: then it leaves no trace.
         held = run.open(is_last=is_last, on_copy=self._rejects)
@@ -235,7 +236,7 @@ class Calls:
         except UserFunctionError as error:
             if not self._rejects:
                 raise
-            return str(error)
+            return Failure.of(error)
         self._stamp(run.since, held, times_us, is_new=before is MISSING)
         if not held.is_set and held.value is not MISSING:
             # What the call did to the object that it was given counts for nothing.
@@ -288,7 +289,7 @@ class Calls:
                 found = _rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:
-            raise UserFunctionError(call_failed(role, function, repr(key), error)) from error
+            raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
         check_rows(rows, cls, role, function, key)
         if self._rejects:
             check_fit(rows, cls, role, function, key)

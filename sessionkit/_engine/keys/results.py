@@ -8,6 +8,7 @@ import pyarrow as pa
 from sessionkit._engine.keys.calls import KeyRun
 from sessionkit._engine.rows.results import check_fit
 from sessionkit._engine.rows.table import Rejected, key_schema, no_results, result_schema
+from sessionkit._functions import Failure
 from sessionkit.errors import StateValueError
 from sessionkit.state import codec_of
 from sessionkit.stateful import AnyStatefulSpec
@@ -25,13 +26,14 @@ def result_rows(spec: AnyStatefulSpec, runs: Sequence[KeyRun]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=result_schema(spec))
 
 
-def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, str]]) -> list[Rejected]:
+def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
     """Return the keys whose `on_timer` failed."""
     if not found:
         return []
+    failures = dict(enumerate(failure for _, failure in found))
     arrays = _key_arrays(spec, [key for key, _ in found])
     rows = pa.Table.from_arrays(arrays, schema=pa.schema(key_schema(spec)))
-    return [Rejected("failed_output", [reason for _, reason in found], rows)]
+    return Rejected.with_failures("failed_output", failures, rows)
 
 
 def _key_arrays(spec: AnyStatefulSpec, keys: Sequence[Any]) -> list[pa.Array]:

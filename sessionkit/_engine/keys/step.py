@@ -39,6 +39,7 @@ from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros, stacked
+from sessionkit._functions import Failure
 from sessionkit.state import Field, codec_of
 from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, is_late_in_order
@@ -87,7 +88,7 @@ class KeyLogic:
         keys, rows, failures = self._called(calls, keys, events, objects)
         ended_at_once, keys = part_ended(self.spec, keys, clocks)
         last = end_keys(calls, ended_at_once)
-        failed = Rejected.with_reasons("failed", failures, events)
+        failed = Rejected.with_failures("failed", failures, events)
         return Outcome(
             memory=Memory(keys, turns.waiting),
             rows=stacked([result_rows(self.spec, runs), rows, result_rows(self.spec, last)]),
@@ -104,13 +105,13 @@ class KeyLogic:
 
     def _called(
         self, calls: Calls, keys: pa.Table, events: pa.Table, objects: list[Any]
-    ) -> tuple[pa.Table, pa.Table, dict[int, str]]:
+    ) -> tuple[pa.Table, pa.Table, dict[int, Failure]]:
         """Call the functions; return the keys from now on, the rows, and why events failed."""
         spec = self.spec
         if spec.handler == "bucket":
             folded = fold_bucket(spec, keys, events, calls.now, calls.clocks.processing_us)
-            reason = folded.failure
-            failures = {} if reason is None else dict.fromkeys(range(events.num_rows), reason)
+            why = folded.failure
+            failures = {} if why is None else dict.fromkeys(range(events.num_rows), why)
             return folded.keys, folded.rows, failures
         active = ActiveKeys.of(spec, keys, events, is_due_in(spec, keys, calls.clocks))
         take = process_in_turn if spec.order == "event_time" else _process
@@ -149,14 +150,14 @@ def _readable(
     return arrived.filter(pa.array(good)), objects, rejected
 
 
-def _process(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, str]:
+def _process(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
     """Hand each key all of its events; return why events failed, by their place."""
-    failures: dict[int, str] = {}
+    failures: dict[int, Failure] = {}
     times_us, part = micros(active.events["time"]).tolist(), active.parts(objects)
     for run, start, stop in active.spans():
         if start == stop:
             continue
-        reason = calls.process(run, part(start, stop), times_us[start:stop])
-        if reason is not None:
-            failures |= dict.fromkeys(active.order[start:stop].tolist(), reason)
+        failure = calls.process(run, part(start, stop), times_us[start:stop])
+        if failure is not None:
+            failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
     return failures

@@ -15,22 +15,23 @@ from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, KeyRun, is_due
 from sessionkit._engine.keys.ends import first_end
 from sessionkit._engine.rows.table import micros
+from sessionkit._functions import Failure
 from sessionkit._instants import BEGINNING_US
 
 __all__ = ["process_in_turn"]
 
 
-def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, str]:
+def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
     """Call the functions of every key in time order; return why events failed, by their place."""
-    failures: dict[int, str] = {}
+    failures: dict[int, Failure] = {}
     times_us, part = micros(active.events["time"]).tolist(), active.parts(objects)
     for run, start, last in active.spans():
         for time_us, same in groupby(times_us[start:last]):
             stop = start + len([*same])
             _pass_time(calls, run, time_us, time_us - 1)
-            reason = calls.process(run, part(start, stop), times_us[start:stop])
-            if reason is not None:
-                failures |= dict.fromkeys(active.order[start:stop].tolist(), reason)
+            failure = calls.process(run, part(start, stop), times_us[start:stop])
+            if failure is not None:
+                failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
             start = stop  # noqa: PLW2901 (the instants of a key follow each other)
         _pass_time(calls, run, calls.clocks.watermark_us, calls.clocks.watermark_us)
     return failures

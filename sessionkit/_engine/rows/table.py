@@ -7,7 +7,7 @@ Instants are timestamps of microseconds in UTC. The names of the user's columns 
 that no two can collide. A spec without an event time has 1970-01-01 for all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.remembered import remembered
+from sessionkit._functions import Failure
 from sessionkit._spec import AnySpec
 from sessionkit.state import codec_of
 
@@ -55,11 +56,13 @@ class Rejected:
             whose function failed.
         reasons: Why, one for each row.
         rows: The events or sessions. Keys, times and carried columns of events may be null here.
+        tracebacks: Of functions that raised, one for each row; None where no function did.
     """
 
     kind: str
     reasons: Sequence[str]
     rows: pa.Table
+    tracebacks: Sequence[str | None] | None = None
 
     @classmethod
     def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[Rejected]":
@@ -76,6 +79,18 @@ class Rejected:
             return []
         places = sorted(reasons)
         return [cls(kind, [reasons[place] for place in places], rows.take(places))]
+
+    @classmethod
+    def with_failures(
+        cls, kind: str, failures: Mapping[int, Failure], rows: pa.Table
+    ) -> "list[Rejected]":
+        """Return the rows at some places, each with why a function failed."""
+        if not failures:
+            return []
+        places = sorted(failures)
+        found = [failures[place] for place in places]
+        reasons, tracebacks = [one.reason for one in found], [one.traceback for one in found]
+        return [cls(kind, reasons, rows.take(places), tracebacks)]
 
 
 @remembered

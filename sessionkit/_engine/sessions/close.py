@@ -15,7 +15,7 @@ from sessionkit._engine.rows.results import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import Rejected, key_columns, micros, no_results, result_schema
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.ruled import reasons_of
-from sessionkit._functions import call_failed
+from sessionkit._functions import Failure, call_failed
 from sessionkit._session_view import Session, session_of
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.session import AnySessionSpec
@@ -58,7 +58,7 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     columns = _encoded(spec, over, found)
     return Closed(
         result_rows(spec, over, ids, found.places, columns),
-        Rejected.with_reasons("failed_output", found.failed, over),
+        Rejected.with_failures("failed_output", found.failed, over),
         over.num_rows - len(found.failed),
     )
 
@@ -114,12 +114,12 @@ class _Finished:
 
     rows: list[Any] = attrs.field(factory=list)
     places: Sequence[int] = attrs.field(factory=list)
-    failed: dict[int, str] = attrs.field(factory=dict)
+    failed: dict[int, Failure] = attrs.field(factory=dict)
 
-    def fail(self, reasons: dict[int, str]) -> None:
+    def fail(self, failures: dict[int, Failure]) -> None:
         """Leave out sessions, and the rows that they have."""
-        self.failed |= reasons
-        left = [n for n, place in enumerate(self.places) if place not in reasons]
+        self.failed |= failures
+        left = [n for n, place in enumerate(self.places) if place not in failures]
         self.rows = [self.rows[n] for n in left]
         self.places = [self.places[n] for n in left]
 
@@ -133,7 +133,7 @@ def _finished(spec: AnySessionSpec, over: pa.Table, ids: Sequence[str]) -> _Fini
     sessions = sessions_of(spec, over, ids)
     rows: list[Any] = []
     places: list[int] = []
-    failed: dict[int, str] = {}
+    failed: dict[int, Failure] = {}
     for place, session, state in zip(everywhere, sessions, states, strict=True):
         try:
             found = finish(session, state)
@@ -145,10 +145,10 @@ def _finished(spec: AnySessionSpec, over: pa.Table, ids: Sequence[str]) -> _Fini
                 rows += several
                 places += [place] * len(several)
         except Exception as error:
-            reason = call_failed("finish", finish, repr(session.key), error, session.start)
+            failure = call_failed("finish", finish, repr(session.key), error, session.start)
             if spec.on_error == "raise":
-                raise UserFunctionError(reason) from error
-            failed[place] = reason
+                raise UserFunctionError(*failure) from error
+            failed[place] = failure
     return _Finished(rows, everywhere if places == list(everywhere) else places, failed)
 
 
@@ -160,7 +160,7 @@ def _encoded(spec: AnySessionSpec, over: pa.Table, found: _Finished) -> list[pa.
             return codec.encode(found.rows)
     finish: Any = spec.finish
     keys = decode_keys(spec, over)
-    reasons: dict[int, str] = {}
+    failures: dict[int, Failure] = {}
     for place, row in zip(found.places, found.rows, strict=True):
         try:
             check_rows([row], spec.result, "finish", finish, keys[place])
@@ -168,6 +168,6 @@ def _encoded(spec: AnySessionSpec, over: pa.Table, found: _Finished) -> list[pa.
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
-            reasons.setdefault(place, str(error))
-    found.fail(reasons)
+            failures.setdefault(place, Failure.of(error))
+    found.fail(failures)
     return codec.encode(found.rows)

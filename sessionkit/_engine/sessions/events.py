@@ -13,7 +13,7 @@ from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros
 from sessionkit._engine.sessions.cutting import closings
-from sessionkit._functions import name_of
+from sessionkit._functions import Failure, name_of, traceback_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import AnySessionSpec
@@ -96,7 +96,7 @@ def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, 
             table = table.append_column(f"rule.{name}", pa.array(held))
     rejected = [
         *Rejected.with_reasons("quarantined", answers.refused, table),
-        *Rejected.with_reasons("failed", answers.failed, table),
+        *Rejected.with_failures("failed", answers.failed, table),
     ]
     events = WindowedEvents(table, starts, ends)
     return events.without([*answers.refused, *answers.failed]), rejected
@@ -147,7 +147,7 @@ class _Answers:
     spec: AnySessionSpec
     objects: list[Any]
     refused: dict[int, str]
-    failed: dict[int, str]
+    failed: dict[int, Failure]
 
     @classmethod
     def of(cls, spec: AnySessionSpec, table: pa.Table) -> "_Answers":
@@ -168,7 +168,7 @@ class _Answers:
             except UserFunctionError as error:
                 if self.spec.on_error == "raise":
                     raise
-                self.failed[place] = str(error)
+                self.failed[place] = Failure.of(error)
                 continue
             yield place, found
 
@@ -178,7 +178,7 @@ def _called(role: str, function: Callable[[Any], A], event: Any, kind: type[A]) 
         found = function(event)
     except Exception as error:
         what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
-        raise UserFunctionError(with_hint(what, HINTS[kind][0])) from error
+        raise UserFunctionError(what, traceback_of(error), HINTS[kind][0]) from error
     if not isinstance(found, kind):
         what = f"`{role}` ({name_of(function)}) must return a {kind.__name__}"
         found_kind = type(found).__name__

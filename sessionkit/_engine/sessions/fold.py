@@ -196,7 +196,7 @@ def _no_merge(_: Any, __: Any) -> Any:
 
 
 def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Exception) -> FoldError:
-    return FoldError(call_failed(role, function, repr(key), error))
+    return FoldError(*call_failed(role, function, repr(key), error))
 
 
 def _refuse_type(role: str, spec: AnySessionSpec, found: Any) -> NoReturn:

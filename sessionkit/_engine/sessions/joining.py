@@ -127,7 +127,7 @@ def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
 def _again(part: Plan, watermark_us: int | None) -> Joined:
     """Fold the sessions that failed from what is stored, without the events that fail."""
     events, again = part.events, refold(part, watermark_us)
-    rejected = Rejected.with_reasons("failed", again.failures, events.table)
+    rejected = Rejected.with_failures("failed", again.failures, events.table)
     rejected += Rejected.with_reasons("late", dict.fromkeys(again.late, LATE_SESSION), events.table)
     processed = events.table.num_rows - len(again.failures) - len(again.late)
     return Joined(again.table(part), processed, rejected)
@@ -137,12 +137,12 @@ def _planned_again(plan: Plan, failed: Mask) -> Joined:
     """Plan again without the events that fail, for all sessions of their keys."""
     spec, events = plan.spec, plan.events
     places = plan.places_of(failed).tolist()
-    reasons = {places[n]: why for n, why in first_failures(part_of(plan, failed)).items()}
+    failures = {places[n]: why for n, why in first_failures(part_of(plan, failed)).items()}
     concerned = key_columns(plan.keys_of(failed))
     ours, theirs = parted(plan.touched, key_numbers(concerned, key_columns(plan.touched))[1] >= 0)
     is_ours = key_numbers(concerned, key_columns(events.table))[1] >= 0
     good = is_ours.copy()
-    good[list(reasons)] = False
+    good[list(failures)] = False
     parts = [
         _joined(spec, ours, events.only(good), None),
         _joined(spec, theirs, events.only(~is_ours), None),
@@ -150,6 +150,6 @@ def _planned_again(plan: Plan, failed: Mask) -> Joined:
     return Joined(
         stacked([plan.untouched, *(part.sessions for part in parts)]),
         sum(part.events for part in parts),
-        Rejected.with_reasons("failed", reasons, events.table)
+        Rejected.with_failures("failed", failures, events.table)
         + [one for part in parts for one in part.rejected],
     )

@@ -27,7 +27,7 @@ from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.ruled import closing_columns
 from sessionkit._engine.sessions.table import state_columns
-from sessionkit._functions import name_of
+from sessionkit._functions import Failure, name_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
@@ -65,12 +65,12 @@ class Refolded:
     What is left of the sessions of a plan.
 
     Attributes:
-        failures: The places of the events that fail, each with its reason.
+        failures: Why events fail, by their places.
         late: The places of the events whose session, without those, is over.
         rows: For each session that is left, its place in the plan and its columns.
     """
 
-    failures: dict[int, str] = attrs.field(factory=dict)
+    failures: dict[int, Failure] = attrs.field(factory=dict)
     late: list[int] = attrs.field(factory=list)
     rows: list[tuple[int, int, int, int, Any]] = attrs.field(factory=list)
 
@@ -112,7 +112,7 @@ def refold(plan: Plan, watermark_us: int | None) -> Refolded:
     return found
 
 
-def first_failures(plan: Plan) -> dict[int, str]:
+def first_failures(plan: Plan) -> dict[int, Failure]:
     """
     Return, for each session that can't be folded, the place of its first event that fails, and why.
 
@@ -162,7 +162,7 @@ class _Retry:
         try:
             state = self._merged(opened)
         except FoldError as error:
-            return self._without_bridges(part, opened[error.merged or 0], str(error))
+            return self._without_bridges(part, opened[error.merged or 0], Failure.of(error))
         kept: Part = []
         end = part[0].start
         for place, interval in enumerate(part):
@@ -172,7 +172,7 @@ class _Retry:
                 try:
                     state = self._taken(state, interval.content)
                 except FoldError as error:
-                    self.found.failures[interval.event] = str(error)
+                    self.found.failures[interval.event] = Failure.of(error)
                     continue
             end = max(end, interval.end)
             kept.append(interval)
@@ -210,12 +210,12 @@ class _Retry:
         if misfit is not None:
             raise _left_a_misfit(self.fold.spec, role, self.key, misfit)
 
-    def _without_bridges(self, part: Part, right: Interval, reason: str) -> Sequence[Part]:
+    def _without_bridges(self, part: Part, right: Interval, failure: Failure) -> Sequence[Part]:
         """Blame the events that lead up to the session on the right, which can't be merged."""
         place = part.index(right)
         for one in part[:place]:
             if one.event is not None and not self._is_apart(right, one.end):
-                self.found.failures[one.event] = reason
+                self.found.failures[one.event] = failure
         return self._remaining(part[:place]), part[place:]
 
     def _fallen_apart(self, part: Part, place: int, state: Any, kept: Part) -> Sequence[Part]:
@@ -243,10 +243,10 @@ class _Retry:
                     events = [interval.event]
                     state = self._taken(state, interval.content)
         except FoldError as error:
-            reason = str(error)
+            failure = Failure.of(error)
         else:
-            reason = "its session can't be folded, though each event can"
-        self.found.failures |= dict.fromkeys(events, reason)
+            failure = Failure("its session can't be folded, though each event can")
+        self.found.failures |= dict.fromkeys(events, failure)
 
     def _remaining(self, part: Part) -> Part:
         return [one for one in part if one.event not in self.found.failures]

@@ -47,7 +47,7 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
         return [*spec.result_fields]
     event = codec_of(spec.event).type
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
-    types: tuple[FieldType, ...] = (text, instant, text, OptionalType(event))
+    types: tuple[FieldType, ...] = (text, text, instant, text, OptionalType(event))
     kinds = dict(zip(REJECTED_COLUMNS, types, strict=True))
     own = [(name, kinds[name]) for name in spec.rejected_columns if name != "event" or event.fields]
     return [
@@ -162,7 +162,10 @@ def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
         shown.pop("event_time", None)
     if part.kind != "failed_output":
         shown |= _event(spec, part.rows)
-    return pa.table({**shown, "reason": pa.array(part.reasons, pa.string())})
+    shown["reason"] = pa.array(part.reasons, pa.string())
+    if part.tracebacks is not None:
+        shown["traceback"] = pa.array(part.tracebacks, pa.string())
+    return pa.table(shown)
 
 
 def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:

@@ -58,6 +58,7 @@ class Rejection:
     Attributes:
         kind: `late`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
+        traceback: That of the function that raised; None where none of yours did.
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output`.
         passthrough: The values of the passthrough columns.
@@ -67,6 +68,7 @@ class Rejection:
 
     kind: str
     reason: str
+    traceback: str | None
     key: Any
     event_time: datetime | None
     passthrough: dict[str, Any]
@@ -224,6 +226,7 @@ def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
     return Rejection(
         kind=row["kind"],
         reason=row["reason"],
+        traceback=row["traceback"],
         key=key_of(spec, row),
         event_time=row["event_time"],
         passthrough={name: row[name] for name in spec.passthrough},

@@ -224,10 +224,10 @@ def test_gaps_that_cannot_be_are_quarantined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(13, "raised ValueError: unlucky"), (14, "must return a timedelta, found int")],
+    ("value", "text", "raises"),
+    [(13, "raised ValueError: unlucky", True), (14, "must return a timedelta, found int", False)],
 )
-def test_a_gap_function_that_fails(value: int, text: str) -> None:
+def test_a_gap_function_that_fails(value: int, text: str, raises: bool) -> None:
     """It stops the query, or fails the event under `on_error="reject"`."""
     with pytest.raises(UserFunctionError, match=text):
         with_gaps((value, GAP))
@@ -237,6 +237,7 @@ def test_a_gap_function_that_fails(value: int, text: str) -> None:
     assert [[1]] == [session.state.values for session in driver.open_sessions()]
     (found,) = driver.take_rejections("failed")
     assert text in found.reason
+    assert raises == ("ValueError: unlucky" in (found.traceback or ""))
 
 
 # -- events that their class or type refuses ---------------------------------------------------

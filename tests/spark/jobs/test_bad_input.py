@@ -262,7 +262,9 @@ def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_
     assert {"session", "failed"} == by_kind.keys()
     assert 5.0 == by_kind["session"].amount
     assert 1 == by_kind["failed"].offset
-    assert "unlucky" in by_kind["failed"].reason
+    assert by_kind["failed"].reason.endswith("raised ValueError: unlucky, for Key(key='a')")
+    assert "raise ValueError(message)" in by_kind["failed"].traceback
+    assert by_kind["session"].traceback is None
 
 
 def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None:

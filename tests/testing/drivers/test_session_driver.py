@@ -564,7 +564,9 @@ def test_on_error_reject_folds_the_session_without_the_event() -> None:
     result = driver.run_batch()
     assert (2, 1) == (result.counts.processed, result.counts.failed)
     assert [("failed", at("10:06"))] == [(r.kind, r.event_time) for r in result.rejections]
-    assert "no such page" in result.rejections[0].reason
+    (rejected,) = result.rejections
+    assert rejected.reason.endswith("raised LookupError: no such page, for Key(user_id='ann')")
+    assert "no such page" in (rejected.traceback or "").splitlines()[-1]
     assert [3] == [session.state.pages for session in driver.open_sessions()]
 
 
