@@ -7,9 +7,11 @@ import pyarrow as pa
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.ruled import under_rules
 from sessionkit._engine.storage import logic_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit.session import SessionSpec
 from sessionkit.state import (
     BytesType,
     DateType,
@@ -32,6 +34,7 @@ MAY_CHANGE: Final = frozenset(
         "longest_gap_us",
         "order",
         "passthrough",
+        "rules",
         "watermark_delay_ms",
     }
 )
@@ -102,9 +105,8 @@ def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
         StateValueError: A key doesn't have exactly one form in its new type.
     """
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
-    return Memory(
-        _fitted(old, memory.kept, logic_of(new).schema), _fitted(old, held, events_schema(new))
-    )
+    kept = under_rules(new, memory.kept) if isinstance(new, SessionSpec) else memory.kept
+    return Memory(_fitted(old, kept, logic_of(new).schema), _fitted(old, held, events_schema(new)))
 
 
 def _fitted(old: AnySpec, rows: pa.Table, schema: pa.Schema) -> pa.Table:

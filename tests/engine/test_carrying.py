@@ -11,6 +11,7 @@ import pytest
 from sessionkit import (
     DecimalType,
     EventTimeGap,
+    SessionRules,
     SessionSpec,
     StateMismatchError,
     StateValueError,
@@ -127,3 +128,38 @@ def test_a_seed_for_other_rules_or_under_way_is_refused() -> None:
         form.read(logic_of(spec), [frame], Group(exists=True))
     with pytest.raises(StateMismatchError, match="`keys` is"):
         form.read(logic_of(other), [frame], Group(exists=False))
+
+
+def views_until(spec: SessionSpec[Any, Any, Any], *minutes: int) -> SessionDriver[Any, Any, Any]:
+    """Return a driver with a reading of one key at each of these minutes, all folded."""
+    driver = SessionDriver(spec)
+    for value, minute in enumerate(minutes):
+        driver.add("ann", NOON + timedelta(minutes=minute), Reading(value, GAP))
+    driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(minutes=minutes[-1]))
+    driver.run_until_idle()
+    return driver
+
+
+GAP_ALONE = in_order(EventTimeGap(GAP), watermark_delay=timedelta(hours=1))
+RULED = attrs.evolve(GAP_ALONE, timeout=SessionRules(GAP, max_duration="15 minutes"))
+OTHERS = attrs.evolve(GAP_ALONE, timeout=SessionRules(GAP, max_events=3, changes_of="value"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "closed"),
+    [
+        pytest.param(GAP_ALONE, RULED, [([0, 1, 2], "max_duration"), ([9], "gap")], id="added"),
+        pytest.param(RULED, GAP_ALONE, [([0, 1, 2, 9], "gap")], id="taken away"),
+        pytest.param(RULED, OTHERS, [([0, 1, 2], "max_events"), ([9], "gap")], id="others"),
+    ],
+)
+def test_other_rules_go_for_open_sessions_too(before: Any, after: Any, closed: Any) -> None:
+    """An open session closes by the new rules, from its own times; it isn't cut where it's past."""
+    driver = views_until(before, 0, 5, 10).carry_over(after)
+    driver.add("ann", NOON + timedelta(minutes=16), Reading(9, GAP))
+    driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(hours=2))
+    driver.run_until_idle()
+    found = [(attrs.astuple(row.result)[0], row.closed_by) for row in driver.take_rows()]
+    assert found == closed

@@ -13,7 +13,7 @@ from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions, unite
-from sessionkit._engine.sessions.ruled import CLOSING, RuledRows
+from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
 from sessionkit.session import AnySessionSpec
 
 __all__ = ["Plan"]
@@ -130,8 +130,7 @@ class Plan:
         """The open sessions without events of keys that have some: only a rule may touch them."""
         passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
         for field, column in zip(CLOSING, self._ruled(~self.active), strict=False):
-            place = passed.schema.get_field_index(field.name)
-            passed = passed.set_column(place, field, column)
+            passed = with_column(passed, field, column)
         return passed
 
     def _ruled(self, chosen: Mask) -> list[pa.Array]:

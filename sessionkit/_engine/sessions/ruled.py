@@ -32,6 +32,8 @@ __all__ = [
     "reasons_of",
     "ruled_schema",
     "rules_identity",
+    "under_rules",
+    "with_column",
 ]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -81,14 +83,39 @@ def closing_columns(
     return [instants(closes), pa.array(closed_by)]
 
 
+def under_rules(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
+    """
+    Return open sessions of another spec with what is stored for the rules of this one.
+
+    When they close follows from their own times. A field of `changes_of` goes on with its last
+    value where the other spec had it too, and with none otherwise.
+    """
+    starts, ends = micros(sessions["start"]).tolist(), micros(sessions["end"]).tolist()
+    stored = ruled_schema(spec)
+    for field, column in zip(stored, closing_columns(spec.rules, starts, ends), strict=False):
+        sessions = with_column(sessions, field, column)
+    for field in stored[len(CLOSING) :]:
+        known = field.name in sessions.column_names and sessions[field.name].type == field.type
+        if not known:
+            nothing = pa.nulls(sessions.num_rows, field.type)
+            sessions = with_column(sessions, field, nothing)
+    return sessions
+
+
+def with_column(table: pa.Table, field: pa.Field, column: pa.Array) -> pa.Table:
+    """Return a table with a column in place of the one of this name, or after the others."""
+    if field.name not in table.column_names:
+        return table.append_column(field, column)
+    return table.set_column(table.schema.get_field_index(field.name), field, column)
+
+
 def idled(sessions: pa.Table, by_events_us: int | None) -> pa.Table:
     """Return sessions that are over, with `idle` for those that no event has ended."""
     if by_events_us is None:
         return sessions
     idle = closing_times(sessions) > by_events_us
     codes = np.where(idle, CLOSED_BY.index("idle"), sessions["closed_by"].to_numpy())
-    place = sessions.schema.get_field_index("closed_by")
-    return sessions.set_column(place, CLOSING[1], pa.array(codes, pa.int8()))
+    return with_column(sessions, CLOSING[1], pa.array(codes, pa.int8()))
 
 
 def reasons_of(sessions: pa.Table) -> pa.Array:
