@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import EventTimeGap, Session, SessionSpec, presets
 from sessionkit import aggregates as agg
 
 Case: TypeAlias = dict[str, Any]
@@ -58,10 +58,18 @@ DIALECTS: Final = {
     "flink": Dialect(late_by="session", watermark_ms=1),
 }
 
+# The rules that a case about a product follows, by how its name begins.
+POLICIES: Final = {
+    "posthog": presets.posthog(),
+    "segment": presets.segment(),
+    "universal_analytics": presets.universal_analytics(zone="UTC"),
+}
+# Its answer is that after all events.
+AFTER_ALL: Final = ORIGIN + LONG_DELAY
+
 OTHERS: Final = ("timeout", "processing_time", "dedup")
 
 REASONS: Final = {
-    "policy": "cuts by length or by calendar are not offered yet",
     "early_emission": "early results are not offered yet",
     "finished_trigger": "early results are not offered yet",
     "bytewax": "Bytewax's rule, late = event time < the watermark of its key, is not an option",
@@ -218,6 +226,9 @@ def planned() -> Iterator[Run | NotRun]:
     for case in CASES:
         if case["kind"] in OTHERS:
             continue
+        if case["kind"] == "policy":
+            yield _policy(case)
+            continue
         if case["kind"] != "session":
             yield NotRun(case["name"], REASONS[case["kind"]])
             continue
@@ -225,6 +236,17 @@ def planned() -> Iterator[Run | NotRun]:
         for dialect, answer in answers.items():
             if dialect == "spark" or not _same(answer, answers.get("spark")):
                 yield _planned(case, dialect, answer)
+
+
+def _policy(case: Case) -> Run:
+    (rules,) = (rules for name, rules in POLICIES.items() if case["name"].startswith(name))
+    spec = attrs.evolve(
+        _spec(case, Dialect()),
+        timeout=rules,
+        order="event_time" if rules.in_order else "arrival",
+    )
+    steps = [*(_step(step, Dialect()) for step in case["steps"]), Watermark(AFTER_ALL)]
+    return Run(case["name"], "policy", spec, steps, _outcome(case, case))
 
 
 def _answers(case: Case) -> dict[str, Case]:
