@@ -1,0 +1,180 @@
+"""A shop's events with their known sessions, and a server's log, half of it out of order."""
+
+import csv
+import gzip
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import mean, median
+from typing import Any, Final
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import SessionSpec, presets
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver
+
+DATA: Final = Path(__file__).parents[3] / "shared" / "data"
+SHOP: Final = DATA / "ecom" / "ecom.csv.gz"
+LOGS: Final = DATA / "apache_logs" / "apache_logs.gz"
+REASON: Final = "the data of third parties is beside the project, not in it"
+LINE: Final = re.compile(
+    r'(\S+) \S+ \S+ \[([^]]+)\] "(?:[^"\\]|\\.)*" \d+ \S+ "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)'
+)
+GAP: Final = timedelta(minutes=30)
+# So far are the lines of the log behind those before them: the minute is the same in each hour.
+DELAY: Final = timedelta(minutes=1)
+# Sales of sessions, and sessions, by where the user came from.
+SALES: Final = {
+    "direct": (18, 156),
+    "email": (75, 583),
+    "organic": (161, 1289),
+    "paid_search": (161, 1023),
+    "social": (55, 554),
+}
+
+needs_shop = pytest.mark.skipif(not SHOP.exists(), reason=REASON)
+needs_logs = pytest.mark.skipif(not LOGS.exists(), reason=REASON)
+
+
+@attrs.frozen
+class Action:
+    """What a user of the shop did."""
+
+    action: str
+    channel: str
+    known: str
+
+
+@attrs.frozen
+class Line:
+    """A line of the log; only that it's there counts."""
+
+    line: int
+
+
+def shop() -> list[dict[str, Any]]:
+    """Return the events of the shop."""
+    with gzip.open(SHOP, "rt", encoding="utf-8") as file:
+        return [
+            {
+                "user": row["user_id"],
+                "ts": datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC),
+                "action": row["event"],
+                "channel": row["acquisition_channel"],
+                "known": row["session_id"],
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def logs() -> list[dict[str, Any]]:
+    """Return the lines of the log as they were written."""
+    with gzip.open(LOGS, "rt", encoding="utf-8", errors="replace") as file:
+        found = [LINE.match(line) for line in file]
+    return [
+        {
+            "address": line[1],
+            "agent": line[3],
+            "ts": datetime.strptime(line[2], "%d/%b/%Y:%H:%M:%S %z").astimezone(UTC),
+            "line": number,
+        }
+        for number, line in enumerate(found)
+        if line is not None
+    ]
+
+
+def rows_of(
+    spec: SessionSpec[Any, Any, Any], batches: list[list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Run batches through the driver, and then the end of all sessions; return their rows."""
+    driver = SessionDriver(spec)
+    for batch in batches:
+        for row in batch:
+            driver.add_row(row)
+        driver.run_batch()
+    driver.advance_watermark_to(datetime(2100, 1, 1, tzinfo=UTC))
+    driver.run_until_idle()
+    assert not driver.take_rejections()
+    assert driver.counts.is_balanced
+    assert driver.counts.processed == sum(map(len, batches))
+    frame = driver.take_frame()
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
+
+
+def spec_of_shop(*aggregates: Any) -> SessionSpec[Any, Any, Any]:
+    """Return the sessions of the shop: their events, or what is asked of them."""
+    settings: dict[str, Any] = {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "timeout": presets.segment(),
+        "watermark_delay": "1 day",
+    }
+    if aggregates:
+        return SessionSpec.aggregate(Action, *aggregates, **settings)
+    return SessionSpec.per_event(Action, **settings)
+
+
+@needs_shop
+def test_the_events_of_a_shop_share_the_sessions_that_are_known() -> None:
+    """Two events have one id if and only if they have one in the data."""
+    found = rows_of(spec_of_shop(), [shop()])
+
+    pairs = {(row["session_id"], row["known"]) for row in found}
+    assert len(found) == 31_106
+    assert 3_605 == len(pairs) == len({ours for ours, _ in pairs}) == len({own for _, own in pairs})
+
+
+@needs_shop
+def test_the_sessions_of_a_shop_come_to_the_figures_that_are_known() -> None:
+    """How long they are, how many events they have, and which of them bought by channel."""
+    aggregates = {
+        "events": agg.count(),
+        "lasted": agg.duration(),
+        "bought": agg.any(pc.field("action") == "purchase"),
+        "channel": agg.first("channel"),
+    }
+    found = rows_of(spec_of_shop(aggregates), [shop()])
+
+    seconds = [row["lasted"].total_seconds() for row in found]
+    sessions = Counter(row["channel"] for row in found)
+    sales = Counter(row["channel"] for row in found if row["bought"])
+    assert (1039.55, 869) == (round(mean(seconds), 2), median(seconds))
+    assert 8.629 == round(mean(row["events"] for row in found), 3)
+    assert SALES == {name: (sales[name], sessions[name]) for name in sessions}
+
+
+@needs_logs
+@pytest.mark.long
+def test_a_log_out_of_order_loses_nothing_however_it_is_cut() -> None:
+    """As streams of random micro-batches: every line once, and the sessions of one batch."""
+    spec: SessionSpec[Any, Any, Any] = SessionSpec.per_event(
+        Line, keys={"address": str, "agent": str}, event_time="ts", gap=GAP, watermark_delay=DELAY
+    )
+    lines = logs()
+    whole = by_line(rows_of(spec, [lines]))
+    assert list(range(len(lines))) == [line for line, *_ in whole]
+    assert len(naive_starts(lines)) == len({session for _, session, _ in whole})
+
+    for seed in range(3):
+        cuts = sorted(Random(seed).sample(range(len(lines)), 20))
+        batches = [lines[start:stop] for start, stop in pairwise([0, *cuts, len(lines)])]
+        assert whole == by_line(rows_of(spec, batches))
+
+
+def by_line(rows: list[dict[str, Any]]) -> list[tuple[int, str, int]]:
+    """Return, for each line, its session and which of its events it is."""
+    return sorted((row["line"], row["session_id"], row["number"]) for row in rows)
+
+
+def naive_starts(lines: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return the lines that come longer than a gap after the last one of their visitor."""
+    visits = sorted((row["address"], row["agent"], row["ts"]) for row in lines)
+    return visits[:1] + [
+        new for old, new in pairwise(visits) if old[:2] != new[:2] or new[2] - old[2] > GAP
+    ]
