@@ -142,7 +142,9 @@ class Spec(Generic[E, S, R]):
         nulls: `"reject"` counts rows with a null where there must be none, and leaves them
             out; `"refuse"` makes nullable columns an error on the driver.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
-            concerned as failed and goes on without them.
+            concerned as failed and goes on without them. `"drop_session"`, for a `SessionSpec`,
+            drops the whole session: its events of the micro-batch count as failed, what was folded
+            of it before goes too, and it's a `failed_output` itself.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
         max_jump: A limit against the data itself, for replays and backfills, whose times the clock
@@ -186,8 +188,8 @@ class Spec(Generic[E, S, R]):
     nulls: Literal["reject", "refuse"] = attrs.field(
         default="reject", validator=choice("reject", "refuse")
     )
-    on_error: Literal["raise", "reject"] = attrs.field(
-        default="raise", validator=choice("raise", "reject")
+    on_error: Literal["raise", "reject", "drop_session"] = attrs.field(
+        default="raise", validator=choice("raise", "reject", "drop_session")
     )
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
     max_jump: timedelta | None = attrs.field(default=None, converter=_read_jump)

@@ -94,7 +94,7 @@ class Rules(TypedDict, total=False):
     timeout: EventTimeGap | SessionRules | Duration
     late_by: Literal["event", "session"]
     nulls: Literal["reject", "refuse"]
-    on_error: Literal["raise", "reject"]
+    on_error: Literal["raise", "reject", "drop_session"]
     max_future_skew: Duration | None
     max_jump: Duration | None
     max_buffered_per_key: int

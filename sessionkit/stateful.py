@@ -97,6 +97,13 @@ def by_bucket(function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
     return ByBucket(function)
 
 
+def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
+    if value == "drop_session":
+        found = '`on_error="drop_session"` drops sessions, and a StatefulSpec has none'
+        hint = 'write on_error="reject": a call that raises leaves the state of its key as it was'
+        raise SpecError(with_hint(found, hint))
+
+
 def _flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
     if not isinstance(value, bool):
         found = f"`{attribute.name}` must be True or False, found {value!r}"
@@ -139,6 +146,9 @@ class StatefulSpec(Spec[E, S, R]):
     processing_timers: bool = attrs.field(default=False, validator=_flag)
     late: Literal["reject", "process"] = attrs.field(
         default="reject", validator=choice("reject", "process")
+    )
+    on_error: Literal["raise", "reject"] = attrs.field(
+        default="raise", validator=[_without_sessions, choice("raise", "reject")]
     )
 
     def __attrs_post_init__(self) -> None:

@@ -18,15 +18,16 @@ class Counts:
             were given.
         late: Events that came too late.
         quarantined: Rows that could not be events: a null key or time, a null in a required field.
-        failed: Events for which a function raised, under `on_error="reject"`.
+        failed: Events for which a function raised, under `on_error="reject"`, and those of sessions
+            that were dropped for that, under `on_error="drop_session"`.
         buffered: Under `order="event_time"`, by how many the events that wait for the watermark
             have grown; negative where more were processed than came.
         sessions: Sessions that closed.
         timers: Named timers that went off, and keys that their timeout policy ended, of a
             `StatefulSpec`.
         rows: The result rows.
-        failed_output: Sessions that closed and whose `finish` raised, and timers whose `on_timer`
-            raised, under `on_error="reject"`.
+        failed_output: Sessions that closed and whose `finish` raised, sessions that were dropped,
+            and timers whose `on_timer` raised, unless `on_error="raise"`.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
     """
 

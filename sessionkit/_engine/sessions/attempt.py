@@ -16,7 +16,7 @@ from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["Attempt", "attempt", "part_of", "timed"]
+__all__ = ["Attempt", "attempt", "timed"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -42,12 +42,6 @@ def timed(spec: AnySessionSpec, objects: list[Any], starts_us: npt.NDArray[np.in
     if not (spec.create_takes_time or spec.update_takes_time):
         return objects
     return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
-
-
-def part_of(plan: Plan, chosen: Mask) -> Plan:
-    """Return the plan of some of the sessions, which have events: from what is stored, anew."""
-    events = plan.events.at(plan.places_of(chosen))
-    return Plan.of(plan.spec, plan.opened_of(chosen), events)
 
 
 def attempt(plan: Plan, objects: list[Any]) -> Attempt:
@@ -98,14 +92,13 @@ def _take_over(plan: Plan, states: list[Any], failed: list[int]) -> None:
     """Fold the sessions that failed again, one by one, to say why; or take over what comes out."""
     spec, chosen = plan.spec, np.zeros(len(plan.counts), np.bool_)
     chosen[np.flatnonzero(plan.active)[failed]] = True
-    part = part_of(plan, chosen)
     fold = SessionFold.of(spec).fold
-    keys = decode_keys(spec, part.keys_of(part.active))
-    opened = decode_states(spec.state, part.opened_of(part.active))
-    objects, _ = build_events(spec, part.events.table, part.event_places)
-    events = timed(spec, objects, part.events.starts[part.event_places])
+    keys = decode_keys(spec, plan.keys_of(chosen))
+    opened = decode_states(spec.state, plan.opened_of(chosen))
+    came = plan.events.at(plan.places_of(chosen))
+    events = timed(spec, build_events(spec, came.table)[0], came.starts)
     old = new = 0
-    counts = zip(part.opened_counts.tolist(), part.counts.tolist(), strict=True)
+    counts = zip(plan.opened_counts[chosen].tolist(), plan.counts[chosen].tolist(), strict=True)
     for place, key, (opened_count, event_count) in zip(failed, keys, counts, strict=True):
         states[place] = fold(key, opened[old : old + opened_count], events[new : new + event_count])
         old, new = old + opened_count, new + event_count

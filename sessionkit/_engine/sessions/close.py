@@ -58,7 +58,9 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     columns = _encoded(spec, over, found)
     return Closed(
         result_rows(spec, over, ids, found.places, columns),
-        Rejected.with_failures("failed_output", found.failed, over),
+        Rejected.with_failures(
+            "failed_output", found.failed, over.append_column("session_id", pa.array(ids))
+        ),
         over.num_rows - len(found.failed),
     )
 

@@ -56,6 +56,18 @@ class Unions:
         summed: npt.NDArray[np.int64] = np.add.reduceat(weights, self.first)
         return summed
 
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "Unions":
+        """Return the chosen sessions, as unions of their intervals alone."""
+        sizes = self.sizes[chosen]
+        return Unions(
+            np.cumsum(sizes) - sizes,
+            sizes,
+            self.start[chosen],
+            self.end[chosen],
+            self.closes[chosen],
+            self.closed_by[chosen],
+        )
+
     def spread(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         """Return, for each interval, the value of its session."""
         return np.repeat(values, self.sizes)

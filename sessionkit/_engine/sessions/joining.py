@@ -10,7 +10,8 @@ import pyarrow as pa
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
-from sessionkit._engine.sessions.attempt import attempt, part_of
+from sessionkit._engine.sessions.attempt import attempt
+from sessionkit._engine.sessions.dropping import dropped_sessions, over_event
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.lateness import LATE_SESSION, timely
 from sessionkit._engine.sessions.plan import Plan
@@ -114,14 +115,25 @@ def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
     tried = attempt(plan, objects)
     if not tried.failed.any():
         return Joined(plan.sessions(tried.good, tried.states), len(objects), [])
+    if plan.spec.on_error == "drop_session":
+        processed = int(plan.counts[tried.good].sum())
+        sessions = plan.sessions(tried.good, tried.states)
+        return Joined(sessions, processed, _dropped(plan, tried.failed))
     if plan.spec.rules is not None and plan.spec.rules.in_order:
         return _planned_again(plan, tried.failed)
-    again = _again(part_of(plan, tried.failed), watermark_us)
+    again = _again(plan.only(tried.failed), watermark_us)
     return Joined(
         stacked([plan.sessions(tried.good, tried.states), again.sessions]),
         len(objects) - sum(part.rows.num_rows for part in again.rejected),
         again.rejected,
     )
+
+
+def _dropped(plan: Plan, failed: Mask) -> list[Rejected]:
+    """Return the sessions that failed, with all of their events."""
+    found = first_failures(plan, failed)
+    failures = [over_event(plan, one.failure, one.events) for one in found]
+    return dropped_sessions(plan, failed, failures)
 
 
 def _again(part: Plan, watermark_us: int | None) -> Joined:
@@ -136,8 +148,8 @@ def _again(part: Plan, watermark_us: int | None) -> Joined:
 def _planned_again(plan: Plan, failed: Mask) -> Joined:
     """Plan again without the events that fail, for all sessions of their keys."""
     spec, events = plan.spec, plan.events
-    places = plan.places_of(failed).tolist()
-    failures = {places[n]: why for n, why in first_failures(part_of(plan, failed)).items()}
+    found = first_failures(plan, failed)
+    failures = {place: one.failure for one in found for place in one.events}
     concerned = key_columns(plan.keys_of(failed))
     ours, theirs = parted(plan.touched, key_numbers(concerned, key_columns(plan.touched))[1] >= 0)
     is_ours = key_numbers(concerned, key_columns(events.table))[1] >= 0

@@ -68,6 +68,20 @@ class Plan:
         counts = unions.sums(is_event.astype(np.int64))
         return cls(spec, events, touched, untouched, order, is_event, unions, counts)
 
+    def only(self, chosen: Mask) -> "Plan":
+        """Return the plan of some of the sessions, which stay as they are planned here."""
+        opened, is_event = self.opened_of(chosen), self.is_event[self.unions.spread(chosen)]
+        after_opened = opened.num_rows + np.cumsum(is_event)
+        return attrs.evolve(
+            self,
+            events=self.events.at(self.places_of(chosen)),
+            touched=opened,
+            order=np.where(is_event, after_opened, np.cumsum(~is_event)) - 1,
+            is_event=is_event,
+            unions=self.unions.only(chosen),
+            counts=self.counts[chosen],
+        )
+
     @cached_property
     def active(self) -> Mask:
         """Mark the sessions that have events."""
@@ -79,6 +93,13 @@ class Plan:
         """The places of all events, by session, time and content."""
         places: Numbers = self.order[self.is_event] - self.touched.num_rows
         return places
+
+    @cached_property
+    def counts_before(self) -> Numbers:
+        """How many events the open sessions had that became part of each session."""
+        number = self.touched.num_rows
+        before = np.append(self.touched["events"].to_numpy(), 0)
+        return self.unions.sums(before[np.minimum(self.order, number)])
 
     @cached_property
     def opened_counts(self) -> Numbers:
@@ -112,13 +133,11 @@ class Plan:
             good: The sessions with events that have a new state.
             states: The columns of their states.
         """
-        number = self.touched.num_rows
-        before = np.append(self.touched["events"].to_numpy(), 0)[np.minimum(self.order, number)]
         folded = [
             *self.keys_of(good).columns,
             instants(self.unions.start[good]),
             instants(self.unions.end[good]),
-            pa.array((self.counts + self.unions.sums(before))[good]),
+            pa.array((self.counts + self.counts_before)[good]),
             *self._ruled(good),
             *states,
         ]

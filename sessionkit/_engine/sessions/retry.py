@@ -1,5 +1,7 @@
 """
-Sessions that can't be folded, under `on_error="reject"`: folded again without the events that fail.
+Sessions that can't be folded, where failures are data: folded again, to say why.
+
+Under `on_error="reject"` they're folded without the events that fail.
 
 A failed event leaves no trace. So each event is tried on a copy of the state, and the state goes on
 without those that fail. A session may fall apart where a failed event was all that held two parts
@@ -8,15 +10,17 @@ the events, except that a failed event between two stored sessions makes both pa
 
 Under rules that depend on the order of events, every session of a key after a failed event may
 be another one. So there only the first failure of each session counts, and the key is planned
-again without it.
+again without it. Under `on_error="drop_session"` the first failure is all that counts, too.
 """
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from itertools import islice, repeat
 from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
@@ -33,7 +37,9 @@ from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late, starts_new_session
 
-__all__ = ["Refolded", "first_failures", "refold"]
+__all__ = ["FirstFailure", "Refolded", "first_failures", "refold"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen(eq=False)
@@ -57,6 +63,20 @@ class Interval:
 
 
 Part: TypeAlias = list[Interval]
+
+
+@attrs.frozen
+class FirstFailure:
+    """
+    Why a session can't be folded.
+
+    Attributes:
+        failure: The first failure.
+        events: The places of the events over which it came: one, or all where none fails alone.
+    """
+
+    failure: Failure
+    events: list[int]
 
 
 @attrs.define(eq=False)
@@ -105,45 +125,42 @@ def refold(plan: Plan, watermark_us: int | None) -> Refolded:
     fold, found = SessionFold.of(plan.spec), Refolded()
     judge = watermark_us if plan.spec.late_by == "session" else None
     keys = decode_keys(plan.spec, plan.keys_of(plan.active))
-    for place, (key, part) in enumerate(zip(keys, _parts(plan), strict=True)):
+    for place, (key, part) in enumerate(zip(keys, _parts(plan, plan.active), strict=True)):
         waiting = [part]
         while waiting:
             waiting += _Retry(fold, place, key, judge, found).run(waiting.pop())
     return found
 
 
-def first_failures(plan: Plan) -> dict[int, Failure]:
+def first_failures(plan: Plan, failed: Mask) -> list[FirstFailure]:
     """
-    Return, for each session that can't be folded, the place of its first event that fails, and why.
+    Return, for each session that can't be folded, why not.
 
     Args:
-        plan: Which events and open sessions go together; none of its sessions can be folded.
+        plan: Which events and open sessions go together.
+        failed: Its sessions that can't be folded.
     """
-    fold, found = SessionFold.of(plan.spec), Refolded()
-    keys = decode_keys(plan.spec, plan.keys_of(plan.active))
-    for place, (key, part) in enumerate(zip(keys, _parts(plan), strict=True)):
-        _Retry(fold, place, key, None, found).note_first_failure(part)
-    return found.failures
+    fold = SessionFold.of(plan.spec)
+    keys = decode_keys(plan.spec, plan.keys_of(failed))
+    return [
+        _Retry(fold, place, key, None, Refolded()).first_failure(part)
+        for place, (key, part) in enumerate(zip(keys, _parts(plan, failed), strict=True))
+    ]
 
 
-def _parts(plan: Plan) -> Iterator[Part]:
-    """Yield the intervals of each session, in order."""
-    states = decode_states(plan.spec.state, plan.touched)
-    starts = [*micros(plan.touched["start"]).tolist(), *plan.events.starts.tolist()]
-    ends = [*micros(plan.touched["end"]).tolist(), *plan.events.ends.tolist()]
-    objects, _ = build_events(plan.spec, plan.events.table)
-    contents, opened = [*states, *timed(plan.spec, objects, plan.events.starts)], len(states)
-    counts = plan.touched["events"].to_pylist()
-    members = plan.order[plan.unions.spread(plan.active)].tolist()
-    first = 0
-    for size in plan.unions.sizes[plan.active].tolist():
-        yield [
-            Interval(starts[n], ends[n], contents[n], n - opened)
-            if n >= opened
-            else Interval(starts[n], ends[n], contents[n], None, counts[n])
-            for n in members[first : first + size]
-        ]
-        first += size
+def _parts(plan: Plan, chosen: Mask) -> Iterator[Part]:
+    """Yield the intervals of each of the chosen sessions, in order."""
+    spec, opened, places = plan.spec, plan.opened_of(chosen), plan.places_of(chosen)
+    came = plan.events.at(places)
+    contents = timed(spec, build_events(spec, came.table)[0], came.starts)
+    events = map(Interval, came.starts.tolist(), came.ends.tolist(), contents, places.tolist())
+    starts, ends = micros(opened["start"]).tolist(), micros(opened["end"]).tolist()
+    states, counts = decode_states(spec.state, opened), opened["events"].to_pylist()
+    sessions = map(Interval, starts, ends, states, repeat(None), counts)
+    members = plan.is_event[plan.unions.spread(chosen)].tolist()
+    intervals = iter([next(events if is_event else sessions) for is_event in members])
+    for size in plan.unions.sizes[chosen].tolist():
+        yield list(islice(intervals, size))
 
 
 @attrs.frozen(eq=False)
@@ -233,20 +250,20 @@ class _Retry:
         closes, _ = closings(rules, np.array([kept[0].start]), np.array([end]))
         return int(closes[0])
 
-    def note_first_failure(self, part: Part) -> None:
-        """Note the first event that fails; where none does alone, that the session does."""
+    def first_failure(self, part: Part) -> FirstFailure:
+        """Return the first event that fails; where none does alone, that the session does."""
         events = [interval.event for interval in part if interval.event is not None]
         try:
             state = self._merged([interval for interval in part if interval.event is None])
-            for interval in part:
-                if interval.event is not None:
-                    events = [interval.event]
-                    state = self._taken(state, interval.content)
         except FoldError as error:
-            failure = Failure.of(error)
-        else:
-            failure = Failure("its session can't be folded, though each event can")
-        self.found.failures |= dict.fromkeys(events, failure)
+            return FirstFailure(Failure.of(error), events)
+        for interval in part:
+            if interval.event is not None:
+                try:
+                    state = self._taken(state, interval.content)
+                except FoldError as error:
+                    return FirstFailure(Failure.of(error), [interval.event])
+        return FirstFailure(Failure("its session can't be folded, though each event can"), events)
 
     def _remaining(self, part: Part) -> Part:
         return [one for one in part if one.event not in self.found.failures]

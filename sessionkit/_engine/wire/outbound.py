@@ -32,7 +32,12 @@ __all__ = [
 ]
 
 COUNTS: Final = pa.list_(pa.int64())
-SHOWN_AS: Final = {"time": "event_time", "start": "session_start", "end": "session_end"}
+SHOWN_AS: Final = {
+    "time": "event_time",
+    "session_id": "session_id",
+    "start": "session_start",
+    "end": "session_end",
+}
 
 
 def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
@@ -40,8 +45,8 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     Return the columns of the output, under the names that users see.
 
     With rejected rows comes `kind`: `session` or `result`, `late`, `quarantined`, `failed`, or
-    `failed_output`, which is a session that is over and whose `finish` failed, or a timer whose
-    function failed, under `on_error="reject"`. `event` isn't there where its class has no fields.
+    `failed_output`: a session whose `finish` failed, or that was dropped, or a timer whose function
+    failed. `event` isn't there where its class has no fields.
     """
     if not with_rejected:
         return [*spec.result_fields]

@@ -23,6 +23,7 @@ from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import micros_of
 from sessionkit._spec import COUNTS_COLUMN, AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
+from sessionkit.session import SESSION_COLUMNS
 from sessionkit.state import (
     DecimalType,
     Field,
@@ -64,6 +65,9 @@ class Rejection:
         passthrough: The values of the passthrough columns.
         event: The values of the event's fields; empty for `failed_output`.
         event_id: By what the event is known, the same in every run; None for `failed_output`.
+        session_id: The id of the session that failed; None unless it's a `failed_output` of one.
+        session_start: Its start.
+        session_end: Its end.
     """
 
     kind: str
@@ -74,6 +78,9 @@ class Rejection:
     passthrough: dict[str, Any]
     event: dict[str, Any]
     event_id: str | None
+    session_id: str | None
+    session_start: datetime | None
+    session_end: datetime | None
 
 
 def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
@@ -232,4 +239,5 @@ def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
         passthrough={name: row[name] for name in spec.passthrough},
         event=row["event"] if row["event_id"] else {},
         event_id=row["event_id"],
+        **{name: row.get(name) for name in SESSION_COLUMNS},
     )

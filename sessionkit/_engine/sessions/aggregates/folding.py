@@ -8,15 +8,17 @@ import pyarrow as pa
 from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import Rejected, no_results
-from sessionkit._engine.sessions.aggregates.kernels import kernels_of
+from sessionkit._engine.sessions.aggregates.kernels import kernels_of, stored_fields
 from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
 from sessionkit._engine.sessions.aggregates.values import Mask
 from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
+from sessionkit._engine.sessions.dropping import dropped_sessions
 from sessionkit._engine.sessions.events import read_events
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.lateness import timely
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._functions import Failure
 from sessionkit._instants import span_us
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.session import AnySessionSpec
@@ -40,24 +42,32 @@ def join_by_aggregates(
         StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
     """
     events, rejected = read_events(spec, arrived)
-    while True:
-        judged = timely(spec, sessions, events, watermark_us)
-        rejected += judged.late
-        plan = judged.plan
-        if plan is None:
-            return Joined(sessions, 0, rejected)
+    judged = timely(spec, sessions, events, watermark_us)
+    rejected += judged.late
+    plan = judged.plan
+    while plan is not None:
         try:
             joined = plan.sessions(plan.active, _states(plan))
         except SumTooLargeError as error:
-            reasons = _too_large(plan, error)
-            rejected += Rejected.with_reasons("failed", reasons, plan.events.table)
-            events = plan.events.without(reasons)
+            failure, failed = _too_large(plan, error), error.sessions
+            if spec.on_error == "drop_session":
+                rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
+                plan = plan.only(~failed)
+                continue
+            failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
+            rejected += Rejected.with_failures("failed", failures, plan.events.table)
+            judged = timely(spec, sessions, plan.events.without(failures), watermark_us)
+            rejected += judged.late
+            plan = judged.plan
         else:
             return Joined(joined, plan.events.table.num_rows, rejected)
+    return Joined(sessions, 0, rejected)
 
 
 def _states(plan: Plan) -> list[pa.Array]:
     """Return the columns of the states of the sessions that have events."""
+    if not plan.active.any():
+        return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
     rows, active = _rows(plan), plan.active
     columns = [column for kernel in kernels_of(plan.spec) for column in kernel.fold(rows)]
     if active.all():
@@ -83,8 +93,8 @@ def _conditions(spec: AnySessionSpec, events: pa.Table) -> dict[str, pa.Array]:
     return dict(zip(conditions, conditions_met(spec, events, conditions.values()), strict=True))
 
 
-def _too_large(plan: Plan, error: SumTooLargeError) -> dict[int, str]:
-    """Return why the events of sessions whose sums do not fit have failed, by their place."""
+def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
+    """Return why sessions whose sums do not fit have failed."""
     bound = error.bound
     key = decode_keys(plan.spec, plan.keys_of(_only_first(error.sessions)))[0]
     text = f"`{bound.name}`, `{bound.aggregate}`, does not fit {bound.type.arrow} for {key!r}"
@@ -92,8 +102,7 @@ def _too_large(plan: Plan, error: SumTooLargeError) -> dict[int, str]:
     message = with_hint(text, hint)
     if plan.spec.on_error == "raise":
         raise StateValueError(message) from error
-    places: list[int] = plan.places_of(error.sessions).tolist()
-    return dict.fromkeys(places, f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
+    return Failure(f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
 
 
 def _only_first(chosen: Mask) -> Mask:
