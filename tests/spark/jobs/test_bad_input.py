@@ -125,14 +125,23 @@ REASONS = [
 def test_a_stream_quarantines_and_counts_what_is_no_event(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Bad rows are handed out with reason and passthrough columns, and move no watermark."""
-    stream = FileStream(spark, SUMS, tmp_path, with_rejected=True)
-    stream.put(BAD, ticks(("c", NOON + 30 * MINUTE, 1.0)), ticks(("d", NOON - MINUTE, 1.0)))
+    """
+    Bad rows are handed out with reason and passthrough columns, and move no watermark.
+
+    So are a session that is dropped, which is stored by then, and the event over which it failed.
+    """
+    spec = attrs.evolve(SUMS, update=fail_on_unlucky, on_error="drop_session")
+    stream = FileStream(spark, spec, tmp_path, with_rejected=True)
+    stream.put(
+        pa.concat_tables([BAD, ticks(("e", NOON, 1.0))]),
+        ticks(("c", NOON + 30 * MINUTE, 1.0), ("e", NOON + MINUTE, 13.0)),
+        ticks(("d", NOON - MINUTE, 1.0)),
+    )
 
     first, second, third, *_ = stream.run()
 
-    assert Counts(events=9, processed=2, quarantined=7) == first
-    assert Counts(events=1, processed=1) == second
+    assert Counts(events=10, processed=3, quarantined=7) == first
+    assert Counts(events=2, processed=1, failed=1, failed_output=1) == second
     assert Counts(events=1, late=1, sessions=2, rows=2) == third
     rejected = [row for row in stream.rows() if row.kind == "quarantined"]
     assert REASONS == sorted((row.offset, row.reason) for row in rejected)
@@ -142,6 +151,12 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
     sessions = {row.key: row for row in stream.rows() if row.kind == "session"}
     assert (1.0, 0) == (sessions["a"].amount, sessions["a"].notes)
     assert sessions["b"].amount != sessions["b"].amount, "a NaN is a value, no null"
+    failed = {row.kind: row for row in stream.rows() if row.kind.startswith("failed")}
+    assert "raise ValueError(message)" in failed["failed"].traceback
+    dropped = failed["failed_output"]
+    assert ("e", NOON) == (dropped.key, dropped.session_start.astimezone(UTC))
+    assert 32 == len(dropped.session_id)
+    assert dropped.reason.startswith("dropped with 2 events, 1 of them folded before: `update` (")
 
 
 def id_on_the_driver(key: str, time: datetime, amount: float) -> str | None:
