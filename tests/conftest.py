@@ -68,10 +68,12 @@ def spark_settings() -> dict[str, str]:
     """
     Give a time zone with daylight saving, and what makes thousands of tiny batches quick.
 
-    A test's JVM lives for minutes: the second compiler costs more than it gains. The default
-    manager of checkpoint files starts a process (`readlink`) for every file that it renames.
-    Hadoop starts one (`chmod`) for every file that it makes, here at least without a helper program
-    between the JVM and that process.
+    A test's JVM lives for minutes: the second compiler costs more than it gains. The first one
+    alone would get a fifth of the usual room for its code; that is soon full, and a quarter of the
+    JVM's time would go into sweeping it and compiling again. The default manager of checkpoint
+    files starts a process (`readlink`) for every file that it renames. Hadoop starts one (`chmod`)
+    for every file that it makes, here at least without a helper program between the JVM and that
+    process.
     """
     package = "org.apache.spark.sql.execution.streaming"
     if (4, 1) <= _spark():
@@ -81,7 +83,8 @@ def spark_settings() -> dict[str, str]:
         # Spark 3.5 reads no time before 1900 without it; 4.0 and later have it by default.
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+            "-Djdk.lang.Process.launchMechanism=VFORK"
         ),
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{package}.FileSystemBasedCheckpointFileManager"
