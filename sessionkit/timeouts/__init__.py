@@ -1,6 +1,7 @@
 """When a session or a key ends: the policies, and the boundary rules between two instants."""
 
 from sessionkit.timeouts._boundaries import (
+    event_that_moves_to,
     has_passed,
     is_late,
     is_late_in_order,
@@ -41,6 +42,7 @@ __all__ = [
     "TimeoutPolicy",
     "days_of",
     "deadlines_of",
+    "event_that_moves_to",
     "has_passed",
     "is_late",
     "is_late_in_order",

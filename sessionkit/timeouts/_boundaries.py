@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sessionkit._instants import BEGINNING_US
 
 __all__ = [
+    "event_that_moves_to",
     "has_passed",
     "is_late",
     "is_late_in_order",
@@ -127,6 +128,15 @@ def watermark_in_force(watermark_ms: int) -> int:
     all events happened before 1970.
     """
     return watermark_ms * MILLISECOND_US if watermark_ms > 0 else BEGINNING_US
+
+
+def event_that_moves_to(instant_us: int, delay_ms: int) -> int:
+    """
+    Return the earliest event time, in microseconds, that moves the watermark to an instant.
+
+    The watermark is the latest event time in whole milliseconds, less the delay. It begins at 1.
+    """
+    return (max(-(-instant_us // MILLISECOND_US), 1) + delay_ms) * MILLISECOND_US
 
 
 def timer_ms(due_us: int, watermark_ms: int) -> int:

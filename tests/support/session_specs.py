@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
 
 __all__ = ["Listed", "Open", "Reading", "collecting", "in_order"]
 
@@ -60,7 +60,9 @@ def finish(session: Session, state: Open) -> Listed:
     return Listed(state.values, session.events)
 
 
-def collecting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Reading, Open, Listed]:
+def collecting(
+    timeout: EventTimeGap | SessionRules, **options: Any
+) -> SessionSpec[Reading, Open, Listed]:
     """Return a spec whose functions keep the merge law."""
     settings: dict[str, Any] = {"watermark_delay": timedelta(0), "merge": merge_sorted, **options}
     return SessionSpec(
@@ -77,7 +79,9 @@ def collecting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Reading, Op
     )
 
 
-def in_order(timeout: EventTimeGap, **options: Any) -> SessionSpec[Reading, Open, Listed]:
+def in_order(
+    timeout: EventTimeGap | SessionRules, **options: Any
+) -> SessionSpec[Reading, Open, Listed]:
     """Return a spec whose functions depend on the order of the events, and have no merge."""
     spec = collecting(timeout, order="event_time", **options)
     return attrs.evolve(spec, update=append, merge=None)

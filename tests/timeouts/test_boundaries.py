@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US
 from sessionkit.timeouts import (
+    event_that_moves_to,
     has_passed,
     is_late,
     is_late_in_order,
@@ -192,6 +193,16 @@ def test_a_timer_for_what_is_past_goes_off_at_the_next_watermark(
     assert timer >= max(armed_ms, 1)
     if due_us <= watermark_in_force(armed_ms):
         assert armed_ms == timer
+
+
+@given(instant_us=st.integers(FIRST_US, LAST_INSTANT_US), delay_ms=WATERMARKS_MS)
+def test_an_event_moves_the_watermark_to_an_instant_and_none_before_it_does(
+    instant_us: int, delay_ms: int
+) -> None:
+    """The watermark is the time of the latest event in whole milliseconds, less the delay."""
+    event_us = event_that_moves_to(instant_us, delay_ms)
+    assert watermark_in_force(event_us // 1_000 - delay_ms) >= instant_us
+    assert watermark_in_force((event_us - 1) // 1_000 - delay_ms) < instant_us
 
 
 # -- timers in processing time -----------------------------------------------------------------

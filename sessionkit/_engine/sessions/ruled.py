@@ -26,6 +26,7 @@ from sessionkit.timeouts import CLOSED_BY, SessionRules
 __all__ = [
     "CLOSING",
     "RuledRows",
+    "closes_of",
     "closing_columns",
     "closing_times",
     "idled",
@@ -68,9 +69,14 @@ def _attributes(spec: AnySessionSpec) -> list[Field]:
     return [fields[name] for name in names]
 
 
+def closes_of(sessions: pa.Table) -> pa.ChunkedArray:
+    """Return when open sessions are over."""
+    return sessions["closes" if "closes" in sessions.column_names else "end"]
+
+
 def closing_times(sessions: pa.Table) -> Numbers:
     """Return when open sessions are over, in microseconds."""
-    return micros(sessions["closes" if "closes" in sessions.column_names else "end"])
+    return micros(closes_of(sessions))
 
 
 def closing_columns(

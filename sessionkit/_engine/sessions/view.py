@@ -9,10 +9,13 @@ import pyarrow as pa
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
 from sessionkit._engine.sessions.close import ids_of, sessions_of
+from sessionkit._engine.sessions.ruled import closes_of, closing_times, reasons_of
 from sessionkit._engine.sessions.ways import way_of
+from sessionkit._instants import instant_of
 from sessionkit._spec import S
 from sessionkit.session import AnySessionSpec, SessionSpec
 from sessionkit.state import codec_of
+from sessionkit.timeouts import ClosedBy
 
 __all__ = ["OpenSession", "open_session_rows", "open_sessions_of"]
 
@@ -27,6 +30,9 @@ class OpenSession(Generic[S]):
         id: The id that it will have if its start stays.
         start: The time of its first event so far.
         end: The time of its last event so far plus the gap, exclusive.
+        closes: When it closes if no further event joins it: once the watermark reaches this. It is
+            before `end` where one of `SessionRules` cuts the session.
+        closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
         events: How many events were folded.
         state: Its state, an object of its own; with aggregates the row that it would be now.
     """
@@ -35,6 +41,8 @@ class OpenSession(Generic[S]):
     id: str
     start: datetime
     end: datetime
+    closes: datetime
+    closed_by: ClosedBy
     events: int
     state: S
 
@@ -48,9 +56,20 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     way = way_of(spec)
     table = way.join(spec, memory.kept, memory.buffered, None).sessions
     states = way.states(spec, table)
+    closes = map(instant_of, closing_times(table).tolist())
+    sessions = sessions_of(spec, table, ids_of(table))
     return [
-        OpenSession(session.key, session.id, session.start, session.end, session.events, state)
-        for session, state in zip(sessions_of(spec, table, ids_of(table)), states, strict=True)
+        OpenSession(
+            key=session.key,
+            id=session.id,
+            start=session.start,
+            end=session.end,
+            closes=at,
+            closed_by=session.closed_by,
+            events=session.events,
+            state=state,
+        )
+        for session, at, state in zip(sessions, closes, states, strict=True)
     ]
 
 
@@ -62,7 +81,11 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     columns = {
         "key": key_struct(spec, table),
         "id": pa.array(ids_of(table), pa.string()),
-        **{name: table[name] for name in ("start", "end", "events")},
+        "start": table["start"],
+        "end": table["end"],
+        "closes": closes_of(table),
+        "closed_by": reasons_of(table),
+        "events": table["events"],
         "state": as_struct(state, way.columns(spec, table)),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})

@@ -1,18 +1,19 @@
 """What is in a checkpoint, as text for people."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit._instants import BEGINNING_US, instant_of
+from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateError
-from sessionkit.session import SessionSpec
+from sessionkit.session import AnySessionSpec, SessionSpec
 from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
 from sessionkit.spark.checkpoints.log import Progress, progress_of
@@ -20,7 +21,7 @@ from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.checkpoints.rules import HEAD_BYTES
 from sessionkit.spark.jobs.labels import bucket_label
 from sessionkit.state import peek_identity
-from sessionkit.timeouts import watermark_in_force
+from sessionkit.timeouts import is_over, watermark_in_force
 
 __all__ = ["inspected", "sessions_of_key"]
 
@@ -175,19 +176,22 @@ def sessions_of_key(
         yield "nothing is stored of this key"
 
 
-def _session_lines(session: OpenSession[Any], spec: AnySpec, progress: Progress) -> Iterator[str]:
+def _session_lines(
+    session: OpenSession[Any], spec: AnySessionSpec, progress: Progress
+) -> Iterator[str]:
     yield _line("session", session.id)
     yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
     yield _line("  state", repr(session.state))
-    yield _line("  open", _why_open(session.end, spec.watermark_delay, progress))
+    yield _line("  open", _why_open(session, spec, progress))
 
 
-def _why_open(end: datetime, delay: timedelta | None, progress: Progress) -> str:
-    at = instant_of(max(watermark_in_force(progress.watermark_ms), 0))
-    if end <= at:
-        return f"it ended at {_instant(end)}, and closes in the next micro-batch"
-    closing = end + (delay or timedelta(0))
-    return f"it ends at {_instant(end)}: an event at {_instant(closing)} lets it close"
+def _why_open(session: OpenSession[Any], spec: AnySessionSpec, progress: Progress) -> str:
+    rule = session.closed_by
+    why = f"{_instant(session.closes)}, by `{rule}`: {rule_text(spec, rule)}"
+    if is_over(micros_of(session.closes), watermark_in_force(progress.watermark_ms)):
+        return f"it was over at {why}; the next micro-batch closes it"
+    event = event_that_closes(spec, session.closes)
+    return f"it is over at {why}; an event at {_instant(event)} lets it close"
 
 
 def _line(name: str, text: str) -> str:

@@ -71,7 +71,10 @@ def open_sessions_frame(
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
     state = spec.state if spec.aggregates is None else spec.result
-    own = "id string, start timestamp, end timestamp, events bigint"
+    own = (
+        "id string, start timestamp, end timestamp, closes timestamp, closed_by string, "
+        "events bigint"
+    )
     schema = _schema(_struct("key", spec.key_fields), own, _state_struct(state))
     rows_of = partial(open_session_rows, spec)
     return mapped_memories(path, spec, rows_of, schema, key=key, spark=spark)

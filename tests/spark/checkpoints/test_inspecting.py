@@ -123,8 +123,8 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     assert "`gap_us` is 7200000000 in the spec, 1800000000 in the checkpoint" in text
     ann = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "ann")
     assert "  events    2 from 2026-03-08 12:00:00Z\n  state     Views(n=2)\n" in ann
-    closing = "it ends at 2026-03-08 12:50:00Z: an event at 2026-03-08 13:50:00Z lets it close\n"
-    assert f"  open      {closing}" in ann
+    over = "it is over at 2026-03-08 12:50:00Z, by `gap`: no event for 30 minutes"
+    assert f"  open      {over}; an event at 2026-03-08 13:50:00Z lets it close\n" in ann
     dan = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "dan")
     assert "no session of this key is open\n" in dan
 

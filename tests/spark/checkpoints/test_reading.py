@@ -11,7 +11,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionkitError, SessionSpec, StatefulSpec
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    SessionkitError,
+    SessionRules,
+    SessionSpec,
+    StatefulSpec,
+)
 from sessionkit.aggregates import collect, count
 from sessionkit.spark import (
     open_sessions,
@@ -135,6 +143,7 @@ SPECS: dict[str, Any] = {
         gap=GAP,
         watermark_delay="0 seconds",
     ),
+    "rules that cut": in_order(SessionRules(GAP, max_events=1)),
     "keys in buckets": remembering("buckets"),
     "a row a key": remembering("per_key"),
 }

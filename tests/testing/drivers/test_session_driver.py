@@ -11,7 +11,15 @@ import pandas as pd
 import pytest
 
 from examples.visits import View, Visit, VisitRow, visits
-from sessionkit import Counts, EventTimeGap, ScriptError, Session, SessionSpec, UserFunctionError
+from sessionkit import (
+    Counts,
+    EventTimeGap,
+    ScriptError,
+    Session,
+    SessionRules,
+    SessionSpec,
+    UserFunctionError,
+)
 from sessionkit.testing import (
     BatchResult,
     SessionDriver,
@@ -743,6 +751,21 @@ def test_the_id_of_an_open_session_is_that_of_its_result() -> None:
     driver.advance_watermark_to(at("11:00"))
     (closed,) = driver.run_batch().rows
     assert (opened.key, opened.id, opened.start) == (closed.key, closed.id, closed.start)
+
+
+def test_an_open_session_says_when_it_would_close_and_why() -> None:
+    """At its end by the gap, or before that by a rule: just when the watermark gets there."""
+    (by_gap,) = driver_of().open_sessions()
+    rules = SessionRules("30 minutes", max_events=1)
+    driver = driver_of(attrs.evolve(visits, timeout=rules, order="event_time"))
+    (by_rule,) = driver.open_sessions()
+    assert (at("10:30"), at("10:30"), "gap") == (by_gap.end, by_gap.closes, by_gap.closed_by)
+    assert (at("10:30"), at("10:00")) == (by_rule.end, by_rule.closes)
+    assert "max_events" == by_rule.closed_by
+    driver.advance_watermark_to(by_rule.closes - MILLISECOND)
+    assert [] == driver.run_batch().rows
+    driver.advance_watermark_to(by_rule.closes)
+    assert ["max_events"] == [row.closed_by for row in driver.run_batch().rows]
 
 
 def test_counts_are_the_sum_of_the_batches() -> None:
