@@ -6,6 +6,9 @@ from sessionkit._lazy import lazy_names
 
 __all__ = [
     "BatchResult",
+    "ExplainedRejection",
+    "ExplainedSession",
+    "Explanation",
     "FakeGroupState",
     "KeyRow",
     "OpenSession",
@@ -32,6 +35,7 @@ __all__ = [
     "expect_rows",
     "expect_sessions",
     "expect_stored",
+    "explain_session",
     "frame_from",
     "hours",
     "minutes",
@@ -51,6 +55,12 @@ if TYPE_CHECKING:
     from sessionkit.testing.drivers.results import BatchResult, KeyRow, SessionRow
     from sessionkit.testing.drivers.session import SessionDriver
     from sessionkit.testing.drivers.stateful import StatefulDriver
+    from sessionkit.testing.explaining.explain import explain_session
+    from sessionkit.testing.explaining.explanation import (
+        ExplainedRejection,
+        ExplainedSession,
+        Explanation,
+    )
     from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.fakes.run_group import run_group
     from sessionkit.testing.scripts.acts import (
@@ -95,6 +105,8 @@ else:
         "sessionkit.testing.scripts.expectations",
         "sessionkit.testing.scripts.script",
         "sessionkit.testing.scripts.text_tables",
+        "sessionkit.testing.explaining.explanation",
+        "sessionkit.testing.explaining.explain",
         "sessionkit._engine.sessions.view",
         "sessionkit._engine.keys.view",
     )

@@ -1,15 +1,17 @@
 """A picture of one run in plain text, to scale: events, sessions or timers, and the clocks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._instants import instant_of, micros_of
+from sessionkit._instants import instant_of
+from sessionkit.testing.scripts.axis import Axis
 from sessionkit.testing.scripts.literals import clock_text, literal
+from sessionkit.timeouts import ClosedBy
 
-__all__ = ["Event", "Mark", "Span", "timeline"]
+__all__ = ["Event", "Mark", "Span", "axis_of", "drawn", "timeline"]
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]
 
@@ -18,18 +20,6 @@ NARROWEST_NAME: Final = len("2026-01-01")
 MANY: Final = 10
 SIGNS: Final = {"read": "o", "waiting": ".", "rejected": "x"}
 LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
-SECOND_US: Final = 1_000_000
-MINUTE_US: Final = 60 * SECOND_US
-DAY_US: Final = 86_400 * SECOND_US
-STEPS_US: Final = (
-    *(digit * 10**power for power in range(6) for digit in (1, 2, 5)),
-    *(seconds * SECOND_US for seconds in (1, 2, 5, 10, 15, 30)),
-    *(minutes * MINUTE_US for minutes in (1, 2, 5, 10, 15, 30)),
-    *(hours * 3_600 * SECOND_US for hours in (1, 2, 3, 6, 12)),
-    *(days * DAY_US for days in (1, 2, 7, 14, 28, 91)),
-    *(digit * 10**power * 365 * DAY_US for power in range(4) for digit in (1, 2, 5)),
-)
-SPACE_BETWEEN_LABELS: Final = 3
 
 
 @attrs.frozen
@@ -43,12 +33,13 @@ class Event:
 
 @attrs.frozen
 class Span:
-    """A session to draw; its end is exclusive."""
+    """A session to draw; its end is exclusive, and `rule` is what ends it, if that is told."""
 
     key: Any
     start: datetime
     end: datetime
     is_open: bool
+    rule: ClosedBy | None = None
     legend: ClassVar = "[==) closed  [--) open"
 
     @property
@@ -56,13 +47,19 @@ class Span:
         """What the axis must show of it."""
         return [self.start, self.end]
 
-    def drawn(self, axis: "Axis") -> str:
+    def drawn(self, axis: Axis) -> str:
         """Return it as a line of the picture."""
-        first, last = axis.column(self.start), axis.column(self.end)
+        first, last = _column(axis, self.start), _column(axis, self.end)
         inside = ("-" if self.is_open else "=") * (last - first - 1)
         bar = f"{' ' * first}[{inside})"
+        return f"{bar:{WIDTH + 2}} {self.caption}"
+
+    @property
+    def caption(self) -> str:
+        """What it is, in words."""
         word = "open" if self.is_open else "closed"
-        return f"{bar:{WIDTH + 2}} {word} {clock_text(self.start)} to {clock_text(self.end)}"
+        rule = f", {self.rule}" if self.rule else ""
+        return f"{word} {clock_text(self.start)} to {clock_text(self.end)}{rule}"
 
 
 @attrs.frozen
@@ -80,40 +77,11 @@ class Mark:
         """What the axis must show of it."""
         return [self.at]
 
-    def drawn(self, axis: "Axis") -> str:
+    def drawn(self, axis: Axis) -> str:
         """Return it as a line of the picture."""
-        bar = f"{' ' * axis.column(self.at)}{'T' if self.is_set else '!'}"
+        bar = f"{' ' * _column(axis, self.at)}{'T' if self.is_set else '!'}"
         word = "set for" if self.is_set else "went off"
         return f"{bar:{WIDTH + 2}} {self.name} {word} {clock_text(self.at)}"
-
-
-@attrs.frozen
-class Axis:
-    """The scale of a picture: the instants of its first and last column, in microseconds."""
-
-    first_us: int
-    last_us: int
-
-    @classmethod
-    def over(cls, instants: Iterable[datetime]) -> "Axis":
-        """Make an axis that spans these instants, of which there is one at least."""
-        micros = sorted(map(micros_of, instants))
-        return cls(micros[0], micros[-1] if micros[0] < micros[-1] else micros[0] + MINUTE_US)
-
-    def column(self, instant: datetime) -> int:
-        """Return the column of an instant: 0 before the first, WIDTH + 1 after the last."""
-        us = micros_of(instant)
-        if not self.first_us <= us <= self.last_us:
-            return 0 if us < self.first_us else WIDTH + 1
-        return 1 + round((us - self.first_us) * (WIDTH - 1) / (self.last_us - self.first_us))
-
-    def ticks(self) -> list[tuple[datetime, str]]:
-        """Return round instants and their labels, as many as have room."""
-        span = self.last_us - self.first_us
-        step = next(step for step in STEPS_US if span * _room(step) <= step * WIDTH)
-        first = -(-self.first_us // step) * step
-        instants = map(instant_of, range(first, self.last_us + 1, step))
-        return [(instant, _label(instant, step)) for instant in instants]
 
 
 def timeline(
@@ -133,13 +101,30 @@ def timeline(
         bars: The sessions, or the timers.
         clocks: By name, where each clock stood in the batches.
     """
+    axis = axis_of(events, bars, clocks)
+    return [] if axis is None else drawn(axis, events, bars, clocks)
+
+
+def axis_of(
+    events: Sequence[Event],
+    bars: Sequence[Span | Mark],
+    clocks: Mapping[str, Sequence[datetime]],
+) -> Axis | None:
+    """Return the axis of a timeline; None where there is nothing to draw."""
     shown = [instant for bar in bars for instant in bar.instants]
     shown += [event.at for event in events if event.fate != "rejected"]
     stood = [instant for instants in clocks.values() for instant in instants]
     shown = shown or [*(event.at for event in events), *stood]
-    if not shown:
-        return []
-    axis = Axis.over(shown)
+    return Axis.over(shown) if shown else None
+
+
+def drawn(
+    axis: Axis,
+    events: Sequence[Event],
+    bars: Sequence[Span | Mark],
+    clocks: Mapping[str, Sequence[datetime]],
+) -> list[str]:
+    """Draw a timeline over an axis; what lies outside is shown at the edge."""
     names = {thing.key: literal(thing.key) for thing in (*events, *bars)}
     width = max(NARROWEST_NAME, *map(len, names.values()), 0)
     lines = _scale(axis, width)
@@ -151,11 +136,19 @@ def timeline(
     return [line.rstrip() for line in (*lines, LEGEND.format(bars=legend))]
 
 
+def _column(axis: Axis, instant: datetime) -> int:
+    """Return the column of an instant: 0 before the first, WIDTH + 1 after the last."""
+    place = axis.place(instant)
+    if not 0 <= place <= 1:
+        return 0 if place < 0 else WIDTH + 1
+    return 1 + round(place * (WIDTH - 1))
+
+
 def _scale(axis: Axis, width: int) -> list[str]:
     labels, rule = _blank(), ["-"] * WIDTH
     free = 0
-    for tick, text in axis.ticks():
-        column = axis.column(tick)
+    for tick, text in axis.ticks(WIDTH):
+        column = _column(axis, tick)
         rule[column - 1] = "|"
         if column >= free:
             labels[column:] = [*text, *labels[column + len(text) :]]
@@ -167,7 +160,7 @@ def _scale(axis: Axis, width: int) -> list[str]:
 def _events(axis: Axis, events: Sequence[Event]) -> str:
     line = _blank()
     for fate, sign in SIGNS.items():
-        columns = [axis.column(event.at) for event in events if event.fate == fate]
+        columns = [_column(axis, event.at) for event in events if event.fate == fate]
         for column in set(columns):
             count = columns.count(column)
             many = str(count) if count < MANY else "+"
@@ -178,7 +171,7 @@ def _events(axis: Axis, events: Sequence[Event]) -> str:
 def _clock(axis: Axis, instants: Sequence[datetime]) -> str:
     line = _blank()
     for instant in instants:
-        line[axis.column(instant)] = "^"
+        line[_column(axis, instant)] = "^"
     return f"{_edged(line)} {clock_text(instants[-1])}"
 
 
@@ -190,14 +183,3 @@ def _edged(line: list[str]) -> str:
     """Show what lies outside by the direction in which it lies."""
     left, *inside, right = line
     return "".join(["<" if left != " " else " ", *inside, ">" if right != " " else " "])
-
-
-def _label(instant: datetime, step_us: int) -> str:
-    """Return the day of a tick, or its time of day where there are several ticks a day."""
-    if step_us >= DAY_US:
-        return f"{instant:%Y-%m-%d}"
-    return clock_text(instant).rpartition(" ")[2]
-
-
-def _room(step_us: int) -> int:
-    return len(_label(instant_of(step_us), step_us)) + SPACE_BETWEEN_LABELS

@@ -143,7 +143,7 @@ SPECS: dict[str, Any] = {
         gap=GAP,
         watermark_delay="0 seconds",
     ),
-    "rules that cut": in_order(SessionRules(GAP, max_events=1)),
+    "rules that cut": in_order(SessionRules(GAP, max_events=2), watermark_delay=GAP),
     "keys in buckets": remembering("buckets"),
     "a row a key": remembering("per_key"),
 }

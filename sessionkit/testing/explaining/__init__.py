@@ -1,0 +1,1 @@
+"""Why a session is open or closed, in words and as a picture."""

@@ -1,0 +1,351 @@
+"""`explain_session`: which session has which events, why, and what lets it close, in words."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.visits import View, Visit, visits
+from sessionkit import ScriptError, SessionRules, SessionSpec, UserFunctionError
+from sessionkit import aggregates as agg
+from sessionkit.testing import (
+    ExplainedSession,
+    Explanation,
+    SessionDriver,
+    at,
+    explain_session,
+    minutes,
+)
+from sessionkit.testing.scripts.lines import plain_key
+from sessionkit.testing.strategies import Arrival, timelines
+
+PAGE = View(url="/", seconds=1.0)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@attrs.frozen
+class Click:
+    """An event of which rules can read everything, with its own time."""
+
+    ts: datetime
+    ends: bool = False
+    begins: bool = False
+    keeps: bool = True
+    campaign: str | None = None
+
+
+def clicks(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec that counts clicks."""
+    in_order = isinstance(timeout, SessionRules) and timeout.in_order
+    settings: dict[str, Any] = {"watermark_delay": "10 minutes", **options}
+    return SessionSpec.aggregate(
+        Click,
+        {"clicks": agg.count()},
+        keys={"user": str},
+        event_time="ts",
+        timeout=timeout,
+        order="event_time" if in_order else "arrival",
+        **settings,
+    )
+
+
+def pages(*times: str) -> list[tuple[datetime, View]]:
+    """Return page views at some times."""
+    return [(at(time), PAGE) for time in times]
+
+
+def broken(state: Visit, event: View) -> Visit:
+    """Refuse one page."""
+    if event.url == "/broken":
+        msg = "no such page"
+        raise LookupError(msg)
+    return state
+
+
+# -- sessions ----------------------------------------------------------------------------------
+
+
+def test_an_open_session_says_what_lets_it_close() -> None:
+    """When it's over, by which rule, how far the watermark has to go, and which event moves it."""
+    (session,) = explain_session(visits, "ann", pages("10:00", "10:20")).sessions
+    assert session.is_open
+    assert (at("10:00"), at("10:50")) == (session.start, session.end)
+    assert ((at("10:00"), PAGE), (at("10:20"), PAGE)) == session.events
+    assert (at("10:50"), "gap") == (session.closes, session.closed_by)
+    assert "no event for 30 minutes" == session.why
+    assert (minutes(40), at("11:00")) == (session.to_go, session.closing_event_time)
+
+
+def test_the_event_that_it_names_closes_it_and_an_earlier_one_does_not() -> None:
+    """Of whatever key."""
+    arrived = [("ann", *pages("10:00")[0])]
+    (session,) = explain_session(visits, "ann", arrived).sessions
+    moves = session.closing_event_time
+    assert moves is not None
+    for event_time, is_open in [(moves - MILLISECOND, True), (moves, False)]:
+        after = explain_session(visits, "ann", [*arrived, ("bob", event_time, PAGE)])
+        assert [is_open] == [one.is_open for one in after.sessions]
+        assert (("bob", event_time),) == after.others
+
+
+def test_a_closed_session_has_nothing_to_go() -> None:
+    """It keeps its events, its end and its rule."""
+    found = explain_session(visits, "ann", pages("10:00", "10:05"), watermark=at("10:35"))
+    (session,) = found.sessions
+    assert not session.is_open
+    assert (None, None) == (session.to_go, session.closing_event_time)
+    assert [at("10:00"), at("10:05")] == [time for time, _ in session.events]
+    assert at("10:35") == session.closes == session.end == found.watermark
+
+
+def test_an_event_joins_two_open_sessions() -> None:
+    """What was two sessions is one, with the events of both."""
+    (session,) = explain_session(visits, "ann", pages("10:00", "10:35", "10:20")).sessions
+    assert [at("10:00"), at("10:20"), at("10:35")] == [time for time, _ in session.events]
+
+
+@pytest.mark.parametrize(
+    ("expected", "rules", "events"),
+    [
+        (("10:40", "gap", "no event for 30 minutes"), SessionRules("30 minutes"), {"10:10": {}}),
+        (
+            ("10:10", "until", "an event ends it"),
+            SessionRules("30 minutes", until="ends"),
+            {"10:10": {"ends": True}},
+        ),
+        (
+            ("10:10", "max_events", "it has 2 events"),
+            SessionRules("30 minutes", max_events=2),
+            {"10:10": {}},
+        ),
+        (
+            ("10:10", "starts_with", "an event starts the next session"),
+            SessionRules("30 minutes", starts_with="begins"),
+            {"10:10": {"begins": True}},
+        ),
+        (
+            ("10:10", "changes_of", "an event has another `campaign`"),
+            SessionRules("30 minutes", changes_of="campaign"),
+            {"10:10": {"campaign": "spring"}},
+        ),
+        (
+            ("10:15", "max_duration", "it has lasted 15 minutes"),
+            SessionRules("30 minutes", max_duration="15 minutes"),
+            {"10:10": {}},
+        ),
+        (
+            ("10:30", "midnight", "midnight in Asia/Kolkata"),
+            SessionRules("13 hours", midnight="Asia/Kolkata"),
+            {"18:20": {}},
+        ),
+        (
+            ("10:30", "gap", "no event that extends it for 30 minutes"),
+            SessionRules("30 minutes", extends="keeps"),
+            {"10:10": {"keeps": False}},
+        ),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else None,
+)
+def test_each_rule_is_named(
+    expected: tuple[str, str, str], rules: SessionRules, events: dict[str, dict[str, Any]]
+) -> None:
+    """With the instant at which it fires, and what it says."""
+    closes, rule, why = expected
+    if rule == "midnight":
+        closes = "18:30"
+    arrived = [Click(at("10:00")), *(Click(at(time), **some) for time, some in events.items())]
+    found = explain_session(clicks(rules), "ann", arrived)
+    first = found.sessions[0]
+    assert (at(closes), rule, why) == (first.closes, first.closed_by, first.why)
+    assert f"over at {closes}, by `{rule}`: {why}\n" in str(found)
+
+
+# -- what no session took ----------------------------------------------------------------------
+
+
+def test_a_late_event_says_by_which_watermark() -> None:
+    """And belongs to no session."""
+    event = View(url="/late", seconds=1.0)
+    found = explain_session(visits, "ann", [*pages("10:00", "11:05"), (at("10:20"), event)])
+    (late,) = found.rejected
+    assert ("late", at("10:20"), event) == (late.kind, late.event_time, late.event)
+    assert at("10:55") == late.watermark
+    assert "event time + gap is at or before the watermark" in late.reason
+    assert [1, 1] == [len(session.events) for session in found.sessions]
+    assert "late    10:20, its own window is over" in str(found)
+    assert "        the watermark was at 10:55 when it came" in str(found)
+
+
+def test_an_event_in_time_moves_no_late_one() -> None:
+    """Of two events that are equal, only the one that came late is."""
+    found = explain_session(visits, "ann", pages("10:20", "11:25", "10:20"))
+    assert ["late"] == [one.kind for one in found.rejected]
+    assert [1, 1] == [len(session.events) for session in found.sessions]
+
+
+def test_quarantined_events_say_why() -> None:
+    """One without a time, and one from the future where there is a processing time."""
+    arrived: list[Any] = [(None, PAGE), *pages("10:00", "2099-01-01 00:00")]
+    found = explain_session(visits, "ann", arrived, processing_time=at("10:00"))
+    assert ["quarantined", "quarantined"] == [one.kind for one in found.rejected]
+    assert [None, at("2099-01-01 00:00")] == [one.event_time for one in found.rejected]
+    assert [True] == [session.is_open for session in found.sessions]
+    assert "quarantined  2099-01-01 00:00, " in str(found)
+
+
+def test_an_event_that_fails_is_in_no_session() -> None:
+    """Under `on_error="reject"`; the error is the reason."""
+    spec = attrs.evolve(visits, update=broken, on_error="reject")
+    failing = View("/broken", 1.0)
+    found = explain_session(spec, "ann", [*pages("10:00"), (at("10:10"), failing)])
+    (failed,) = found.rejected
+    assert ("failed", failing) == (failed.kind, failed.event)
+    assert "no such page" in str(found)
+    assert [1] == [len(session.events) for session in found.sessions]
+    with pytest.raises(UserFunctionError, match="no such page"):
+        explain_session(attrs.evolve(spec, on_error="raise"), "ann", [(at("10:10"), failing)])
+
+
+def test_what_is_rejected_of_other_keys_is_not_told() -> None:
+    """Nor does it move the watermark."""
+    others: list[Any] = [
+        ("bob", at("12:00"), PAGE),
+        ("bob", at("10:00"), PAGE),
+        ("bob", None, PAGE),
+    ]
+    found = explain_session(visits, "ann", others)
+    assert ((), (), at("11:50")) == (found.sessions, found.rejected, found.watermark)
+    assert (("bob", at("12:00")),) == found.others
+
+
+# -- words and the picture in text -------------------------------------------------------------
+
+
+def test_the_whole_text() -> None:
+    """The sessions, what came late, and the run to scale."""
+    arrived = pages("10:00", "10:12", "10:05", "11:05", "10:20", "11:25")
+    assert TEXT == str(explain_session(visits, "ann", arrived))
+
+
+TEXT = """\
+2 sessions of 'ann', 1 of them open; the watermark is at 11:15 (times in UTC)
+closed  from 10:00, over at 10:42, by `gap`: no event for 30 minutes
+        3 events: 10:00, 10:05, 10:12
+open    from 11:05, would be over at 11:55, by `gap`: no event for 30 minutes
+        2 events: 11:05, 11:25
+        it closes once the watermark gets there, which has 40 minutes to go
+        an event at 12:05, of any key, moves it there: the watermark delay is 10 minutes
+late    10:20, its own window is over: event time + gap is at or before the watermark
+        the watermark was at 10:55 when it came
+
+2026-01-01  10:00          10:30           11:00          11:30
+            |--------------|---------------|--------------|-------------
+'ann'       o  o  o   x                      o          o
+            [=====================)                                       closed 10:00 to 10:42, gap
+                                             [-------------------------)  open 11:05 to 11:55, gap
+watermark  < ^                          ^         ^                       11:15
+o event (2..9, + several)  . waiting  x rejected  [==) closed  [--) open  ^ clock  < > outside"""
+
+
+def test_without_events_there_is_only_a_sentence() -> None:
+    """No picture, in a notebook neither."""
+    found = explain_session(visits, "ann", [])
+    expected = "no sessions of 'ann', none of them open; there is no watermark yet (times in UTC)"
+    assert expected == str(found)
+    assert None is found._repr_svg_()
+    assert f"<div><pre>{expected.replace(chr(39), '&#x27;')}</pre></div>" == found._repr_html_()
+
+
+def test_many_events_are_counted() -> None:
+    """The first six are listed."""
+    found = explain_session(visits, "ann", pages(*(f"10:{minute:02}" for minute in range(9))))
+    assert "9 events: 10:00, 10:01, 10:02, 10:03, 10:04, 10:05, and 3 more\n" in str(found)
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given_event", [PAGE, (PAGE,), "10:00"])
+def test_an_event_without_its_time_is_refused(given_event: Any) -> None:
+    """The message shows how to write one."""
+    with pytest.raises(ScriptError, match="must come with its time"):
+        explain_session(visits, "ann", [given_event])
+
+
+# -- agreement with the driver -----------------------------------------------------------------
+
+
+SPECS: dict[str, SessionSpec[Any, Any, Any]] = {
+    "arrival": clicks("10 minutes"),
+    "by session": clicks("10 minutes", late_by="session"),
+    "midnight": clicks(SessionRules("10 minutes", midnight="UTC")),
+    "in order": clicks(
+        SessionRules(
+            "10 minutes",
+            max_duration="25 minutes",
+            max_events=3,
+            until="ends",
+            starts_with="begins",
+            changes_of="campaign",
+            extends="keeps",
+        )
+    ),
+}
+arrivals = {name: timelines(spec, max_size=8) for name, spec in SPECS.items()}
+
+
+def run(
+    spec: SessionSpec[Any, Any, Any], arrived: Sequence[Arrival], watermark: datetime
+) -> SessionDriver[Any, Any, Any]:
+    """Run the same events on a driver, one a micro-batch."""
+    driver = SessionDriver(spec)
+    for arrival in arrived:
+        driver.add(*arrival)
+        driver.run_batch()
+    driver.advance_watermark_to(watermark)
+    driver.run_until_idle()
+    return driver
+
+
+def shown(session: ExplainedSession) -> tuple[Any, ...]:
+    """Return what a driver says of a session too."""
+    return session.id, session.start, session.end, session.closed_by
+
+
+@pytest.mark.parametrize("name", SPECS)
+@given(data=st.data())
+def test_it_agrees_with_the_driver(name: str, data: st.DataObject) -> None:
+    """Its sessions are those that the driver closes or keeps open, each event is somewhere."""
+    spec, arrived = SPECS[name], data.draw(arrivals[name])
+    key, far = arrived[0].key, data.draw(st.integers(0, 90))
+    watermark = datetime(2026, 1, 1, tzinfo=UTC) + minutes(far)
+    driver = run(spec, arrived, watermark)
+    rows = [row for row in driver.take_rows() if plain_key(row.key) == plain_key(key)]
+    opened = [one for one in driver.open_sessions() if plain_key(one.key) == plain_key(key)]
+    rejected = [one for one in driver.take_rejections() if plain_key(one.key) == plain_key(key)]
+
+    found: Explanation = explain_session(spec, key, arrived, watermark=watermark)
+
+    closed = [session for session in found.sessions if not session.is_open]
+    still = [session for session in found.sessions if session.is_open]
+    assert [(row.id, row.start, row.end, row.closed_by) for row in rows] == [*map(shown, closed)]
+    assert [row.result.clicks for row in rows] == [len(session.events) for session in closed]
+    assert [(one.id, one.start, one.end, one.closed_by) for one in opened] == [*map(shown, still)]
+    assert [one.events for one in opened] == [len(session.events) for session in still]
+    assert [one.closes for one in opened] == [session.closes for session in still]
+    assert driver.watermark == found.watermark
+    assert [(one.kind, one.event_time) for one in rejected] == [
+        (one.kind, one.event_time) for one in found.rejected
+    ]
+    own = [arrival.event_time for arrival in arrived if arrival.key == key]
+    taken = [time for session in found.sessions for time, _ in session.events]
+    assert sorted(own) == sorted([*taken, *(one.event_time for one in rejected if one.event_time)])
+    for session in found.sessions:
+        assert session.start == session.events[0][0]
+        assert all(session.start <= time <= session.end for time, _ in session.events)
+        if session.to_go is not None:
+            assert session.to_go > timedelta(0)

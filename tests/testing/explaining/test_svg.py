@@ -1,0 +1,125 @@
+"""The picture that a notebook shows: XML, to scale, readable, with every text escaped."""
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from examples.visits import View, visits
+from sessionkit.testing import Explanation, at, explain_session
+
+PAGE = View(url="/", seconds=1.0)
+SVG = "{http://www.w3.org/2000/svg}"
+# The axis spans 10:00 to 11:55; the inside of the picture is 40 to 720.
+FIRST, LAST = 40.0, 720.0
+MINUTES = 115
+
+
+def explained(key: Any = "ann", **options: Any) -> Explanation:
+    """Return two sessions of a key, the second one open, and a late event."""
+    times = ("10:00", "10:12", "10:05", "11:05", "10:20", "11:25")
+    return explain_session(visits, key, [(at(time), PAGE) for time in times], **options)
+
+
+def image_of(found: Explanation) -> ET.Element:
+    """Parse the picture."""
+    return ET.fromstring(str(found._repr_svg_()))  # noqa: S314 (our own)
+
+
+def drawn(image: ET.Element, name: str) -> list[ET.Element]:
+    """Return what is drawn in the colours of a name."""
+    return [one for one in image.iter() if one.get("class") == f"sessionkit-{name}"]
+
+
+def numbers(shapes: list[ET.Element], attribute: str) -> list[float]:
+    """Return an attribute of some shapes."""
+    return [float(shape.get(attribute, "nan")) for shape in shapes]
+
+
+def x_of(minute: int) -> float:
+    """Return where an instant lies, in minutes after ten."""
+    return FIRST + (LAST - FIRST) * minute / MINUTES
+
+
+def test_each_event_is_at_its_time() -> None:
+    """Circles for those of sessions, a cross for the late one."""
+    image = image_of(explained())
+    circles, (cross,) = drawn(image, "event"), drawn(image, "rejected")
+    expected = [x_of(minute) for minute in (0, 5, 12, 65, 85)]
+    assert expected == pytest.approx(sorted(numbers(circles, "cx")), abs=0.01)
+    left = float(cross.get("d", "").removeprefix("M").partition(",")[0])
+    assert x_of(20) == pytest.approx(left + 4.5, abs=0.01)
+    titles = [one.findtext(f"{SVG}title") for one in (*circles, cross)]
+    assert {"event at 11:25", "rejected event at 10:20"} < set(titles)
+
+
+def test_each_session_reaches_from_its_start_to_where_it_closes() -> None:
+    """A closed one is filled, an open one dashed."""
+    image = image_of(explained())
+    (closed,), (opened,) = drawn(image, "closed"), drawn(image, "open")
+    for shape, start, end in [(closed, 0, 42), (opened, 65, 115)]:
+        (x,), (width,) = numbers([shape], "x"), numbers([shape], "width")
+        assert (x_of(start), x_of(end)) == pytest.approx((x, x + width), abs=0.01)
+    assert ("none", "5 3") == (closed.get("stroke-dasharray"), opened.get("stroke-dasharray"))
+    texts = [text.text for text in drawn(image, "text")]
+    assert {"closed 10:00 to 10:42, gap", "open 11:05 to 11:55, gap", "'ann'"} < set(texts)
+    assert {"Sessions of 'ann'", "2026-01-01 UTC", "11:00"} < set(texts)
+
+
+def test_the_watermark_is_a_line_where_it_stands() -> None:
+    """And ticks where it stood; beside the axis where it's outside."""
+    inside = image_of(explained())
+    lines = [line for line in drawn(inside, "watermark") if line.get("stroke-dasharray")]
+    assert [x_of(75)] == pytest.approx(numbers(lines, "x1"), abs=0.01)
+    assert "watermark 11:15" in [text.text for text in drawn(inside, "text")]
+    later = image_of(explained(watermark=at("2026-01-05 00:00")))
+    assert LAST + 14 == max(numbers(drawn(later, "watermark"), "x1"))
+    assert "watermark 2026-01-05 00:00" in [text.text for text in drawn(later, "text")]
+
+
+def test_everything_is_inside_of_the_picture() -> None:
+    """Also what happened outside of the axis, and a session without length."""
+    arrived: list[Any] = [(at("10:00"), PAGE), ("bob", at("2027-01-01 00:00"), PAGE)]
+    image = image_of(explain_session(visits, "ann", arrived))
+    width = float(image.get("width", "0"))
+    circles = drawn(image, "event")
+    assert 2 == len(circles)
+    assert all(0 < x < width for x in numbers(circles, "cx"))
+
+
+@pytest.mark.parametrize(
+    "key", ["<b>&\"'", "</svg><script>alert(1)</script>", "\x00\x1b\uffff", "x" * 500]
+)
+def test_every_text_is_escaped(key: str) -> None:
+    """Whatever the key is, the picture is XML and the words are text."""
+    found = explained(key)
+    image = image_of(found)
+    assert {f"{SVG}{tag}" for tag in ("svg", "title", "desc", "style", "rect")} < {
+        one.tag for one in image.iter()
+    }
+    assert not list(image.iter("script")) + list(image.iter(f"{SVG}script"))
+    page = found._repr_html_()
+    assert "<b>" not in page
+    assert "<script" not in page
+
+
+def test_the_picture_says_in_words_what_it_shows() -> None:
+    """For those who can't see it; a notebook shows the words below it too."""
+    found = explained()
+    image = image_of(found)
+    assert "img" == image.get("role")
+    assert "Sessions of 'ann'" == image.findtext(f"{SVG}title")
+    words = str(image.findtext(f"{SVG}desc"))
+    assert str(found).startswith(words)
+    assert "moves it there" in words
+    assert f"{found._repr_svg_()}<pre>" in found._repr_html_()
+
+
+def test_every_colour_has_one_for_a_dark_page() -> None:
+    """The background is drawn too, so that no text lies on a page of its own colour."""
+    image = image_of(explained())
+    style = str(image.findtext(f"{SVG}style"))
+    names = {one.get("class") for one in image.iter()} - {None}
+    assert style.startswith("@media (prefers-color-scheme: dark)")
+    assert all(f".{name} {{" in style for name in names)
+    assert 1 == len(drawn(image, "card"))
