@@ -37,6 +37,9 @@ def _cut_text(rules: SessionRules, rule: ClosedBy) -> str:
         return f"it has lasted {duration_text(rules.max_duration or timedelta(0))}"
     if rule == "max_events":
         return f"it has {rules.max_events:,} events"
+    if rule == "idle":
+        span = duration_text(rules.close_idle_after or timedelta(0))
+        return f"nothing has moved the watermark for {span} of processing time"
     if rule == "changes_of":
         return f"an event has another {' or '.join(f'`{name}`' for name in rules.changes_of)}"
     return "an event ends it" if rule == "until" else "an event starts the next session"

@@ -10,7 +10,7 @@ import attrs
 
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit._spec import E
+from sessionkit._spec import E, R, S
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import codec_of
@@ -51,20 +51,29 @@ def explain_session(
         watermark: Where the watermark stands in the end, as other keys moved it. It never goes
             back: one before that of the events is ignored.
         processing_time: The processing time of all micro-batches. Without it, no event time is too
-            far in the future.
+            far in the future. It stands still, so no session closes by `idle`.
 
     Raises:
         ScriptError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
         UserFunctionError: A function failed, and the spec says `on_error="raise"`.
     """
-    run = _Run(SessionDriver(spec, processing_time=processing_time), plain_key(key))
+    driver = SessionDriver(_never_idle(spec), processing_time=processing_time)
+    run = _Run(driver, plain_key(key))
     for given in events:
         run.take(*_arrival(spec, key, given))
     if watermark is not None:
         run.driver.advance_watermark_to(watermark)
     while not run.driver.is_idle:
         run.run_batch()
-    return run.explanation()
+    idle = None if spec.close_idle_after is None else rule_text(spec, "idle")
+    return attrs.evolve(run.explanation(), idle=idle)
+
+
+def _never_idle(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
+    """Return the same spec without `close_idle_after`: here processing time stands still."""
+    if spec.rules is None or spec.close_idle_after is None:
+        return spec
+    return attrs.evolve(spec, timeout=attrs.evolve(spec.rules, close_idle_after=None))
 
 
 def _arrival(

@@ -89,6 +89,7 @@ class Explanation:
         others: Keys and times of the events of other keys, which moved the watermark.
         watermarks: Where the watermark stood, from micro-batch to micro-batch.
         watermark_delay: By how much it trails the latest event.
+        idle: What else closes open sessions, under `close_idle_after`, in words; None without it.
     """
 
     key: Any
@@ -97,6 +98,7 @@ class Explanation:
     others: tuple[tuple[Any, datetime], ...]
     watermarks: tuple[datetime, ...]
     watermark_delay: timedelta
+    idle: str | None = None
 
     @property
     def watermark(self) -> datetime | None:
@@ -182,6 +184,8 @@ class Explanation:
             )
             event = f"an event at {_text(session.closing_event_time)}, of any key, moves it there"
             yield f"{event}: the watermark delay is {delay}"
+            if self.idle is not None:
+                yield f"or it closes by `idle`, once {self.idle}"
 
 
 def _rejection(rejected: ExplainedRejection) -> Iterator[str]:

@@ -37,6 +37,7 @@ RULES = SessionRules(
     starts_with="begins",
     changes_of="campaign",
     midnight="Europe/Berlin",
+    close_idle_after="5 minutes",
 )
 TEXTS: dict[ClosedBy, str] = {
     "until": "an event ends it",
@@ -46,6 +47,7 @@ TEXTS: dict[ClosedBy, str] = {
     "starts_with": "an event starts the next session",
     "changes_of": "an event has another `campaign`",
     "max_duration": "it has lasted 4 hours",
+    "idle": "nothing has moved the watermark for 5 minutes of processing time",
 }
 
 

@@ -164,6 +164,17 @@ def test_each_rule_is_named(
     assert f"over at {closes}, by `{rule}`: {why}\n" in str(found)
 
 
+def test_what_an_idle_source_closes_is_told() -> None:
+    """The processing time needn't be known: it stands still."""
+    spec = clicks(SessionRules("30 minutes", close_idle_after="5 minutes"))
+    found = explain_session(spec, "ann", [Click(at("10:00"))])
+    assert [True] == [session.is_open for session in found.sessions]
+    said = "nothing has moved the watermark for 5 minutes of processing time"
+    assert said == found.idle
+    assert f"or it closes by `idle`, once {said}\n" in str(found)
+    assert "idle" not in str(explain_session(visits, "ann", pages("10:00")))
+
+
 # -- what no session took ----------------------------------------------------------------------
 
 
