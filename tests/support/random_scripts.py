@@ -164,7 +164,7 @@ def specs(layout: str) -> SearchStrategy[AnySpec]:
         gap_inclusive=st.booleans(),
         rules=st.none() | _rules(),
         rules_in_order=_rules_in_order(),
-        rejects=st.booleans(),
+        on_error=st.sampled_from(["raise", "reject", "drop_session"]),
         watermark_delay=st.sampled_from([timedelta(0), GAP / 2, 2 * GAP]),
         order_and_late_by=st.sampled_from(
             [("arrival", "event"), ("arrival", "session"), ("event_time", "event")]
@@ -181,7 +181,7 @@ def _spec(
     gap_inclusive: Any,
     rules: dict[str, Any] | None,
     rules_in_order: dict[str, Any],
-    rejects: bool,
+    on_error: Any,
     order_and_late_by: tuple[Any, Any],
     **options: Any,
 ) -> AnySpec:
@@ -197,9 +197,9 @@ def _spec(
         create=create,
         update=update,
         # These fail for some, and depend on the order of arrival: both are the same here and there.
-        merge=fussy_merge if rejects else merge,
-        finish=fussy_finish if rejects else finish,
-        on_error="reject" if rejects else "raise",
+        merge=merge if on_error == "raise" else fussy_merge,
+        finish=finish if on_error == "raise" else fussy_finish,
+        on_error=on_error,
         timeout=policy(gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive),
         passthrough={"offset": int},
         order=order,

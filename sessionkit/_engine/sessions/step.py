@@ -9,7 +9,8 @@ Rules of this file:
    are folded before that: they belong to the sessions that close.
 3. *The watermark is that of the batch's start*, the same for every row of it.
 4. *Each event is counted once*: processed, late, quarantined, failed, or buffered.
-5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it.
+5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it,
+   or under `on_error="drop_session"` goes with it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 """
 
