@@ -190,6 +190,20 @@ def test_aggregates_may_be_dropped_put_in_another_order_and_counts_added() -> No
     assert ("b", 2, 3) == (session.state.last, session.state.number, session.state.total)
 
 
+@pytest.mark.parametrize("gap", ["1m", "10m", "1 hour"])
+def test_the_last_event_stays_the_last_under_another_gap(gap: str) -> None:
+    """The end of a session that is carried over doesn't say when its last event was."""
+    spec = spec_of(last=agg.last("kind"), lasted=agg.duration())
+    driver = driven(spec, [(6, Act("last")), (1, Act("first"))])
+    driver = driver.carry_over(attrs.evolve(spec, timeout=EventTimeGap(gap)))
+
+    driver.run_batch()
+    driver.add("ann", at("10:05"), Act("between"))
+    driver.run_batch()
+
+    assert [("last", minutes(5))] == [attrs.astuple(state) for state in states(driver)]
+
+
 def test_a_gap_of_each_event_may_be_a_function() -> None:
     """It alone is called for every event."""
     spec = attrs.evolve(

@@ -19,7 +19,6 @@ from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.lateness import timely
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._functions import Failure
-from sessionkit._instants import span_us
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
@@ -83,7 +82,6 @@ def _rows(plan: Plan) -> Rows:
         events=events.table,
         times=events.starts,
         conditions=_conditions(spec, events.table),
-        gap_us=span_us(spec.timeout.longest) if spec.has_fixed_gap else None,
     )
 
 

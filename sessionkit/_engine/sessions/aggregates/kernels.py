@@ -46,30 +46,28 @@ KERNELS: Final[Mapping[str, Callable[[BoundAggregate], Kernel]]] = {
     "mean": Mean,
     "min": Extreme,
     "max": Extreme,
+    "first": Edge,
+    "last": Edge,
     "count_distinct": Distinct,
     "collect": Collect,
     "any": Truth,
     "all": Truth,
     "duration": Duration,
 }
-"""Those that need only the aggregate, by its kind."""
+"""Those that are made of no others, by their kind."""
 
 
 @remembered
 def kernels_of(spec: AnySessionSpec) -> list[Kernel]:
     """Return the kernels of the aggregates of a spec, in their order."""
-    return [_kernel(bound, has_fixed_gap=spec.has_fixed_gap) for bound in spec.bound]
+    return [_kernel(bound) for bound in spec.bound]
 
 
-def _kernel(bound: BoundAggregate, *, has_fixed_gap: bool) -> Kernel:
-    match bound.aggregate.kind:
-        case "first" | "last":
-            return Edge(bound, has_fixed_gap)
-        case "engaged":
-            lasted, *counts = bound.parts
-            return Engaged(bound, Duration(lasted), [Count(part) for part in counts])
-        case kind:
-            return KERNELS[kind](bound)
+def _kernel(bound: BoundAggregate) -> Kernel:
+    if bound.parts:
+        lasted, *counts = bound.parts
+        return Engaged(bound, Duration(lasted), [Count(part) for part in counts])
+    return KERNELS[bound.aggregate.kind](bound)
 
 
 def stored_fields(spec: AnySessionSpec) -> list[Field]:

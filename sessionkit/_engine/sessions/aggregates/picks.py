@@ -70,15 +70,11 @@ class Edge:
     """
     The value of a field at the earliest or at the latest time; of several there, by value.
 
-    Its time is stored beside it, unless start and end of the session say it.
-
-    Attributes:
-        bound: The aggregate.
-        has_fixed_gap: Whether the end of a session says when its last event was.
+    Its time is stored beside it, unless the start of the session says it. The end doesn't say when
+    the last event was: events may have had other gaps, and the rules may have been others.
     """
 
     bound: BoundAggregate
-    has_fixed_gap: bool
 
     @property
     def _is_first(self) -> bool:
@@ -86,7 +82,7 @@ class Edge:
 
     @property
     def _stores_time(self) -> bool:
-        return self.bound.may_be_missing or not (self._is_first or self.has_fixed_gap)
+        return self.bound.may_be_missing or not self._is_first
 
     @property
     def stored(self) -> list[Field]:
@@ -119,7 +115,7 @@ class Edge:
         if self._stores_time:
             times: Numbers = numbers_of(rows.part(f"{self.bound.name}.at"))
             return times
-        return rows.starts if self._is_first else rows.ends - (rows.gap_us or 0)
+        return rows.starts
 
     def _wins(self, segments: Segments, at: Numbers, values: pa.ChunkedArray) -> Mask:
         """Mark, of the rows at the time of their session, the one that is it; equal ones all."""

@@ -76,7 +76,6 @@ class Rows:
         events: The rows of the events.
         times: The times of the events, in microseconds.
         conditions: What each condition comes to for the events, by its text.
-        gap_us: The gap that all events share; None where each has its own.
     """
 
     segments: Segments
@@ -84,7 +83,6 @@ class Rows:
     events: pa.Table
     times: Numbers
     conditions: Mapping[str, pa.Array]
-    gap_us: int | None
 
     def values(self, bound: BoundAggregate) -> pa.Array:
         """Return what an aggregate is of: the field of each event, or its condition."""
@@ -118,8 +116,3 @@ class Rows:
     def starts(self) -> Numbers:
         """The starts of the open sessions, in microseconds."""
         return micros(self.stored["start"])
-
-    @property
-    def ends(self) -> Numbers:
-        """The ends of the open sessions, in microseconds."""
-        return micros(self.stored["end"])
