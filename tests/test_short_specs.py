@@ -18,6 +18,7 @@ from sessionkit import (
     KeyTimes,
     NoTimeout,
     Session,
+    SessionRules,
     SessionSpec,
     StatefulSpec,
     by_frame,
@@ -898,7 +899,7 @@ def tables() -> list[dict[str, str]]:
 
 def test_the_reference_has_one_table_of_what_both_share() -> None:
     """Each shared argument is there, with the defaults that both classes have."""
-    shared, _ = tables()
+    shared, *_ = tables()
     session, key = arguments(SessionSpec), arguments(StatefulSpec)
 
     expected = {}
@@ -911,10 +912,18 @@ def test_the_reference_has_one_table_of_what_both_share() -> None:
 
 def test_the_reference_has_what_only_sessions_have() -> None:
     """And no more than that."""
-    _, own = tables()
+    _, own, _ = tables()
     session, key = arguments(SessionSpec), arguments(StatefulSpec)
 
     assert {name: default_of(field) for name, field in session.items() if name not in key} == own
+
+
+def test_the_reference_has_every_rule() -> None:
+    """Those that an `EventTimeGap` has too aside."""
+    *_, rules = tables()
+    rule, gap = arguments(SessionRules), arguments(EventTimeGap)
+
+    assert {name: default_of(field) for name, field in rule.items() if name not in gap} == rules
 
 
 @pytest.mark.parametrize("cls", [SessionSpec, StatefulSpec])
