@@ -36,7 +36,7 @@ def _cut_text(rules: SessionRules, rule: ClosedBy) -> str:
     if rule == "max_duration":
         return f"it has lasted {duration_text(rules.max_duration or timedelta(0))}"
     if rule == "max_events":
-        return f"it has {rules.max_events:,} events"
+        return f"it has {rules.max_events:,} event{'s' if rules.max_events != 1 else ''}"
     if rule == "idle":
         span = duration_text(rules.close_idle_after or timedelta(0))
         return f"nothing has moved the watermark for {span} of processing time"

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionSpec, StatefulSpec
+from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionRules, SessionSpec, StatefulSpec
 from sessionkit.__main__ import main
+from sessionkit.spark.checkpoints import inspecting
+from sessionkit.spark.checkpoints.log import Progress
+from sessionkit.testing import SessionDriver, hours
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -127,6 +130,40 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     assert f"  open      {over}; an event at 2026-03-08 13:50:00Z lets it close\n" in ann
     dan = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "dan")
     assert "no session of this key is open\n" in dan
+
+
+CUT = SessionRules("30 minutes", max_events=1, close_idle_after="5 minutes")
+
+
+@pytest.mark.parametrize(
+    ("watermark", "said"),
+    [
+        (
+            NOON - hours(1),
+            (
+                "it is over at 2026-03-08 12:00:00Z, by `max_events`: it has 1 event; "
+                "an event at 2026-03-08 13:00:00Z lets it close; or it closes by `idle`, once "
+                "nothing has moved the watermark for 5 minutes of processing time"
+            ),
+        ),
+        (
+            NOON,
+            (
+                "it was over at 2026-03-08 12:00:00Z, by `max_events`: it has 1 event; "
+                "the next micro-batch closes it"
+            ),
+        ),
+    ],
+)
+def test_a_session_is_open_until_its_rule(watermark: datetime, said: str) -> None:
+    """Not until its end by the gap; an idle source closes it too."""
+    spec = attrs.evolve(VISITS, timeout=CUT, order="event_time")
+    driver = SessionDriver(spec, processing_time=NOON)
+    driver.add("ann", NOON, View("/"))
+    driver.run_batch()
+    (session,) = driver.open_sessions()
+    progress = Progress(0, None, int(watermark.timestamp() * 1_000), (), ())
+    assert said == inspecting._why_open(session, spec, progress)
 
 
 def test_keys_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
