@@ -27,6 +27,7 @@ from sessionkit._instants import span_us
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import grouping_form, public_type, quoted, to_wire
 from sessionkit.spark.jobs.labels import label_of
+from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.state import DecimalType, FieldType
 
 __all__ = [
@@ -79,6 +80,7 @@ def packed(
     packer = Packer(spec, tuple(group), moves_watermark)
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports("pack")
         return packer(batches)
 
     groups = [column.alias(name) for name, column in group.items()]

@@ -22,6 +22,7 @@ from sessionkit._engine.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark.jobs.packed_rows import BUCKET
 from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
+from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.timeouts import Clock
 
 __all__ = ["BUCKET_STATE", "PAGES_STATE", "check_pages", "in_pages"]
@@ -147,6 +148,7 @@ class PagesProcessor:
         times: Any,
         fired_ms: int | None,
     ) -> Iterator[pd.DataFrame]:
+        spare_imports("pages")
         state = SparkPages(self._handle, self._bucket, self._pages, times, fired_ms)
         yield from self.worker(key, frames, state)
         state.save()

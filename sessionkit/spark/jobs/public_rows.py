@@ -14,6 +14,7 @@ from sessionkit._engine.worker import Worker
 from sessionkit._spec import COUNTS_COLUMN
 from sessionkit.spark._columns import public_type, quoted
 from sessionkit.spark.jobs.progress import OBSERVATION
+from sessionkit.spark.jobs.spared import spare_imports
 
 __all__ = ["OUTPUT_SCHEMA", "counted_rows", "counted_schema", "unpacked_rows"]
 
@@ -27,6 +28,7 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports("unpack")
         return unpacker(batches)
 
     counted = rows.observe(OBSERVATION, *_sums())

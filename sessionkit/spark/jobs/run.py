@@ -41,6 +41,7 @@ from sessionkit.spark.jobs.public_rows import (
     unpacked_rows,
 )
 from sessionkit.spark.jobs.schema import check_input
+from sessionkit.spark.jobs.spared import spare_imports
 
 __all__ = ["Bounds", "memories_until", "run_spec"]
 
@@ -137,6 +138,7 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, bounds: Bounds) ->
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
+        spare_imports("run")
         return worker(group, frames, state)
 
     return _groups(events, spec, beside).applyInPandasWithState(
