@@ -58,10 +58,12 @@ EVERYWHERE: Final = (
     "tests/spark/query/test_reconciling.py",
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
+    "tests/spark/checkpoints/test_seeds.py",
+    "tests/spark/query/test_file_log.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",
     "tests/spark/windows/test_windows.py::TestStreamEqualsBatch::test_append",
 )
-"""Counts, bad input, types, both specs, restart, timers, checkpoints, and other engines' cases."""
+"""Counts, bad input, types, both specs, restart, timers, seeds, sinks, and other engines' cases."""
 
 CLASSIC: Final = ("tests/state", "tests/engine/wire", "tests/engine/sessions/test_ids.py")
 """What is stored and what crosses, without Spark."""

@@ -79,7 +79,8 @@ def _reader(spark: SparkSession | None) -> DataFrameReader:
     session = active_session(spark)
     if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
         found = f"Spark {session.version} can't read state; only 4.0 and later can"
-        raise UnsupportedError(with_hint(found, "leave the check to the first micro-batch"))
+        hint = "use Spark 4.0 or later; the first micro-batch compares the spec with the checkpoint"
+        raise UnsupportedError(with_hint(found, hint))
     return session.read.format("statestore")
 
 

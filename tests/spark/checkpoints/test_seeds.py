@@ -52,6 +52,9 @@ def table(events: list[tuple[str, datetime, int]]) -> pa.Table:
 
 FILES = [minutes(0, 3, 5), minutes(9, 21, 30), minutes(31, 33, 55), minutes(80, 95), minutes(200)]
 
+LAST = [("the end", NOON + timedelta(days=1), 0)]
+"""Closes the sessions of all other keys: Spark 3.5 can't read those that are open."""
+
 
 def with_gap(rows: DataFrame) -> DataFrame:
     """Give each event a gap."""
@@ -164,9 +167,10 @@ def test_keys_go_on_in_another_layout(
 def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     """Batch to T and a stream from T have the rows of one batch over everything."""
     spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4)
-    until, everything = NOON + timedelta(minutes=32), [event for file in FILES for event in file]
+    until, files = NOON + timedelta(minutes=32), [*FILES, LAST]
+    everything = [event for file in files for event in file]
     stream = FileStream(spark, spec, tmp_path / "new", shape=with_gap)
-    stream.put(*(table([event for event in file if event[1] >= until]) for file in FILES[2:]))
+    stream.put(*(table([event for event in file if event[1] >= until]) for file in files[2:]))
     whole = FileStream(spark, spec, tmp_path / "history")
     whole.put(table(everything))
     history = with_gap(spark.read.parquet(str(whole.source)))
@@ -182,8 +186,9 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
 
     found = [tuple(row["values"]) for row in closed.collect()]
     assert 6 == len(found)
-    expected = sorted(tuple(row["values"]) for row in sessionize(history, spec).collect())
-    assert expected == sorted(found + found_on_spark(stream))
+    found += [tuple(row["values"]) for row in stream.rows()]
+    batch = sessionize(history, spec).where(F.col("key") != LAST[0][0])
+    assert sorted(tuple(row["values"]) for row in batch.collect()) == sorted(found)
     with pytest.raises(SpecError, match="`seed` is for a stream"):
         sessionize(history, spec, seed=seed)
     with pytest.raises(SpecError, match="`until` is for a batch"):
