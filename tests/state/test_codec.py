@@ -158,7 +158,7 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
     ("annotation", "value", "wanted", "found", "hint"),
     [
         (int, True, "an int", "bool", TO_INT),
-        (int, np.bool_(True), "an int", "bool", TO_INT),  # noqa: FBT003
+        (int, np.bool_(True), "an int", np.bool_.__name__, TO_INT),  # noqa: FBT003
         (int, 1.0, "an int", "float", TO_INT),
         (int, "1", "an int", "str", TO_INT),
         (int, None, "an int", "NoneType", TO_INT),
