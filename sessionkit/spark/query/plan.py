@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 from itertools import dropwhile, pairwise
 from typing import Final
+from uuid import uuid4
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from sessionkit.spark.query.rules import QueryType
 
@@ -15,7 +16,7 @@ __all__ = ["Plan", "plan_of", "query_type_of"]
 
 # Spark has no public value for a plan, but its text is public: EXPLAIN returns it, and
 # `frame.explain` prints it, which we could only read by redirecting the output of every thread.
-EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM {frame}"
+EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM"
 ANALYZED: Final = "== Analyzed Logical Plan =="
 AFTER_ANALYZED: Final = "== Optimized Logical Plan =="
 LINE: Final = re.compile(
@@ -138,12 +139,22 @@ def query_type_of(frame: DataFrame) -> QueryType | None:
 def plan_of(frame: DataFrame) -> Plan:
     """Return what the analyzed plan of a streaming DataFrame says, without running anything."""
     try:
-        rows = frame.sparkSession.sql(EXPLAIN, frame=frame).collect()
+        rows = _explained(frame)
     except PySparkException:
         return Plan()  # Spark can't explain it; let Spark say whether it can run it
     text = str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
     root = _tree(text)
     return _read_by_line(text) if root is None else _read(root)
+
+
+def _explained(frame: DataFrame) -> list[Row]:
+    # On Connect, `sql` of Spark 3.5 takes no frames.
+    name, spark = f"explained_{uuid4().hex}", frame.sparkSession
+    frame.createTempView(name)
+    try:
+        return spark.sql(f"{EXPLAIN} {name}").collect()
+    finally:
+        spark.catalog.dropTempView(name)
 
 
 def _read_by_line(text: str) -> Plan:
