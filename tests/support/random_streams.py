@@ -46,7 +46,8 @@ class Batches:
     @property
     def rows(self) -> dict[int, list[dict[str, Any]]]:
         """What came out, by batch; times as microseconds since the epoch."""
-        return {n: [row.asDict() for row in rows] for n, rows in self.kept.batches().items()}
+        batches = self.kept.batches(self.files.spark)
+        return {n: [row.asDict() for row in rows] for n, rows in batches.items()}
 
     def run(self, batches: Iterable[Sequence[Row]]) -> None:
         """Start, run a micro-batch for each of these, then those without data, and stop."""
@@ -84,11 +85,7 @@ class Batches:
 
     def _writer(self) -> DataStreamWriter:
         sessions = sessionize(self.files.events(), self.files.spec, with_rejected=True)
-        return (
-            sessions.writeStream.option("checkpointLocation", self.files.checkpoint)
-            .outputMode("append")
-            .foreachBatch(self.kept)
-        )
+        return self.kept.writer(sessions).option("checkpointLocation", self.files.checkpoint)
 
     def _read_progress(self, progress: Iterable[Mapping[str, Any]]) -> None:
         for entry in progress:

@@ -66,15 +66,18 @@ class Steps:
     Attributes:
         query: The query.
         kept: What it has emitted.
+        spark: The session.
     """
 
     query: StreamingQuery
     kept: Kept
+    spark: SparkSession
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What it has emitted: times as milliseconds since the epoch."""
-        return [row.asDict() for batch in self.kept.batches().values() for row in batch]
+        batches = self.kept.batches(self.spark)
+        return [row.asDict() for batch in batches.values() for row in batch]
 
     def run(self) -> None:
         """Run all micro-batches that there are, those without data too."""
@@ -104,13 +107,8 @@ class Steps:
 def running(frame: DataFrame, checkpoint: Path, mode: str = "append") -> Iterator[Steps]:
     """Start a query, and stop it at the end."""
     kept = Kept("unix_millis")
-    query = (
-        frame.writeStream.foreachBatch(kept)
-        .outputMode(mode)
-        .option("checkpointLocation", str(checkpoint))
-        .start()
-    )
+    query = kept.writer(frame, mode).option("checkpointLocation", str(checkpoint)).start()
     try:
-        yield Steps(query, kept)
+        yield Steps(query, kept, frame.sparkSession)
     finally:
         query.stop()

@@ -11,7 +11,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.errors import PySparkNotImplementedError, StreamingQueryException
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from sessionkit import Counts, StatefulSpec
@@ -25,13 +26,21 @@ from sessionkit.spark import (
 )
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
-__all__ = ["FileStream", "needs_own_process", "write_files"]
+__all__ = ["FileStream", "needs_own_process", "new_observation", "write_files"]
 
 
 def needs_own_process(spark: SparkSession) -> None:
     """Skip a test whose `foreachBatch` keeps rows: Connect calls it in a process of the server."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         pytest.skip("the test keeps rows in `foreachBatch`, which Connect calls elsewhere")
+
+
+def new_observation() -> Observation:
+    """Return an observation; skip the test on Connect of Spark 3.5, which has none."""
+    try:
+        return Observation()
+    except PySparkNotImplementedError:
+        pytest.skip("Spark 3.5 has no `Observation` on Connect")
 
 
 def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> None:
@@ -132,7 +141,11 @@ class FileStream:
                 .trigger(availableNow=True)
                 .start()
             )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as stopped:
+            # On Connect, Spark 3.5 cuts off what it raises, and not what it returns.
+            raise query.exception() or stopped from None
         return list(query.recentProgress)
 
     def rows(self) -> list[Row]:

@@ -8,14 +8,14 @@ import attrs
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException, StreamingQueryException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import Counts, EventTimeGap, NotPicklableError, SchemaError, SessionSpec
 from sessionkit._instants import micros_of
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.testing import SessionDriver
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, new_observation
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -179,7 +179,7 @@ def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
     first = [("a", past + MINUTE * minute, 1.0) for minute in range(5)]
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(ticks(*first, ("b", past + timedelta(days=270), 1.0)), ticks(("a", past, 1.0)))
-    observed = Observation()
+    observed = new_observation()
 
     one, two, *_ = stream.run()
     batch = sessionize(spark.read.parquet(str(stream.source)), spec, observation=observed)
@@ -230,7 +230,7 @@ def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
 def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_path: Path) -> None:
     """The counts of a batch are in its observation."""
     frame = read(spark, tmp_path, BAD)
-    observed = Observation()
+    observed = new_observation()
 
     rows = sessionize(frame, SUMS, observation=observed).collect()
 

@@ -116,11 +116,12 @@ class Source:
     def run(self, frame: DataFrame, mode: str = "append") -> Run:
         """Run a query over all files, and over the batch without data after them."""
         kept = Kept()
-        query = (
-            frame.writeStream.foreachBatch(kept).outputMode(mode).trigger(availableNow=True).start()
-        )
+        writer = kept.writer(frame, mode)
+        # The folder is new for every query.
+        writer = writer.option("checkpointLocation", f"{kept.folder}/checkpoint")
+        query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        return Run(list(kept.batches().values()), list(query.recentProgress))
+        return Run(list(kept.batches(self.spark).values()), list(query.recentProgress))
 
 
 Sourced: TypeAlias = Callable[[Files], Source]
