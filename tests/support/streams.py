@@ -26,7 +26,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
-__all__ = ["FileStream", "needs_own_process", "new_observation", "write_files"]
+__all__ = ["FileStream", "needs_own_process", "observed", "write_files"]
 
 
 def needs_own_process(spark: SparkSession) -> None:
@@ -35,12 +35,12 @@ def needs_own_process(spark: SparkSession) -> None:
         pytest.skip("the test keeps rows in `foreachBatch`, which Connect calls elsewhere")
 
 
-def new_observation() -> Observation:
-    """Return an observation; skip the test on Connect of Spark 3.5, which has none."""
+def observed(observation: Observation) -> dict[str, Any]:
+    """Return what was observed; skip the test on Connect of Spark 3.5, which can't say it."""
     try:
-        return Observation()
+        return observation.get
     except PySparkNotImplementedError:
-        pytest.skip("Spark 3.5 has no `Observation` on Connect")
+        pytest.skip("Spark 3.5 has no `Observation.get` on Connect")
 
 
 def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> None:

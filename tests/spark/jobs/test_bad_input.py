@@ -8,14 +8,14 @@ import attrs
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import Counts, EventTimeGap, NotPicklableError, SchemaError, SessionSpec
 from sessionkit._instants import micros_of
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.testing import SessionDriver
-from tests.support.streams import FileStream, new_observation
+from tests.support.streams import FileStream, observed
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -179,15 +179,15 @@ def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
     first = [("a", past + MINUTE * minute, 1.0) for minute in range(5)]
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(ticks(*first, ("b", past + timedelta(days=270), 1.0)), ticks(("a", past, 1.0)))
-    observed = new_observation()
+    observation = Observation()
 
     one, two, *_ = stream.run()
-    batch = sessionize(spark.read.parquet(str(stream.source)), spec, observation=observed)
+    batch = sessionize(spark.read.parquet(str(stream.source)), spec, observation=observation)
 
     assert Counts(events=6, processed=5, quarantined=1) == one
     assert (1, 0) == (two.processed, two.late)
     assert [6.0] == [row.amount for row in batch.collect()]
-    assert 1 == observed.get["quarantined"]
+    assert 1 == observed(observation)["quarantined"]
 
 
 def test_a_row_is_handed_out_however_late_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -230,14 +230,14 @@ def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
 def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_path: Path) -> None:
     """The counts of a batch are in its observation."""
     frame = read(spark, tmp_path, BAD)
-    observed = new_observation()
+    observation = Observation()
 
-    rows = sessionize(frame, SUMS, observation=observed).collect()
+    rows = sessionize(frame, SUMS, observation=observation).collect()
 
     assert ["a", "b"] == sorted(row.key for row in rows)
-    assert 9 == observed.get["events"]
-    assert 7 == observed.get["quarantined"]
-    assert 2 == observed.get["processed"]
+    assert 9 == observed(observation)["events"]
+    assert 7 == observed(observation)["quarantined"]
+    assert 2 == observed(observation)["processed"]
 
 
 def read(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:

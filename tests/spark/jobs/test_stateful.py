@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Observation, Row, SparkSession
 
 from sessionkit import (
     BucketResult,
@@ -25,7 +25,7 @@ from sessionkit import (
 )
 from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
-from tests.support.streams import FileStream, new_observation
+from tests.support.streams import FileStream, observed
 
 BOTH_LAYOUTS: Final = pytest.mark.parametrize(
     "layout", [pytest.param("buckets", marks=pytest.mark.long), "per_key"]
@@ -392,8 +392,10 @@ def test_a_stream_and_a_batch_give_the_same_rows(
 
     assert TOTALS == shown(stream.rows())
     assert [4, 3, 3, 0] == [count.processed for count in counts]
-    observed = new_observation()
+    observation = Observation()
     whole = spark.read.parquet(str(stream.source))
-    rows = apply_with_state(whole, spec, observation=observed).collect()
+    rows = apply_with_state(whole, spec, observation=observation).collect()
     assert sorted([*TOTALS, ("tick", 1, "0.0", None)]) == shown(rows)
-    assert (10, 10, 5) == tuple(observed.get[name] for name in ("events", "processed", "timers"))
+    assert (10, 10, 5) == tuple(
+        observed(observation)[name] for name in ("events", "processed", "timers")
+    )
