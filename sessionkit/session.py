@@ -181,12 +181,6 @@ class SessionSpec(Spec[E, S, R]):
         """The clock of Spark's timeouts."""
         return "event_time" if self.close_idle_after is None else "processing_time"
 
-    @property
-    def has_fixed_gap(self) -> bool:
-        """Whether a session ends one and the same gap after its last event."""
-        extends = self.rules is not None and self.rules.extends is not None
-        return not (callable(self.timeout.gap) or extends)
-
     def __attrs_post_init__(self) -> None:
         """Read what the functions say, and check what the single fields cannot see."""
         if self.per == "event":

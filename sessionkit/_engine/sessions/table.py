@@ -58,7 +58,7 @@ def session_identity(spec: AnySessionSpec) -> bytes:
     entries: dict[str, Any] = {
         **shared_identity(spec, state_fields(spec)),
         "kind": _kind(spec),
-        "gap_us": span_us(spec.timeout.longest) if spec.has_fixed_gap else None,
+        "gap_us": None if callable(spec.timeout.gap) else span_us(spec.timeout.longest),
         "longest_gap_us": span_us(spec.timeout.longest),
         "gap_inclusive": spec.timeout.gap_inclusive,
     }
