@@ -6,8 +6,9 @@ from typing import Any
 import attrs
 
 from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
+from sessionkit.testing import SessionDriver, at
 
-__all__ = ["Listed", "Open", "Reading", "collecting", "in_order"]
+__all__ = ["Listed", "Open", "Reading", "collecting", "fed", "in_order", "opened"]
 
 
 @attrs.define
@@ -85,3 +86,18 @@ def in_order(
     """Return a spec whose functions depend on the order of the events, and have no merge."""
     spec = collecting(timeout, order="event_time", **options)
     return attrs.evolve(spec, update=append, merge=None)
+
+
+def fed(
+    driver: SessionDriver[Any, Any, Any], *steps: tuple[str, Any]
+) -> SessionDriver[Any, Any, Any]:
+    """Run a micro-batch of events of one key."""
+    for time, step in steps:
+        driver.add("a", at(time), step)
+    driver.run_batch()
+    return driver
+
+
+def opened(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
+    """Return the numbers of every open session."""
+    return [session.state.numbers for session in driver.open_sessions()]

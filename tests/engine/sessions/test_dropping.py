@@ -9,6 +9,7 @@ import pytest
 from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import Rejection, SessionDriver, at
+from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
 LARGEST = 2**63 - 1
@@ -56,21 +57,6 @@ def settings(**changes: Any) -> dict[str, Any]:
         "on_error": "drop_session",
         **changes,
     }
-
-
-def fed(
-    driver: SessionDriver[Any, Any, Any], *steps: tuple[str, Step]
-) -> SessionDriver[Any, Any, Any]:
-    """Run a micro-batch of events of one key."""
-    for time, step in steps:
-        driver.add("a", at(time), step)
-    driver.run_batch()
-    return driver
-
-
-def opened(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
-    """Return the numbers of every open session."""
-    return [session.state.numbers for session in driver.open_sessions()]
 
 
 def dropped(driver: SessionDriver[Any, Any, Any]) -> tuple[list[datetime | None], Rejection]:

@@ -9,6 +9,7 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionSpec
 from sessionkit.testing import SessionDriver, at
+from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
 CALLS_AN_EVENT = 4
@@ -76,21 +77,6 @@ def spec_of(functions: Functions, **changes: Any) -> SessionSpec[Any, Any, Any]:
         "on_error": "reject",
     }
     return SessionSpec(**{**settings, **changes})
-
-
-def fed(
-    driver: SessionDriver[Any, Any, Any], *steps: tuple[str, Step]
-) -> SessionDriver[Any, Any, Any]:
-    """Run a micro-batch of events of one key."""
-    for time, step in steps:
-        driver.add("a", at(time), step)
-    driver.run_batch()
-    return driver
-
-
-def opened(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
-    """Return the numbers of every open session."""
-    return [session.state.numbers for session in driver.open_sessions()]
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
