@@ -122,7 +122,8 @@ class GroupRow:
         memory = nothing_of(self.logic)
         if self.state.exists:
             memory = BucketRow(self.logic).read(self.group, self.state.get)
-        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
+        idle = idle_clock(self.logic.spec, memory.idle, clocks)
+        return memory if idle is None else attrs.evolve(memory, idle=idle)
 
     def store(self, memory: Memory) -> None:
         """Replace the row, or remove it where nothing is left, and arm the timer."""

@@ -101,9 +101,12 @@ class Worker:
         if loaded.idle is not None:
             clocks = loaded.idle.in_force(clocks)
         outcome = self.logic.step(memory, events, clocks)
-        waited = events.num_rows - arrived.num_rows
-        remembered = attrs.evolve(outcome.memory, idle=loaded.idle)
-        return attrs.evolve(outcome, memory=remembered, buffered=outcome.buffered - waited)
+        if sown is not None:
+            waited = events.num_rows - arrived.num_rows
+            outcome = attrs.evolve(outcome, buffered=outcome.buffered - waited)
+        if loaded.idle is None:
+            return outcome
+        return attrs.evolve(outcome, memory=attrs.evolve(outcome.memory, idle=loaded.idle))
 
     def partition(
         self,
