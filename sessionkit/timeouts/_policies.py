@@ -30,7 +30,8 @@ def _read_gap(value: Duration) -> timedelta:
     return duration(value, "gap")
 
 
-def _read_at_most(value: Duration | None) -> timedelta | None:
+def read_at_most(value: Duration | None) -> timedelta | None:
+    """Read the longest gap that a function may return."""
     return None if value is None else duration(value, "at_most")
 
 
@@ -128,7 +129,7 @@ class EventTimeGap:
     at_most: timedelta | None = attrs.field(
         default=None,
         kw_only=True,
-        converter=_read_at_most,
+        converter=read_at_most,
     )
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
 

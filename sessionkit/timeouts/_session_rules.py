@@ -10,7 +10,7 @@ from sessionkit._instants import Duration, duration
 from sessionkit._validators import at_least_one
 from sessionkit.aggregates import Condition
 from sessionkit.timeouts._days import check_zone
-from sessionkit.timeouts._policies import EventTimeGap, Gap
+from sessionkit.timeouts._policies import EventTimeGap, Gap, read_at_most
 
 __all__ = ["CLOSED_BY", "ClosedBy", "Predicate", "SessionRules"]
 
@@ -48,10 +48,6 @@ def _read_idle(value: Duration | None) -> timedelta | None:
 
 def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _read_at_most(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "at_most")
 
 
 @attrs.frozen
@@ -95,7 +91,7 @@ class SessionRules:
     """
 
     gap: Gap = attrs.field()
-    at_most: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_at_most)
+    at_most: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_at_most)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
     max_events: int | None = attrs.field(

@@ -23,7 +23,7 @@ from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules, days_of, starts_new_session
 
-__all__ = ["RuledIntervals", "closings", "cut"]
+__all__ = ["RuledIntervals", "closing_of", "closings", "cut"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -104,6 +104,12 @@ def closings(
     fired = np.stack([midnight, ends, longest])
     codes = np.array([CODES[name] for name in BY_TIMES], np.int8)
     return fired.min(axis=0), codes[fired.argmin(axis=0)]
+
+
+def closing_of(rules: SessionRules, start_us: int, end_us: int) -> tuple[int, int]:
+    """Return when one session closes by its own times, and by which rule; see `closings`."""
+    closes, closed_by = closings(rules, np.array([start_us]), np.array([end_us]))
+    return int(closes[0]), int(closed_by[0])
 
 
 def _by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
@@ -225,8 +231,7 @@ class _Piece:
 
     def closing(self, rules: SessionRules) -> tuple[int, int]:
         """Return when it closes, and by which rule."""
-        closes, closed_by = closings(rules, np.array([self.start]), np.array([self.end]))
-        by_times = at, rule = int(closes[0]), int(closed_by[0])
+        by_times = at, rule = closing_of(rules, self.start, self.end)
         if rule == CODES["max_duration"] or (rule == CODES["gap"] and rules.gap_inclusive):
             # An event at that very instant still belongs to the session.
             return min((one for one in self.cuts if one[0] <= at), default=by_times)

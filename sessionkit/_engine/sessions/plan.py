@@ -148,7 +148,9 @@ class Plan:
     def _passed(self) -> pa.Table:
         """The open sessions without events of keys that have some: only a rule may touch them."""
         passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
-        for field, column in zip(CLOSING, self._ruled(~self.active), strict=False):
+        if self.spec.rules is None:
+            return passed
+        for field, column in zip(CLOSING, self._closing(~self.active), strict=True):
             passed = with_column(passed, field, column)
         return passed
 
@@ -157,4 +159,8 @@ class Plan:
         if self.spec.rules is None:
             return []
         ruled = RuledRows(self.spec, self.touched, self.events, self.order)
-        return ruled.columns(self.unions, chosen)
+        return self._closing(chosen) + ruled.last_values(self.unions, chosen)
+
+    def _closing(self, chosen: Mask) -> list[pa.Array]:
+        unions = self.unions
+        return [instants(unions.closes[chosen]), pa.array(unions.closed_by[chosen])]

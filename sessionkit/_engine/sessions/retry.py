@@ -26,7 +26,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import INSTANT, micros
 from sessionkit._engine.sessions.attempt import timed
-from sessionkit._engine.sessions.cutting import closings
+from sessionkit._engine.sessions.cutting import closing_of
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.ruled import closing_columns
@@ -245,10 +245,7 @@ class _Retry:
 
     def _closes(self, kept: Part) -> int:
         end, rules = max(interval.end for interval in kept), self.fold.spec.rules
-        if rules is None:
-            return end
-        closes, _ = closings(rules, np.array([kept[0].start]), np.array([end]))
-        return int(closes[0])
+        return end if rules is None else closing_of(rules, kept[0].start, end)[0]
 
     def first_failure(self, part: Part) -> FirstFailure:
         """Return the first event that fails; where none does alone, that the session does."""

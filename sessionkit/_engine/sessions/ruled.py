@@ -80,7 +80,7 @@ def closing_times(sessions: pa.Table) -> Numbers:
 
 
 def closing_columns(
-    rules: SessionRules | None, starts_us: Sequence[int], ends_us: Sequence[int]
+    rules: SessionRules | None, starts_us: Sequence[int] | Numbers, ends_us: Sequence[int] | Numbers
 ) -> list[pa.Array]:
     """Return what is stored of sessions that no rule cuts but by their own times."""
     if rules is None:
@@ -96,7 +96,7 @@ def under_rules(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
     When they close follows from their own times. A field of `changes_of` goes on with its last
     value where the other spec had it too, and with none otherwise.
     """
-    starts, ends = micros(sessions["start"]).tolist(), micros(sessions["end"]).tolist()
+    starts, ends = micros(sessions["start"]), micros(sessions["end"])
     stored = ruled_schema(spec)
     for field, column in zip(stored, closing_columns(spec.rules, starts, ends), strict=False):
         sessions = with_column(sessions, field, column)
@@ -171,11 +171,10 @@ class RuledRows:
         )
         return cut(rules, intervals)
 
-    def columns(self, unions: Unions, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of the chosen sessions."""
+    def last_values(self, unions: Unions, chosen: Mask) -> list[pa.Array]:
+        """Return, for each field of `changes_of`, the last value of the chosen sessions."""
         last = unions.first + unions.sizes - 1
-        closing = [instants(unions.closes[chosen]), pa.array(unions.closed_by[chosen])]
-        return closing + [
+        return [
             self._last(field.name, unions.first, last).filter(pa.array(chosen))
             for field in _attributes(self.spec)
         ]
