@@ -72,6 +72,7 @@ test test-long: lint
 suite: setup
 	$(RUN) -m pytest $(PARALLEL) --cov $(SELECTED)
 
+quick: export HYPOTHESIS_PROFILE := quick
 quick: setup
 	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long"
 
