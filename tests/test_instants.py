@@ -111,7 +111,7 @@ def test_the_text_says_where_zero_is_allowed() -> None:
     ],
 )  # fmt: skip
 def test_rubbish_is_refused(text: str) -> None:
-    """A text that is no duration is shown, with examples of some that are."""
+    """A text that isn't a duration is shown, with examples of some that are."""
     assert f"`gap` isn't a duration: {text!r}\n\nHint: {SPELLING}" == refusal(text)
 
 
@@ -174,7 +174,7 @@ def test_fractions_finer_than_a_microsecond_are_refused() -> None:
 
 
 def test_the_nanoseconds_of_pandas_are_refused() -> None:
-    """A duration of pandas that is no whole number of microseconds is refused."""
+    """A duration of pandas that isn't a whole number of microseconds is refused."""
     assert "\n\nHint: " in refusal(pd.Timedelta(1, "ns"))
 
 

@@ -181,7 +181,7 @@ def test_keys_are_typed_in_their_order() -> None:
 
 
 def test_carried_columns_may_be_null() -> None:
-    """A carried column is shown as it came, so a null in it is no fault; floats are allowed."""
+    """A carried column is shown as it came, so it may be null; floats are allowed."""
     spec = visits(passthrough={"offset": int, "payload": bytes, "score": float, "note": str | None})
     assert all(field.type.coerce(None, "passthrough") is None for field in spec.passthrough_fields)
     assert ["offset", "payload", "score", "note"] == [

@@ -90,7 +90,7 @@ def test_a_timeout_closes_and_leaves_nothing() -> None:
 
 
 def test_every_call_writes_or_removes() -> None:
-    """A call that touched nothing would leave a timer that fires for ever."""
+    """A call that touched nothing would leave a timer that fires forever."""
     for watermark_ms in (1, NOON_MS - 60 * MINUTE_MS, NOON_MS + 1):
         state = stored().next_call(watermark_ms=max(watermark_ms, 1))
         call(state, frame_of(-600))

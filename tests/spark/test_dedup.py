@@ -86,7 +86,7 @@ class TestRefused:
         ],
     )
     def test_definition(self, make: Any, found: str, hint: str) -> None:
-        """A definition that cannot work, or that would keep state for ever, does not exist."""
+        """A definition that cannot work, or that would keep state forever, does not exist."""
         with pytest.raises(SpecError) as caught:
             make()
 
@@ -252,7 +252,7 @@ class TestStream:
             assert [1, 2, 4] == steps.values
 
     def test_null_time_in_a_key(self, source: Source, tmp_path: Path) -> None:
-        """Under key and time, a row without a time stays in state for ever."""
+        """Under key and time, a row without a time stays in state forever."""
         source.put(("a", None, 1), ("b", 100 * SECOND, 2))
         with running(BY_KEY_AND_TIME.apply(source.stream()), tmp_path / "checkpoint") as steps:
             steps.run()
@@ -435,7 +435,7 @@ class TestExplain:
         assert "whose `ts` is within about the last 10 seconds" in text
 
     def test_by_key(self) -> None:
-        """The size of what is kept for ever."""
+        """The size of what is kept forever."""
         text = BY_KEY.explain()
 
         assert "A stream never forgets a key" in text

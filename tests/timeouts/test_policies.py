@@ -37,7 +37,7 @@ def test_a_gap_is_read_however_it_is_spelled(policy: Any, gap: timedelta | str) 
 @pytest.mark.parametrize("policy", [EventTimeGap, ProcessingTimeGap])
 @pytest.mark.parametrize("gap", [0, None, "", "0s", "-1 minute", "1 month", timedelta(0)])
 def test_a_gap_that_is_none_is_refused(policy: Any, gap: object) -> None:
-    """A gap that is no positive duration is refused by its name, with a hint."""
+    """A gap that isn't a positive duration is refused by its name, with a hint."""
     with pytest.raises(SpecError, match="^`gap` [^\n]*\n\nHint: "):
         policy(gap)
 
@@ -127,7 +127,7 @@ def test_a_time_to_live_is_read_however_it_is_spelled(span: timedelta | str) -> 
 
 @pytest.mark.parametrize("span", [0, None, "", "0s", "-1 minute", "1 month", timedelta(0)])
 def test_a_time_to_live_of_no_length_is_refused(span: Any) -> None:
-    """A span that is no positive duration is refused by its name, with a hint."""
+    """A span that isn't a positive duration is refused by its name, with a hint."""
     with pytest.raises(SpecError, match="^`span` [^\n]*\n\nHint: "):
         TimeToLive(span)
 
@@ -194,7 +194,7 @@ def test_policies_are_joined_flat_and_in_their_order() -> None:
     ],
 )
 def test_what_ends_no_key_cannot_be_joined(part: str, policies: Any) -> None:
-    """Nothing can be added to never, nor by what is no policy."""
+    """Nothing can be added to never, nor by what isn't a policy."""
     with pytest.raises(SpecError) as refused:
         policies()
     assert (
@@ -280,7 +280,7 @@ def test_a_policy_counts_from_an_instant_on_a_clock(expected: list[Any], policy:
 
 
 def test_a_choice_is_written_with_a_bar() -> None:
-    """One policy alone is no tuple of them."""
+    """One policy alone isn't a tuple of them."""
     single: Any = EventTimeGap("1 minute")
 
     with pytest.raises(SpecError, match="takes a tuple of policies, found"):

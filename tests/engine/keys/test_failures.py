@@ -178,7 +178,7 @@ def test_a_timer_behind_one_that_failed_goes_off() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_key_whose_last_call_fails_is_gone_all_the_same(layout: str) -> None:
-    """The policy has ended it: it is counted as failed_output, not kept for ever."""
+    """The policy has ended it: it is counted as failed_output, not kept forever."""
     spec = summing(add, strict_timer, timeout=EventTimeGap("30m"), on_error="reject", layout=layout)
     driver = driver_of(spec)
     adding(driver, "bob", at("09:00"))

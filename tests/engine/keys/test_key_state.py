@@ -125,7 +125,7 @@ def test_a_removed_state_leaves_nothing(layout: str) -> None:
 
 
 def test_removing_where_there_is_nothing_is_nothing() -> None:
-    """`remove` of a key without state is no error."""
+    """`remove` of a key without state raises nothing."""
     assert None is stored(calling(lambda state: state.remove()))
 
 

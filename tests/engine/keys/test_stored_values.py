@@ -61,7 +61,7 @@ def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
 
 
 def test_a_fold_must_not_return_what_is_no_member_of_an_enum() -> None:
-    """Stored, it would stop the query for ever where it is read."""
+    """Stored, it would stop the query forever where it is read."""
 
     def sulk(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
         return BucketResult(pa.table({"key": ["ann"], "mood": ["sulky"]}))

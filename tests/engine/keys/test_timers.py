@@ -510,7 +510,7 @@ def test_an_instant_is_an_aware_datetime(setter: str, instant: Any, found: str, 
     ],
 )
 def test_an_instant_lies_in_the_calendar(instant: datetime) -> None:
-    """An instant that is no time of the years 1 to 9999 in UTC could not be shown again."""
+    """An instant outside the years 1 to 9999 in UTC could not be shown again."""
     text = refusal(lambda times: times.set_event_timer("due", instant))
 
     assert text.startswith("timer 'due': the instant is outside the years 1 to 9999, found ")

@@ -222,7 +222,7 @@ def test_nothing_is_armed_where_nothing_waits(spec: Spec) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_call_writes_or_removes(layout: str) -> None:
-    """A call that changed nothing would leave a timer that fires for ever."""
+    """A call that changed nothing would leave a timer that fires forever."""
     spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
     first = called(spec, at("11:30"))
     for watermark_ms in (1, NOON_MS - 1, NOON_MS):
@@ -463,7 +463,7 @@ def test_a_chain_of_timers_runs_to_its_end_in_a_batch() -> None:
 
 
 def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch has to end, so that `on_timer` must not set timers for ever."""
+    """A batch has to end, so that `on_timer` must not set timers forever."""
     monkeypatch.setattr("sessionkit._engine.keys.calls.MOST_TIMERS", 20)
 
     def for_ever(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:

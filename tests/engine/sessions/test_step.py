@@ -533,7 +533,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
 
 
 def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
-    """An event whose session would end after the year 9999 cannot be shown, so it is no event."""
+    """A session that would end after the year 9999 can't be shown, so its event isn't taken."""
     spec = attrs.evolve(BASE, max_future_skew=None)
     driver = SessionDriver(spec)
     driver.add("a", datetime(9999, 12, 31, 23, 49, tzinfo=UTC), Reading(1, GAP))

@@ -610,7 +610,7 @@ class TestWatermark:
 
 
 class TestState:
-    """State that grows for ever is warned of."""
+    """State that grows forever is warned of."""
 
     @pytest.mark.parametrize(
         ("definition", "reason"),
