@@ -1,14 +1,15 @@
 """What became of every event of a query: the counts of its micro-batches, added up and checked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
+from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import Observation
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit.errors import BalanceError, with_hint
+from sessionkit.errors import BalanceError, UnsupportedError, with_hint
 from sessionkit.spark.jobs.progress import batch_counts, entry, has_run
 
 __all__ = ["Reconciliation", "reconcile"]
@@ -109,14 +110,25 @@ def reconcile(
         BalanceError: A micro-batch doesn't balance, was counted more than once or in part, isn't in
             the progress, or is one of another query. The message names the first.
         SessionkitError: It is a query that sessionkit didn't build.
+        UnsupportedError: It is an observation on Connect of Spark 3.5, which can't read it.
     """
     progress = getattr(counted, "recentProgress", None)
     if progress is None:
-        found: Any = counted
-        return _with_batch(so_far, Counts(**{name: found.get[name] for name in COUNTED}))
+        found = _observed(counted)
+        return _with_batch(so_far, Counts(**{name: found[name] for name in COUNTED}))
     for one in progress:
         so_far = so_far.add(one)
     return so_far
+
+
+def _observed(observation: Any) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = observation.get
+    except PySparkNotImplementedError as error:
+        problem = "on Connect, Spark 3.5 can't read an `Observation`"
+        hint = "count the rows of `with_rejected=True`, or run the batch without Connect"
+        raise UnsupportedError(with_hint(problem, hint)) from error
+    return found
 
 
 def _with_batch(so_far: Reconciliation, counts: Counts) -> Reconciliation:

@@ -9,10 +9,11 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit import BalanceError, Counts, EventTimeGap, StatefulSpec
+from sessionkit import BalanceError, Counts, EventTimeGap, StatefulSpec, UnsupportedError
 from sessionkit._engine.counts import COUNTED
 from sessionkit.spark import (
     ForeachBatch,
@@ -23,7 +24,7 @@ from sessionkit.spark import (
     start_query,
 )
 from tests.support.stateful_specs import ignore, summing
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, observed
 
 COUNTS = Counts(events=4, processed=3, late=1)
 WAITING = Counts(events=2, buffered=2)
@@ -256,11 +257,28 @@ def test_a_query_on_spark_is_reconciled(query: StreamingQuery) -> None:
 
 def test_a_batch_on_spark_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
     """Although two actions run over it."""
-    stream, observed = FileStream(spark, SPEC, tmp_path), Observation()
+    stream, observation = FileStream(spark, SPEC, tmp_path), Observation()
     stream.put(views(0, 1), views(2, 3))
-    frame = apply_with_state(spark.read.parquet(str(stream.source)), SPEC, observation=observed)
+    read = spark.read.parquet(str(stream.source))
+    frame = apply_with_state(read, SPEC, observation=observation)
     written(frame)
     written(frame)
+    observed(observation)
 
     expected = Counts(events=6, processed=4, quarantined=2)
-    assert expected == reconcile(observed).counts
+    assert expected == reconcile(observation).counts
+
+
+class UnreadObservation:
+    """An observation on Connect of Spark 3.5."""
+
+    @property
+    def get(self) -> dict[str, Any]:
+        """Refuse, as Spark does."""
+        raise PySparkNotImplementedError("Observation isn't implemented")
+
+
+def test_an_observation_that_spark_cannot_read_is_refused() -> None:
+    """The hint names another way."""
+    with pytest.raises(UnsupportedError, match=r"Hint: count the rows of `with_rejected=True`"):
+        reconcile(UnreadObservation())  # type: ignore[arg-type]
