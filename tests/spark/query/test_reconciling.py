@@ -275,7 +275,8 @@ class UnreadObservation:
     @property
     def get(self) -> dict[str, Any]:
         """Refuse, as Spark does."""
-        raise PySparkNotImplementedError("Observation isn't implemented")
+        problem = "Observation isn't implemented"
+        raise PySparkNotImplementedError(problem)
 
 
 def test_an_observation_that_spark_cannot_read_is_refused() -> None:
