@@ -95,7 +95,8 @@ def check_no_functions(spec: Any, instead: str) -> None:
         found = f"`{instead}` and `{given[0]}` are both given"
         raise SpecError(with_hint(found, "leave out the one that you do not need"))
     ordered = isinstance(spec.timeout, SessionRules) and spec.timeout.in_order
-    if spec.order == "event_time" and not ordered:
+    # In order, it's the earliest copy of an event that counts.
+    if spec.order == "event_time" and not ordered and spec.drop_duplicates_for is None:
         found = f'`order="event_time"` has no effect on `{instead}` but to hold events back'
         raise SpecError(with_hint(found, "leave `order` out: any order comes to the same"))
 

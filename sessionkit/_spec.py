@@ -156,8 +156,9 @@ class Spec(Generic[E, S, R]):
             beyond, in time order, are quarantined.
         passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
-        event_id: The columns that identify an event, of those that are read: rejected rows have a
-            hash of their values, `event_id`. Left out, it is that of key, event time and event.
+        event_id: The columns that identify an event of a key, of those that are read: rejected rows
+            have a hash of their values, `event_id`, and `drop_duplicates_for` goes by it. Left out,
+            it is that of key, event time and event.
         layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
             as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
             writes only the pages whose keys it concerns: for much state and little input, on Spark

@@ -93,6 +93,7 @@ class Rules(TypedDict, total=False):
     gap: Duration
     timeout: EventTimeGap | SessionRules | Duration
     late_by: Literal["event", "session"]
+    drop_duplicates_for: Duration | None
     nulls: Literal["reject", "refuse"]
     on_error: Literal["raise", "reject", "drop_session"]
     max_future_skew: Duration | None

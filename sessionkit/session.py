@@ -90,6 +90,10 @@ def _read_delay(value: Duration) -> timedelta:
     return duration(value, "watermark_delay", zero_allowed=True)
 
 
+def _read_span(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "drop_duplicates_for", zero_allowed=True)
+
+
 def _read_timeout(value: EventTimeGap | SessionRules | Duration) -> EventTimeGap | SessionRules:
     return EventTimeGap(value) if isinstance(value, str | timedelta) else value
 
@@ -123,6 +127,11 @@ class SessionSpec(Spec[E, S, R]):
         timeout: When a session is over: the gap, such as `"30 minutes"` or an `EventTimeGap`; or
             `SessionRules`, with what cuts a session before that. Result rows then have a column
             `closed_by`, after `session_end`.
+        drop_duplicates_for: Drop an event whose id was processed: while the session that it's in
+            is open, and for so long after that has closed, by the watermark. `"0 seconds"` is long
+            enough where a copy has the event time of the first, since it's late from then on. What
+            is dropped counts as `duplicate`. The id is the one of `event_id`; 16 bytes of state an
+            event. Left out, copies are events.
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
             gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
             effect with `order="event_time"`, and so `"session"` is refused there.
@@ -145,6 +154,7 @@ class SessionSpec(Spec[E, S, R]):
     bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
     timeout: EventTimeGap | SessionRules = attrs.field(converter=_read_timeout)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
+    drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=_read_span)
     late_by: Literal["event", "session"] = attrs.field(
         default="event", validator=choice("event", "session")
     )
@@ -337,7 +347,7 @@ class SessionSpec(Spec[E, S, R]):
             result: An attrs class with these fields, for typed rows. Left out, one is made.
             rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
                 `timeout`. Aggregates come to the same in any order, so `order` is for
-                `SessionRules` that need it.
+                `SessionRules` that need it, and for `drop_duplicates_for`.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.
@@ -355,7 +365,8 @@ class SessionSpec(Spec[E, S, R]):
         Args:
             event: The attrs class of an event, without validators and converters.
             rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
-                `timeout`. Rows come in time order, so `order` is for `SessionRules` that need it.
+                `timeout`. Rows come in time order, so `order` is for `SessionRules` that need it,
+                and for `drop_duplicates_for`.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.

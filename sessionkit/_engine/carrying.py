@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.duplicates import under_ids
 from sessionkit._engine.sessions.ruled import under_rules
 from sessionkit._engine.storage import logic_of
 from sessionkit._spec import AnySpec
@@ -27,7 +28,9 @@ __all__ = ["carried", "check_carried"]
 MAY_CHANGE: Final = frozenset(
     {
         "bucket_count",
+        "drop_duplicates_for_us",
         "event",
+        "event_id",
         "gap_us",
         "keys",
         "layout",
@@ -62,7 +65,8 @@ def check_carried(old: AnySpec, new: AnySpec) -> None:
         StateMismatchError: It can't; the message names each difference that stands in the way.
     """
     stored, wanted = (_fixed(spec) for spec in (old, new))
-    lines = [*identity_differences(stored, wanted), *_keys(old, new), *_held(old, new)]
+    lines = [*identity_differences(stored, wanted), *_keys(old, new), *_ids(old, new)]
+    lines += _held(old, new)
     if lines:
         text = "the state can't be carried over:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
@@ -85,6 +89,14 @@ def _keys(old: AnySpec, new: AnySpec) -> list[str]:
     ]
 
 
+def _ids(old: AnySpec, new: AnySpec) -> list[str]:
+    both = (json.loads(logic_of(spec).identity) for spec in (old, new))
+    named = [entries["event_id"] for entries in both if "event_id" in entries]
+    if named in ([], named[:1], named[:1] * 2):
+        return []
+    return [f"`event_id` was {named[0]}, and is {named[1]}: stored ids mean something else"]
+
+
 def _held(old: AnySpec, new: AnySpec) -> list[str]:
     """Return the columns of events that wait, and that the new spec needs otherwise."""
     if old.order != "event_time":
@@ -105,7 +117,9 @@ def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
         StateValueError: A key doesn't have exactly one form in its new type.
     """
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
-    kept = under_rules(new, memory.kept) if isinstance(new, SessionSpec) else memory.kept
+    kept = memory.kept
+    if isinstance(new, SessionSpec):
+        kept = under_rules(new, under_ids(new, kept))
     return Memory(_fitted(old, kept, logic_of(new).schema), _fitted(old, held, events_schema(new)))
 
 

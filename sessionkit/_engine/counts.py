@@ -17,6 +17,7 @@ class Counts:
         processed: Events that became part of a session, or that the functions of a `StatefulSpec`
             were given.
         late: Events that came too late.
+        duplicate: Events whose id was processed already, under `drop_duplicates_for`.
         quarantined: Rows that could not be events: a null key or time, a null in a required field.
         failed: Events for which a function raised, under `on_error="reject"`, and those of sessions
             that were dropped for that, under `on_error="drop_session"`.
@@ -34,6 +35,7 @@ class Counts:
     events: int = 0
     processed: int = 0
     late: int = 0
+    duplicate: int = 0
     quarantined: int = 0
     failed: int = 0
     buffered: int = 0
@@ -46,7 +48,7 @@ class Counts:
     @property
     def is_balanced(self) -> bool:
         """Whether every event is accounted for exactly once."""
-        rejected = self.late + self.quarantined + self.failed
+        rejected = self.late + self.duplicate + self.quarantined + self.failed
         return self.events == self.processed + rejected + self.buffered
 
     def __add__(self, other: "Counts") -> "Counts":

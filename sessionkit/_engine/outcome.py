@@ -11,7 +11,7 @@ from sessionkit._engine.rows.table import Rejected
 
 __all__ = ["Memory", "Outcome"]
 
-REJECTED: Final = ("late", "quarantined", "failed", "failed_output")
+REJECTED: Final = ("late", "duplicate", "quarantined", "failed", "failed_output")
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ value is a byte for its type, the length of its body in four bytes, big-endian, 
 in UTF-8; bytes as they are; whole numbers, truth values, days and microseconds since the epoch in
 eight bytes, big-endian, and so floats, as IEEE 754 has them; decimals as text without zeros at the
 end; a list, a map or a struct as the encodings of its parts. A null has a type of its own and no
-body. An id is the BLAKE2b hash, of 16 bytes, in hexadecimal.
+body. An id is the BLAKE2b hash, of 16 bytes; people see it in hexadecimal.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,10 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import whole
 
-__all__ = ["big_endian", "encoded", "hashed"]
+__all__ = ["ID_BYTES", "big_endian", "digests", "encoded", "hashed"]
 
+ID_BYTES: Final = 16
+"""The size of an id."""
 EXACT: Final = Context(prec=40)
 NOTHING: Final = pa.scalar(b"")
 NULL: Final = pa.scalar(b"-")
@@ -35,13 +37,18 @@ def encoded(columns: Sequence[pa.Array | pa.ChunkedArray], *tail: pa.Array) -> p
 
 
 def hashed(bodies: pa.Array, person: bytes) -> list[str]:
+    """Return the ids of what is encoded, in hexadecimal; see `digests`."""
+    return [digest.hex() for digest in digests(bodies, person)]
+
+
+def digests(bodies: pa.Array, person: bytes) -> list[bytes]:
     """Return the ids of what is encoded; the same bytes have another id for another `person`."""
-    fresh = blake2b(digest_size=16, person=person).copy
+    fresh = blake2b(digest_size=ID_BYTES, person=person).copy
     ids = []
     for body in bodies.to_pylist():
         hasher = fresh()
         hasher.update(body)
-        ids.append(hasher.hexdigest())
+        ids.append(hasher.digest())
     return ids
 
 

@@ -52,8 +52,8 @@ class Rejected:
     Rows that became no part of a result, with the reason.
 
     Attributes:
-        kind: `late`, `quarantined` or `failed` for events, `failed_output` for a session or a timer
-            whose function failed.
+        kind: `late`, `duplicate`, `quarantined` or `failed` for events, `failed_output` for a
+            session or a timer whose function failed.
         reasons: Why, one for each row.
         rows: The events or sessions. Keys, times and carried columns of events may be null here.
         tracebacks: Of functions that raised, one for each row; None where no function did.

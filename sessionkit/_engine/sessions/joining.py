@@ -88,13 +88,14 @@ def _take(
     rejected = [part for late in judged.late for part in _late(spec, late)]
     plan = judged.plan
     if plan is None:
-        return _Taken(None, [], rejected)
+        return _Taken(None, [], rejected + judged.distinct.rejected)
     objects, refused = build_events(spec, plan.events.table, plan.event_places)
     if not refused:
-        return _Taken(plan, objects, rejected)
+        return _Taken(plan, objects, rejected + judged.distinct.rejected)
     reasons = {int(plan.event_places[place]): reason for place, reason in refused.items()}
     rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
-    again = _take(spec, sessions, plan.events.without(reasons), watermark_us)
+    others = plan.events.without(reasons).joined(judged.distinct.others)
+    again = _take(spec, sessions, others, watermark_us)
     return attrs.evolve(again, rejected=rejected + again.rejected)
 
 

@@ -1,10 +1,11 @@
-"""Which events of a micro-batch are late, and what the others belong to."""
+"""Which events of a micro-batch are late or duplicates, and what the others belong to."""
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.sessions.duplicates import Distinct, distinct
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.session import AnySessionSpec
@@ -20,46 +21,73 @@ LATE_SESSION = "the session it would join is over: its end is at or before the w
 @attrs.frozen
 class Timely:
     """
-    The events that are in time, and those that aren't.
+    The events that can be processed, and those that can't.
 
     Attributes:
         plan: What the timely ones belong to; None where there is none.
-        late: The others.
+        late: Those that aren't in time.
+        distinct: The timely ones, told apart from their duplicates.
     """
 
     plan: Plan | None
     late: list[Rejected]
+    distinct: Distinct
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        """Those that can't be processed."""
+        return self.late + self.distinct.rejected
 
 
 def timely(
     spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
 ) -> Timely:
     """
-    Plan for the events that are not late.
+    Plan for the events that are neither late nor duplicates.
 
     Args:
         spec: The rules.
-        sessions: The open sessions.
+        sessions: The open sessions, and what remembers the ids of closed ones.
         events: The events, in any order.
         watermark_us: By which events are late; None where that has been judged already.
     """
     if watermark_us is None:
-        return Timely(_plan(spec, sessions, events), [])
+        return _planned(spec, sessions, events, [])
     if spec.late_by == "event":
         late = is_late(events.closes(spec.rules), watermark_us)
         reason = LATE_EVENT if spec.rules is None or spec.rules.midnight is None else LATE_DAY
         rejected = Rejected.chosen("late", reason, events.table, late)
-        return Timely(_plan(spec, sessions, events.only(~late)), rejected)
-    plan = _plan(spec, sessions, events)
-    if plan is None:
-        return Timely(None, [])
-    late = np.zeros(len(events.starts), np.bool_)
-    late[plan.places_of(is_late(plan.unions.closes, watermark_us))] = True
-    if not late.any():
-        return Timely(plan, [])
-    rejected = Rejected.chosen("late", LATE_SESSION, events.table, late)
-    return Timely(_plan(spec, sessions, events.only(~late)), rejected)
+        return _planned(spec, sessions, events.only(~late), rejected)
+    return _timely_by_session(spec, sessions, events, watermark_us)
 
 
-def _plan(spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> Plan | None:
-    return Plan.of(spec, sessions, events) if len(events.starts) else None
+def _timely_by_session(
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int
+) -> Timely:
+    """
+    Plan for the events whose sessions are not over.
+
+    A duplicate joins no session, so it's found first. Where the one that it repeats is late, it
+    isn't one.
+    """
+    rejected: list[Rejected] = []
+    while True:
+        found = _planned(spec, sessions, events, rejected)
+        if found.plan is None:
+            return found
+        first = found.distinct.first
+        late = np.zeros(len(first.starts), np.bool_)
+        over = is_late(found.plan.unions.closes, watermark_us)
+        late[found.plan.places_of(over)] = True
+        if not late.any():
+            return found
+        rejected = rejected + Rejected.chosen("late", LATE_SESSION, first.table, late)
+        events = first.only(~late).joined(found.distinct.others)
+
+
+def _planned(
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, late: list[Rejected]
+) -> Timely:
+    found = distinct(sessions, events)
+    plan = Plan.of(spec, sessions, found.first) if len(found.first.starts) else None
+    return Timely(plan, late, found)

@@ -28,7 +28,7 @@ def join_per_event(
     """Let events join the open sessions of a group, which hold them; see `join`."""
     events, rejected = read_events(spec, arrived)
     judged = timely(spec, sessions, events, watermark_us)
-    rejected += judged.late
+    rejected += judged.rejected
     plan = judged.plan
     if plan is None:
         return Joined(sessions, 0, rejected)

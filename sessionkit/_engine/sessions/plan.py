@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
+from sessionkit._engine.sessions.duplicates import ids_columns, is_open
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
@@ -33,7 +34,7 @@ class Plan:
         spec: The rules.
         events: The events, at least one.
         touched: The rows of the open sessions of their keys.
-        untouched: The rows of all others.
+        untouched: The rows of all others, and of what remembers the ids of closed ones.
         order: The numbers of the intervals, by (key, start, content).
         is_event: Which of these, in order, are events.
         unions: The sessions that they make.
@@ -53,8 +54,9 @@ class Plan:
     def of(cls, spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> "Plan":
         """Find out what belongs together, by times alone."""
         numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
-        touched, untouched = parted(sessions, found >= 0)
-        keys = np.concatenate([found[found >= 0], numbers])
+        concerned = (found >= 0) & is_open(sessions)
+        touched, untouched = parted(sessions, concerned)
+        keys = np.concatenate([found[concerned], numbers])
         starts = np.concatenate([micros(touched["start"]), events.starts])
         ends = np.concatenate([micros(touched["end"]), events.ends])
         order = in_total_order(keys, starts, events.table, touched.num_rows)
@@ -138,6 +140,7 @@ class Plan:
             instants(self.unions.start[good]),
             instants(self.unions.end[good]),
             pa.array((self.counts + self.counts_before)[good]),
+            *self._ids(good),
             *self._ruled(good),
             *states,
         ]
@@ -153,6 +156,14 @@ class Plan:
         for field, column in zip(CLOSING, self._closing(~self.active), strict=True):
             passed = with_column(passed, field, column)
         return passed
+
+    def _ids(self, chosen: Mask) -> list[pa.Array]:
+        """Return the ids of all events of the chosen sessions; nothing where none are stored."""
+        if self.spec.drop_duplicates_for is None:
+            return []
+        owners = np.empty(len(self.order), np.int64)
+        owners[self.order] = self.unions.spread(np.arange(len(self.counts)))
+        return ids_columns(self.touched, self.events, owners, chosen)
 
     def _ruled(self, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions for rules; nothing where there are none."""

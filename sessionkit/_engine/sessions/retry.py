@@ -13,7 +13,7 @@ be another one. So there only the first failure of each session counts, and the 
 again without it. Under `on_error="drop_session"` the first failure is all that counts, too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import islice, repeat
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from sessionkit._engine.rows.objects import build_events, decode_keys, decode_st
 from sessionkit._engine.rows.table import INSTANT, micros
 from sessionkit._engine.sessions.attempt import timed
 from sessionkit._engine.sessions.cutting import closing_of
+from sessionkit._engine.sessions.duplicates import columns_of_ids
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.ruled import closing_columns
@@ -53,13 +54,15 @@ class Interval:
         content: The event, or the state of an open session.
         event: The place of the event among all; None for an open session.
         events: How many events it stands for.
+        ids: Those of these events, where ids are stored.
     """
 
     start: int
     end: int
     content: Any
     event: int | None
-    events: int = 1
+    events: int
+    ids: Sequence[bytes]
 
 
 Part: TypeAlias = list[Interval]
@@ -92,12 +95,12 @@ class Refolded:
 
     failures: dict[int, Failure] = attrs.field(factory=dict)
     late: list[int] = attrs.field(factory=list)
-    rows: list[tuple[int, int, int, int, Any]] = attrs.field(factory=list)
+    rows: list[tuple[int, int, int, int, Sequence[bytes], Any]] = attrs.field(factory=list)
 
     def table(self, plan: Plan) -> pa.Table:
         """Return the table of the sessions that are left."""
-        places, starts, ends, events, states = (
-            zip(*self.rows, strict=True) if self.rows else [()] * 5
+        places, starts, ends, events, ids, states = (
+            zip(*self.rows, strict=True) if self.rows else [()] * 6
         )
         keys = plan.keys_of(plan.active).take(pa.array(places, pa.int64()))
         return pa.Table.from_arrays(
@@ -106,6 +109,7 @@ class Refolded:
                 pa.array(starts, INSTANT),
                 pa.array(ends, INSTANT),
                 pa.array(events, pa.int64()),
+                *(columns_of_ids(ids) if plan.spec.drop_duplicates_for is not None else []),
                 *closing_columns(plan.spec.rules, starts, ends),
                 *state_columns(plan.spec, keys, states),
             ],
@@ -153,14 +157,25 @@ def _parts(plan: Plan, chosen: Mask) -> Iterator[Part]:
     spec, opened, places = plan.spec, plan.opened_of(chosen), plan.places_of(chosen)
     came = plan.events.at(places)
     contents = timed(spec, build_events(spec, came.table)[0], came.starts)
-    events = map(Interval, came.starts.tolist(), came.ends.tolist(), contents, places.tolist())
+    own = ([one] for one in _column(came.table, "id"))
+    times = came.starts.tolist(), came.ends.tolist()
+    events = map(Interval, *times, contents, places.tolist(), repeat(1), own)
     starts, ends = micros(opened["start"]).tolist(), micros(opened["end"]).tolist()
     states, counts = decode_states(spec.state, opened), opened["events"].to_pylist()
-    sessions = map(Interval, starts, ends, states, repeat(None), counts)
+    ids = _column(opened, "ids")
+    sessions = map(Interval, starts, ends, states, repeat(None), counts, ids)
     members = plan.is_event[plan.unions.spread(chosen)].tolist()
     intervals = iter([next(events if is_event else sessions) for is_event in members])
     for size in plan.unions.sizes[chosen].tolist():
         yield list(islice(intervals, size))
+
+
+def _column(table: pa.Table, name: str) -> Iterable[Any]:
+    """Return a column of ids; nothing for each row where none are stored."""
+    if name in table.column_names:
+        found: list[Any] = table[name].to_pylist()
+        return found
+    return repeat((), table.num_rows)
 
 
 @attrs.frozen(eq=False)
@@ -275,7 +290,8 @@ class _Retry:
             return
         end = max(interval.end for interval in kept)
         events = sum(interval.events for interval in kept)
-        self.found.rows.append((self.place, kept[0].start, end, events, state))
+        ids = [one for interval in kept for one in interval.ids]
+        self.found.rows.append((self.place, kept[0].start, end, events, ids, state))
 
 
 def _left_a_misfit(spec: AnySessionSpec, role: str, key: Any, misfit: StateValueError) -> FoldError:

@@ -8,7 +8,7 @@ Rules of this file:
    batch without data slipped in before. Under `order="event_time"` the events whose turn has come
    are folded before that: they belong to the sessions that close.
 3. *The watermark is that of the batch's start*, the same for every row of it.
-4. *Each event is counted once*: processed, late, quarantined, failed, or buffered.
+4. *Each event is counted once*: processed, late, duplicate, quarantined, failed, or buffered.
 5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it,
    or under `on_error="drop_session"` goes with it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
@@ -26,8 +26,9 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.table import parted
+from sessionkit._engine.rows.table import parted, stacked
 from sessionkit._engine.sessions.close import Closed
+from sessionkit._engine.sessions.duplicates import closed_ids, open_only
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.ruled import closing_times, idled
 from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
@@ -75,8 +76,8 @@ class SessionLogic:
         """Run one micro-batch of a group."""
         if self.spec.order == "event_time":
             return self._in_time_order(memory, arrived, clocks)
-        over, still_open = _split(memory.kept, clocks.watermark_us)
-        joined = self.way.join(self.spec, still_open, arrived, clocks.watermark_us)
+        over, kept = self._split(memory.kept, clocks.watermark_us)
+        joined = self.way.join(self.spec, kept, arrived, clocks.watermark_us)
         closed = self.way.close(self.spec, idled(over, clocks.by_events_us))
         return _outcome(closed, joined, Memory(joined.sessions, memory.buffered))
 
@@ -84,14 +85,20 @@ class SessionLogic:
         watermark_us, most = clocks.watermark_us, self.spec.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, watermark_us, most)
         joined = self.way.join(self.spec, memory.kept, turns.due, None)
-        over, still_open = _split(joined.sessions, watermark_us)
+        over, kept = self._split(joined.sessions, watermark_us)
         closed = self.way.close(self.spec, idled(over, clocks.by_events_us))
-        outcome = _outcome(closed, joined, Memory(still_open, turns.waiting))
+        outcome = _outcome(closed, joined, Memory(kept, turns.waiting))
         return attrs.evolve(
             outcome,
             rejected=turns.rejected + outcome.rejected,
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
         )
+
+    def _split(self, sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
+        """Part the sessions that are over from those that stay open, and from ids of the others."""
+        ended, kept = parted(sessions, is_over(closing_times(sessions), watermark_us))
+        over = open_only(ended)
+        return over, stacked([kept, closed_ids(self.spec, over, watermark_us)])
 
 
 def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
@@ -102,8 +109,3 @@ def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
         processed=joined.events,
         sessions=closed.sessions,
     )
-
-
-def _split(sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
-    """Part the sessions that are over from those that stay open."""
-    return parted(sessions, is_over(closing_times(sessions), watermark_us))

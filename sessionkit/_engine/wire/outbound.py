@@ -44,9 +44,9 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     """
     Return the columns of the output, under the names that users see.
 
-    With rejected rows comes `kind`: `session` or `result`, `late`, `quarantined`, `failed`, or
-    `failed_output`: a session whose `finish` failed, or that was dropped, or a timer whose function
-    failed. `event` isn't there where its class has no fields.
+    With rejected rows comes `kind`: `session` or `result`, `late`, `duplicate`, `quarantined`,
+    `failed`, or `failed_output`: a session whose `finish` failed, or that was dropped, or a timer
+    whose function failed. `event` isn't there where its class has no fields.
     """
     if not with_rejected:
         return [*spec.result_fields]

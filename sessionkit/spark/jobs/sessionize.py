@@ -38,9 +38,9 @@ def sessionize(
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition of a session.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
-            `session`, `late`, `quarantined`, `failed` or `failed_output`, and the last columns are
-            `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
-            `event` (its fields, in a struct) and the passthrough columns.
+            `session`, `late`, `duplicate`, `quarantined`, `failed` or `failed_output`, and the last
+            columns are `reason`, `event_time`, `event_id` (by what an event is known, the same in
+            every run), `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
         seed: For a stream: what it begins with, from `carry_over` or `hand_over`. Pass it at each
             start of the query, with a checkpoint that was new at the first one.

@@ -23,9 +23,9 @@ class Reconciliation:
     """
     What became of the events of consecutive micro-batches, each of which balances.
 
-    So the sums balance: `events` is the sum of `processed`, `late`, `quarantined`, `failed`, and
-    `buffered`, the events that still wait. It's a value: `add` returns another one. Keep it as you
-    keep other values, to go on with it after a restart.
+    So the sums balance: `events` is the sum of `processed`, `late`, `duplicate`, `quarantined`,
+    `failed`, and `buffered`, the events that still wait. It's a value: `add` returns another one.
+    Keep it as you keep other values, to go on with it after a restart.
 
     Attributes:
         first: The number of the first micro-batch.
@@ -162,7 +162,7 @@ def _partitions_read_once(
 def _check_balance(where: str, counts: Counts, dropped: int) -> None:
     if counts.is_balanced and not dropped:
         return
-    ends = ("processed", "late", "quarantined", "failed", "buffered")
+    ends = ("processed", "late", "duplicate", "quarantined", "failed", "buffered")
     parts = ", ".join(f"{name} {getattr(counts, name)}" for name in ends)
     found = f"{where} doesn't balance: events {counts.events}, but {parts}"
     found = f"{found}; Spark dropped {dropped} packed rows" if dropped else found

@@ -57,7 +57,7 @@ class Rejection:
     An event that was set aside, or a session or timer whose function failed.
 
     Attributes:
-        kind: `late`, `quarantined`, `failed` or `failed_output`.
+        kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
         traceback: That of the function that raised; None where none of yours did.
         key: The key; a null in it is None.

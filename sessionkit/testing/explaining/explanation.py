@@ -61,7 +61,7 @@ class ExplainedRejection:
     An event that no session took, or a session that gave no row.
 
     Attributes:
-        kind: `late`, `quarantined`, `failed` or `failed_output`.
+        kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
         event_time: The event's time; None where it had none, and for `failed_output`.
         event: The event; None for `failed_output`.

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
-Kind: TypeAlias = Literal["late", "quarantined", "failed", "failed_output"]
+Kind: TypeAlias = Literal["late", "duplicate", "quarantined", "failed", "failed_output"]
 
 BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -102,9 +102,9 @@ def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch
     """
     Expect exactly these events, each `(key, event time)`, to have been rejected; or none.
 
-    Those since they were last expected, in any order. The kind is `late`, `quarantined` or
-    `failed`; or `failed_output` for the sessions and timers whose function failed, with None for
-    the event time.
+    Those since they were last expected, in any order. The kind is `late`, `duplicate`,
+    `quarantined` or `failed`; or `failed_output` for the sessions and timers whose function failed,
+    with None for the event time.
     """
     if kind not in get_args(Kind):
         hint = f"write one of {', '.join(map(repr, get_args(Kind)))}"

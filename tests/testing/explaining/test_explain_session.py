@@ -191,6 +191,18 @@ def test_a_late_event_says_by_which_watermark() -> None:
     assert "        the watermark was at 10:55 when it came" in str(found)
 
 
+def test_a_duplicate_is_the_copy_and_not_the_first() -> None:
+    """It's told with its reason, and the session has the other one."""
+    spec = clicks("30 minutes", drop_duplicates_for="0 seconds")
+    first, copy = Click(at("10:00")), Click(at("10:00"))
+    found = explain_session(spec, "ann", [first, copy])
+    (duplicate,) = found.rejected
+    assert "duplicate" == duplicate.kind
+    assert duplicate.event is copy
+    assert [[(at("10:00"), first)]] == [list(session.events) for session in found.sessions]
+    assert "duplicate" in str(found)
+
+
 def test_an_event_in_time_moves_no_late_one() -> None:
     """Of two events that are equal, only the one that came late is."""
     found = explain_session(visits, "ann", pages("10:20", "11:25", "10:20"))

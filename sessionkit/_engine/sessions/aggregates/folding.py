@@ -42,7 +42,6 @@ def join_by_aggregates(
     """
     events, rejected = read_events(spec, arrived)
     judged = timely(spec, sessions, events, watermark_us)
-    rejected += judged.late
     plan = judged.plan
     while plan is not None:
         try:
@@ -55,12 +54,13 @@ def join_by_aggregates(
                 continue
             failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
             rejected += Rejected.with_failures("failed", failures, plan.events.table)
-            judged = timely(spec, sessions, plan.events.without(failures), watermark_us)
+            others = plan.events.without(failures).joined(judged.distinct.others)
             rejected += judged.late
+            judged = timely(spec, sessions, others, watermark_us)
             plan = judged.plan
         else:
-            return Joined(joined, plan.events.table.num_rows, rejected)
-    return Joined(sessions, 0, rejected)
+            return Joined(joined, plan.events.table.num_rows, rejected + judged.rejected)
+    return Joined(sessions, 0, rejected + judged.rejected)
 
 
 def _states(plan: Plan) -> list[pa.Array]:

@@ -1,0 +1,185 @@
+"""
+Events whose ids were processed already, and what is stored to tell.
+
+    events     id       by what an event is known: a hash of 16 bytes
+    sessions   ids      those of its events
+               exists   whether it's open
+
+When a session closes, its row may stay without it, to remember the ids for some more time. Then
+`exists` is false, the state is null, and `start`, `end` and `closes` are when it's forgotten.
+
+Two different events of a key share a hash by chance with a probability of 1 in 2**128; n events of
+a key have a pair that does with one of less than n**2 in 2**129.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.table import Rejected, instants, key_columns, parted, whole
+from sessionkit._engine.sessions.aggregates.values import lists_of
+from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.ruled import closing_times, with_column
+from sessionkit._engine.wire.event_ids import ID
+from sessionkit._instants import span_us
+from sessionkit.session import AnySessionSpec
+from sessionkit.timeouts import is_over
+
+__all__ = [
+    "Distinct",
+    "closed_ids",
+    "columns_of_ids",
+    "distinct",
+    "ids_columns",
+    "ids_identity",
+    "ids_schema",
+    "is_open",
+    "open_only",
+    "under_ids",
+]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+SCHEMA: Final = (pa.field("ids", pa.list_(ID)), pa.field("exists", pa.bool_()))
+INSTANTS: Final = ("start", "end", "closes")
+REASON: Final = "an event with its event_id was processed already"
+
+
+def ids_schema(spec: AnySessionSpec) -> list[pa.Field]:
+    """Return what is stored of a session to find duplicates."""
+    return [] if spec.drop_duplicates_for is None else [*SCHEMA]
+
+
+def ids_identity(spec: AnySessionSpec) -> dict[str, Any]:
+    """Return what must not change while a checkpoint lives."""
+    if spec.drop_duplicates_for is None:
+        return {}
+    return {"drop_duplicates_for_us": span_us(spec.drop_duplicates_for), "event_id": spec.event_id}
+
+
+@attrs.frozen
+class Distinct:
+    """
+    The events of a micro-batch, told apart by their ids.
+
+    Attributes:
+        first: Those that may be processed: of several with one id, the first by time and content.
+        others: Those that are duplicates of these, or of what was processed before.
+    """
+
+    first: WindowedEvents
+    others: WindowedEvents
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        """The duplicates."""
+        number = self.others.table.num_rows
+        return [Rejected("duplicate", [REASON] * number, self.others.table)] if number else []
+
+
+def distinct(sessions: pa.Table, events: WindowedEvents) -> Distinct:
+    """Tell events apart, beside what sessions and rows of closed ones have processed."""
+    if "ids" not in sessions.column_names or not len(events.starts):
+        nothing = WindowedEvents(events.table.slice(0, 0), events.starts[:0], events.ends[:0])
+        return Distinct(events, nothing)
+    is_first = ~_repeated(sessions, events)
+    return Distinct(events.only(is_first), events.only(~is_first))
+
+
+def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:
+    """Mark the events whose key and id come before them, in what is stored or among them."""
+    numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
+    stored = whole(sessions["ids"]).filter(pa.array(found >= 0))
+    keys = np.concatenate([found[found >= 0][pc.list_parent_indices(stored)], numbers])
+    ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["id"])]))
+    first_event = len(keys) - len(numbers)
+    turns = np.zeros(len(keys), np.int64)
+    in_turn = in_total_order(numbers, events.starts, events.table, 0)
+    turns[first_event + in_turn] = 1 + np.arange(len(numbers))
+    order = np.lexsort((turns, *ids, keys))
+    same = np.all([np.diff(column[order]) == 0 for column in (*ids, keys)], axis=0)
+    repeated = np.zeros(len(keys), np.bool_)
+    repeated[order[1:]] = same
+    return repeated[first_event:]
+
+
+def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:
+    """Return the two halves of each id, as numbers."""
+    words = np.frombuffer(ids.buffers()[1], np.uint64)[2 * ids.offset :]
+    return words[: 2 * len(ids)].reshape(-1, 2).T
+
+
+def is_open(sessions: pa.Table) -> Mask:
+    """Mark the open sessions, as against what remembers the ids of closed ones."""
+    if "exists" not in sessions.column_names:
+        return np.ones(sessions.num_rows, np.bool_)
+    mask: Mask = whole(sessions["exists"]).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def open_only(sessions: pa.Table) -> pa.Table:
+    """Return the open sessions, without what remembers ids of closed ones."""
+    return parted(sessions, is_open(sessions))[0]
+
+
+def ids_columns(
+    touched: pa.Table, events: WindowedEvents, owners: npt.NDArray[np.int64], chosen: Mask
+) -> list[pa.Array]:
+    """
+    Return what is stored of sessions for their ids.
+
+    Args:
+        touched: The open sessions that became part of them.
+        events: The events that did.
+        owners: The number of the session of each of both.
+        chosen: Which sessions.
+    """
+    before, came = whole(touched["ids"]), whole(events.table["id"])
+    of_before, of_event = np.split(owners, [len(before)])
+    owners = np.concatenate([of_before[pc.list_parent_indices(before)], of_event])
+    order = np.argsort(owners, kind="stable")
+    ids = pa.concat_arrays([before.flatten(), came]).take(pa.array(order))
+    found = lists_of(ids, np.bincount(owners, minlength=len(chosen)))
+    return [found.filter(pa.array(chosen)), _all(is_open=True, number=int(chosen.sum()))]
+
+
+def columns_of_ids(ids: Sequence[Sequence[bytes]]) -> list[pa.Array]:
+    """Return what is stored of sessions that have these ids."""
+    return [pa.array(ids, SCHEMA[0].type), _all(is_open=True, number=len(ids))]
+
+
+def _all(*, is_open: bool, number: int) -> pa.Array:
+    return pa.repeat(pa.scalar(is_open), number)
+
+
+def closed_ids(spec: AnySessionSpec, over: pa.Table, watermark_us: int) -> pa.Table:
+    """Return rows that remember the ids of sessions that are over, for as long as the spec says."""
+    if not spec.drop_duplicates_for or not over.num_rows:
+        return over.slice(0, 0)
+    until = closing_times(over) + span_us(spec.drop_duplicates_for)
+    kept = {name: over[name] for name in over.column_names if name.startswith("key.")}
+    kept |= {"ids": over["ids"], "exists": _all(is_open=False, number=over.num_rows)}
+    kept |= dict.fromkeys(INSTANTS, instants(until))
+    rows = [
+        kept[field.name] if field.name in kept else pa.nulls(over.num_rows, field.type)
+        for field in over.schema
+    ]
+    found = pa.Table.from_arrays(rows, schema=over.schema)
+    return found.filter(pa.array(~is_over(until, watermark_us)))
+
+
+def under_ids(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
+    """Return sessions of another spec with what is stored for the duplicates of this one."""
+    if spec.drop_duplicates_for is None:
+        return open_only(sessions)
+    if "ids" not in sessions.column_names:
+        unknown = columns_of_ids([[]] * sessions.num_rows)
+        for field, column in zip(SCHEMA, unknown, strict=True):
+            sessions = with_column(sessions, field, column)
+    return sessions

@@ -1,0 +1,372 @@
+"""Events that were processed already, under `drop_duplicates_for`; see the properties for most."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
+from sessionkit import aggregates as agg
+from sessionkit._engine.storage import logic_of
+from sessionkit.testing import SessionDriver, at
+from tests.support.session_specs import fed, opened
+
+GAP = timedelta(minutes=10)
+
+
+@attrs.frozen
+class Message:
+    """An event: its name at its source, and a number; functions fail over a negative one."""
+
+    name: str
+    number: int = 0
+
+
+@attrs.frozen
+class Small:
+    """An event whose class refuses large numbers."""
+
+    name: str
+    number: int = attrs.field(validator=attrs.validators.lt(100))
+
+
+@attrs.define
+class Path:
+    """A state: the numbers so far."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
+    def update(self, event: Any) -> None:
+        """Add a number."""
+        if event.number < 0:
+            message = "negative"
+            raise ValueError(message)
+        self.numbers.append(event.number)
+
+    def merge(self, other: "Path") -> None:
+        """Add the numbers of a later session."""
+        self.numbers += other.numbers
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Return the rules that all specs share."""
+    return {
+        "keys": {"key": str},
+        "event_time": "ts",
+        "timeout": GAP,
+        "watermark_delay": timedelta(0),
+        "event_id": "name",
+        "drop_duplicates_for": timedelta(0),
+        **changes,
+    }
+
+
+def driver_of(**changes: Any) -> SessionDriver[Any, Any, Any]:
+    """Return a driver of a spec that drops duplicates."""
+    return SessionDriver(spec_of(**changes))
+
+
+def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
+    """Make a spec that drops duplicates."""
+    return SessionSpec.of(Path, **settings(**{"event": Message, **changes}))
+
+
+def kinds(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, Any]]:
+    """Return what was rejected: kinds and times."""
+    return [(one.kind, one.event_time) for one in driver.take_rejections()]
+
+
+def test_a_copy_is_handed_out_under_the_id_of_the_first() -> None:
+    """It counts as `duplicate` alone, and the counts balance."""
+    driver = fed(driver_of(), ("10:00", Message("m", 1)))
+    fed(driver, ("10:05", Message("m", 2)))
+    driver.add("a", None, Message("m", 4))
+    fed(driver, ("10:06", Message("m", 3)))
+
+    (refused,) = driver.take_rejections("quarantined")
+    copies = driver.take_rejections("duplicate")
+    assert {"an event with its event_id was processed already"} == {one.reason for one in copies}
+    (known,) = {one.event_id for one in copies}
+    assert known == refused.event_id
+    assert [{"name": "m", "number": 2}, {"name": "m", "number": 3}] == [one.event for one in copies]
+    counts = driver.counts
+    assert (4, 1, 2, 1) == (counts.events, counts.processed, counts.duplicate, counts.quarantined)
+    assert counts.is_balanced
+
+
+def test_of_copies_in_one_micro_batch_the_earliest_counts() -> None:
+    """Then the smaller one by content, whatever the order in which they come."""
+    copies = [("10:05", Message("m", 1)), ("10:01", Message("m", 7)), ("10:01", Message("m", 3))]
+
+    for order in (copies, copies[::-1]):
+        assert [[3]] == opened(fed(driver_of(), *order))
+
+
+def test_a_copy_joins_no_sessions_and_extends_none() -> None:
+    """One that lies between two sessions is no bridge."""
+    driver = fed(driver_of(watermark_delay=GAP * 3), ("10:00", Message("m", 1)))
+    fed(driver, ("10:18", Message("n", 2)), ("10:09", Message("m", 3)))
+
+    assert [[1], [2]] == opened(driver)
+    assert [("duplicate", at("10:09"))] == kinds(driver)
+
+
+def test_sessions_that_become_one_know_the_ids_of_both() -> None:
+    """And of the event between them."""
+    driver = fed(
+        driver_of(watermark_delay=GAP * 3), ("10:00", Message("m")), ("10:18", Message("n"))
+    )
+    fed(driver, ("10:09", Message("o")))
+    fed(driver, *(("10:20", Message(name)) for name in "mno"))
+
+    assert (3, 3) == (driver.counts.processed, driver.counts.duplicate)
+
+
+def test_other_keys_know_nothing_of_an_id() -> None:
+    """A name is that of one event for each key."""
+    driver = fed(driver_of(bucket_count=1), ("10:00", Message("m")))
+    driver.add("b", at("10:00"), Message("m"))
+    driver.run_batch()
+
+    assert (2, 0) == (driver.counts.processed, driver.counts.duplicate)
+
+
+def test_a_late_copy_is_late() -> None:
+    """By its own time, whatever is remembered: an event that is late has one kind in any run."""
+    driver = fed(driver_of(drop_duplicates_for="1 hour"), ("10:00", Message("m")))
+    fed(driver, ("10:20", Message("n")))
+    fed(driver, ("10:00", Message("m")), ("10:21", Message("m")))
+
+    assert [("late", at("10:00")), ("duplicate", at("10:21"))] == kinds(driver)
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_an_id_is_remembered_for_so_long_after_its_session(layout: str) -> None:
+    """Until the watermark has reached its end plus that, exactly; then nothing is stored."""
+    driver = fed(driver_of(drop_duplicates_for="5 minutes", layout=layout), ("10:00", Message("m")))
+    driver.advance_watermark_to(at("10:15") - timedelta(milliseconds=1))
+    fed(driver, ("10:16", Message("m")))
+    assert [("duplicate", at("10:16"))] == kinds(driver)
+    assert [] == driver.open_sessions()
+
+    driver.advance_watermark_to(at("10:15"))
+    driver.run_until_idle()
+    fed(driver, ("10:16", Message("m")))
+    assert [] == kinds(driver)
+    assert [[0]] == opened(driver)
+
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_until_idle()
+    assert [] == driver._query.stored()
+
+
+def test_an_event_that_its_class_refuses_is_not_remembered() -> None:
+    """Its copy counts, in the same micro-batch and in a later one."""
+    for cut in (1, 2):
+        driver = driver_of(event=Small)
+        driver.add_row({"key": "a", "ts": at("10:00"), "name": "m", "number": 100})
+        if cut == 2:
+            driver.run_batch()
+        fed(driver, ("10:01", Small("m", 6)))
+        assert [[6]] == opened(driver)
+        assert [("quarantined", at("10:00"))] == kinds(driver)
+
+
+def test_an_event_that_fails_is_not_remembered() -> None:
+    """Under `on_error="reject"` those that were folded beside it are."""
+    driver = fed(
+        driver_of(on_error="reject"), ("10:00", Message("m", 1)), ("10:01", Message("n", -1))
+    )
+    fed(driver, ("10:02", Message("m", 2)), ("10:03", Message("n", 3)), ("10:04", Message("o", -4)))
+    fed(driver, ("10:05", Message("n", 5)), ("10:06", Message("o", 6)))
+
+    assert [[1, 3, 6]] == opened(driver)
+    assert [
+        ("failed", at("10:01")),
+        ("duplicate", at("10:02")),
+        ("failed", at("10:04")),
+        ("duplicate", at("10:05")),
+    ] == kinds(driver)
+
+
+def test_a_dropped_session_takes_its_ids_with_it() -> None:
+    """Nothing is remembered of it, as of all that `on_error="drop_session"` drops."""
+    driver = fed(driver_of(on_error="drop_session"), ("10:00", Message("m", 1)))
+    fed(driver, ("10:01", Message("n", -1)))
+    fed(driver, ("10:02", Message("m", 2)))
+
+    assert [[2]] == opened(driver)
+    assert driver.counts.is_balanced
+
+
+def test_a_sum_that_does_not_fit_takes_no_id() -> None:
+    """With aggregates, too, a copy of an event that failed counts."""
+    spec = SessionSpec.aggregate(
+        Message, {"total": agg.sum("number")}, **settings(on_error="reject", watermark_delay=GAP)
+    )
+    driver = fed(SessionDriver(spec), ("10:00", Message("m", -(2**63))))
+    fed(driver, ("10:01", Message("n", -1)), ("10:02", Message("n", 5)))
+
+    assert [-(2**63) + 5] == [session.state.total for session in driver.open_sessions()]
+    assert (2, 1, 0) == (
+        driver.counts.processed,
+        driver.counts.failed,
+        driver.counts.duplicate,
+    )
+
+
+def test_rows_of_events_are_numbered_without_copies() -> None:
+    """Under `per_event` each event is there once, and numbers have no holes."""
+    spec = SessionSpec.per_event(Message, **settings())
+    driver = fed(SessionDriver(spec), ("10:00", Message("m")), ("10:01", Message("m")))
+    fed(driver, ("10:02", Message("n")), ("10:03", Message("m")))
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_until_idle()
+
+    rows = [(row.result.number, row.result.name) for row in driver.take_rows()]
+    assert [(1, "m"), (2, "n")] == rows
+
+
+def test_a_rule_counts_no_copies() -> None:
+    """`max_events` is of events that count, and the session that it closes keeps their ids."""
+    rules = SessionRules(gap=GAP, max_events=2)
+    driver = driver_of(timeout=rules, order="event_time", drop_duplicates_for="1 hour")
+    fed(driver, ("10:00", Message("m", 1)), ("10:01", Message("m", 2)), ("10:02", Message("n", 3)))
+    fed(driver, ("10:04", Message("o", 4)))
+    fed(driver, ("10:05", Message("n", 5)))
+    driver.advance_watermark_to(at("10:06"))
+    driver.run_until_idle()
+
+    assert [[1, 3]] == [row.result.numbers for row in driver.take_rows()]
+    assert [[4]] == opened(driver)
+    assert [("duplicate", at("10:01")), ("duplicate", at("10:05"))] == kinds(driver)
+
+
+def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
+    """Under `late_by="session"` a copy joins nothing, and so it's found before what is late."""
+    driver = fed(driver_of(late_by="session"), ("10:30", Message("n", 1)))
+    fed(driver, ("10:10", Message("m", 2)), ("10:29", Message("m", 3)), ("10:00", Message("n", 4)))
+
+    assert [[1, 3]] == opened(driver)
+    assert {("late", at("10:10")), ("duplicate", at("10:00"))} == set(kinds(driver))
+
+
+def test_without_names_the_whole_event_is_its_id() -> None:
+    """Its key, its time and its fields; a column that is passed through isn't of it."""
+    driver = driver_of(event_id=None, passthrough={"offset": int})
+    for offset in (1, 2):
+        row = {"key": "a", "ts": at("10:00"), "name": "m", "number": 1}
+        driver.add_row(row | {"offset": offset})
+    fed(driver, ("10:00", Message("m", 2)), ("10:01", Message("m", 1)))
+
+    assert (3, 1) == (driver.counts.processed, driver.counts.duplicate)
+
+
+def test_a_passthrough_column_can_be_the_id() -> None:
+    """Such as the offset in the source."""
+    driver = driver_of(event_id=("shard", "offset"), passthrough={"shard": int, "offset": int})
+    for offset in (1, 2, 1):
+        row = {"key": "a", "ts": at("10:00"), "name": "m", "number": 1}
+        driver.add_row(row | {"shard": 0, "offset": offset})
+    driver.run_batch()
+
+    assert (2, 1) == (driver.counts.processed, driver.counts.duplicate)
+
+
+def test_without_it_nothing_is_stored() -> None:
+    """Neither a column nor an entry in the rules of a checkpoint."""
+    without = spec_of(drop_duplicates_for=None)
+    logic, dropping = logic_of(without), logic_of(spec_of())
+
+    assert {"ids", "exists"} == {*dropping.schema.names} - {*logic.schema.names}
+    assert b"event_id" not in logic.identity
+
+
+def test_another_id_is_refused_over_a_checkpoint() -> None:
+    """Stored ids would mean something else."""
+    driver = fed(driver_of(), ("10:00", Message("m")))
+    other = spec_of(event_id=("name", "number"))
+    restored = SessionDriver.restore(other, driver.snapshot())
+    restored.add("a", at("10:01"), Message("n"))
+
+    with pytest.raises(StateMismatchError, match="event_id"):
+        restored.run_batch()
+    with pytest.raises(StateMismatchError, match="`event_id` was"):
+        driver.carry_over(other)
+
+
+def test_ids_are_carried_over() -> None:
+    """Those of open sessions, and those that are remembered, under another span or none."""
+    driver = fed(driver_of(drop_duplicates_for="1 hour"), ("10:00", Message("m", 1)))
+    fed(driver, ("10:15", Message("n", 2)))
+    driver.run_until_idle()
+    copies = [("10:16", Message("m", 3)), ("10:17", Message("n", 4))]
+
+    kept, _, off = (
+        fed(driver.carry_over(spec_of(**changes)), *copies)
+        for changes in (
+            {"drop_duplicates_for": "2 hours", "timeout": GAP / 2},
+            {"drop_duplicates_for": "0 seconds", "timeout": SessionRules(gap=GAP)},
+            {"drop_duplicates_for": None},
+        )
+    )
+
+    assert (2, [[2]]) == (kept.counts.duplicate, opened(kept))
+    assert (0, [[2, 3, 4]]) == (off.counts.duplicate, opened(off))
+
+
+def test_sessions_from_before_know_no_ids() -> None:
+    """A query that begins to drop duplicates remembers those of its own events."""
+    driver = fed(driver_of(drop_duplicates_for=None), ("10:00", Message("m", 1)))
+    spec = spec_of(event_id=("name",))
+    later = fed(driver.carry_over(spec), ("10:01", Message("m", 2)))
+    fed(later, ("10:02", Message("m", 3)))
+
+    assert [[1, 2]] == opened(later)
+
+
+def test_a_stream_after_a_batch_knows_its_ids() -> None:
+    """Those of the sessions that were open, or had closed not long before."""
+    spec = spec_of(drop_duplicates_for="1 hour")
+    history = [
+        {"key": "a", "ts": at(time), "name": name, "number": 1}
+        for time, name in (("10:00", "m"), ("10:00", "m"), ("10:20", "n"))
+    ]
+    driver = SessionDriver.backfill(spec, history, until=at("10:21"))
+    fed(driver, ("10:22", Message("m", 2)), ("10:23", Message("n", 3)))
+
+    assert (2, 3) == (driver.counts.processed, driver.counts.duplicate)
+
+
+def test_a_negative_span_is_refused() -> None:
+    """The message names the argument."""
+    with pytest.raises(SpecError, match="drop_duplicates_for"):
+        spec_of(drop_duplicates_for=timedelta(seconds=-1))
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_an_event_costs_so_many_bytes_of_state(layout: str) -> None:
+    """Sixteen: a session of a thousand events has as many more than one without ids."""
+    sizes = []
+    for changes in ({}, {"drop_duplicates_for": None}):
+        spec = SessionSpec.aggregate(
+            Message, {"events": agg.count()}, **settings(layout=layout, **changes)
+        )
+        driver = SessionDriver(spec)
+        for number in range(1000):
+            driver.add("a", datetime(2026, 3, 8, tzinfo=UTC), Message(str(number)))
+        driver.run_batch()
+        sizes.append(_stored_bytes(driver))
+
+    with_ids, without = sizes
+    assert 16_000 <= with_ids - without < 16_000 + 1_000
+
+
+def _stored_bytes(driver: SessionDriver[Any, Any, Any]) -> int:
+    def size(value: Any) -> int:
+        if isinstance(value, dict):
+            return sum(map(size, value.values()))
+        return len(value) if isinstance(value, bytes) else 0
+
+    return sum(size(value) for _, row in driver._query.stored() for value in row)
