@@ -27,7 +27,8 @@ OLDEST_JAVA = 17
 # Every Spark since 3.5 runs on Java 17, so this is what is installed if there is none.
 WANTED_JAVA = "17"
 
-INSTALL = ["install", "--quiet", "--editable", ".[demo,hypothesis,spark]", "--group", "dev"]
+PROJECT = ".[demo,hypothesis,postgres,spark]"
+INSTALL = ["install", "--quiet", "--editable", PROJECT, "--group", "dev"]
 
 JAVA_FOLDERS = (
     "/usr/lib/jvm/*",

@@ -14,6 +14,7 @@ where, what was found, and a `Hint:` with the one thing to change.
         StateMismatchError                the state was written under other rules
         StateValueError (ValueError)      a value doesn't fit its declared field
       BalanceError                      the counts of a query don't account for every event
+      SinkError                         a sink can't take a micro-batch
       UnsupportedError                  this release of Spark or of a library can't do that
       TimerError (ValueError)           a user function set an impossible timer
       UserFunctionError                 a user function raised, or returned the wrong thing
@@ -29,6 +30,7 @@ __all__ = [
     "SchemaError",
     "ScriptError",
     "SessionkitError",
+    "SinkError",
     "SpecError",
     "StateCorruptedError",
     "StateError",
@@ -79,6 +81,10 @@ class StateValueError(StateError, ValueError):
 
 class BalanceError(SessionkitError):
     """Raised on the driver when the counts of a query don't account for every event."""
+
+
+class SinkError(SessionkitError):
+    """Raised when a sink can't take a micro-batch: the query stops, and no row of it is written."""
 
 
 class UnsupportedError(SessionkitError):

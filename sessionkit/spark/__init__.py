@@ -24,8 +24,11 @@ from sessionkit.spark.query.rules import (
     check_output,
     output_rules,
 )
-from sessionkit.spark.query.sinks import Console, Files, Foreach, ForeachBatch, Kafka, Memory
 from sessionkit.spark.query.start import Temporary, start_query
+from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.spark.sinks.once import Once
+from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spark.sinks.routes import Routes
 
 __all__ = [
     "Console",
@@ -35,11 +38,14 @@ __all__ = [
     "ForeachBatch",
     "Kafka",
     "Memory",
+    "Once",
     "OpenSession",
     "OutputMode",
     "OutputRule",
+    "Postgres",
     "QueryType",
     "Reconciliation",
+    "Routes",
     "Seed",
     "Sink",
     "StoredKey",

@@ -20,6 +20,8 @@ from uuid import uuid4
 import attrs
 from pyspark.sql import SparkSession
 
+from tests.support.ports import free_ports
+
 __all__ = ["Kafka", "KafkaMissingError", "running_kafka"]
 
 CACHE: Final = Path.home() / ".cache" / "sessionkit-tests"
@@ -77,7 +79,7 @@ def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
     """
     jars = _fetched(f"kafka-{KAFKA}", {f"org.apache.kafka:kafka_{SCALA}": KAFKA})
     connector = _connector(spark_version)
-    broker, controller = _free_ports(2)
+    broker, controller = free_ports(2)
     settings = folder / "server.properties"
     logs = folder / "logs"
     settings.write_text(PROPERTIES.format(broker=broker, controller=controller, logs=logs))
@@ -168,16 +170,6 @@ def _wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
         time.sleep(0.1)
     found = f"the broker took longer than {START_S} s to start"
     raise KafkaMissingError(found)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _java() -> str:

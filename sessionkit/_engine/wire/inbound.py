@@ -29,7 +29,7 @@ from sessionkit.state import (
 )
 from sessionkit.timeouts import latest_before_jump
 
-__all__ = ["REASON", "judged", "rejected_schema"]
+__all__ = ["REASON", "in_utc", "judged", "rejected_schema"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -159,7 +159,7 @@ def _decimals(kind: DecimalType, values: pa.Array, path: str, reasons: _Reasons)
 
 def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
     stored: list[Any] = []
-    for place, value in enumerate(values.cast(_in_utc(values.type))):
+    for place, value in enumerate(values.cast(in_utc(values.type))):
         try:
             stored.append(_parsed(kind, value, path) if value.is_valid else None)
         except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
@@ -172,16 +172,16 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
     return pa.array(stored, type=kind.arrow)
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
+def in_utc(kind: pa.DataType) -> pa.DataType:
     """Return a type with its instants in UTC: a datetime of another zone may not exist."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+        return pa.struct([field.with_type(in_utc(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(in_utc(kind.value_type)))
     return kind
 
 

@@ -10,7 +10,15 @@ from pyspark.sql import functions as F
 
 from sessionkit.errors import SessionkitError, with_hint
 
-__all__ = ["NO_SUCH_PATH", "LastBatch", "Progress", "folder_texts", "last_batch_of", "progress_of"]
+__all__ = [
+    "NO_SUCH_PATH",
+    "LastBatch",
+    "Progress",
+    "folder_texts",
+    "last_batch_of",
+    "progress_of",
+    "query_id_of",
+]
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 
@@ -87,6 +95,13 @@ def last_batch_of(path: str, spark: SparkSession) -> LastBatch | None:
     found: dict[str, Any] = json.loads(_by_batch(spark, f"{path}/offsets/{last}")[last][1])
     partitions = int(found["conf"]["spark.sql.shuffle.partitions"])
     return LastBatch(found["batchWatermarkMs"], found["batchTimestampMs"], partitions)
+
+
+def query_id_of(spark: SparkSession, path: str) -> str | None:
+    """Return the id that the query of a checkpoint keeps over restarts; None if none has begun."""
+    for text in folder_texts(spark, f"{path}/metadata").values():
+        return str(json.loads(text)["id"])
+    return None
 
 
 def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:

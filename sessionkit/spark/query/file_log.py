@@ -3,12 +3,12 @@
 import os
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, folder_texts
-from sessionkit.spark.query.sinks import Files
+from sessionkit.spark.checkpoints.log import folder_texts
+from sessionkit.spark.sinks.folders import exists
+from sessionkit.spark.sinks.native import Files
 
 __all__ = ["check_file_log", "numbers_from"]
 
@@ -58,7 +58,7 @@ def _last(spark: SparkSession, log: str) -> int:
 
 def _has_from(spark: SparkSession, folder: str, least: int) -> bool:
     """Return whether the log of a folder has a micro-batch from a number on."""
-    return _is_there(spark, f"{folder}/{LOG}/{numbers_from(least)}")
+    return exists(spark, f"{folder}/{LOG}/{numbers_from(least)}")
 
 
 def numbers_from(least: int) -> str:
@@ -71,14 +71,3 @@ def numbers_from(least: int) -> str:
     ]
     longer = "[0-9]" * (len(digits) + 1)
     return f"{{{','.join([digits, *higher, longer])}}}*"
-
-
-def _is_there(spark: SparkSession, glob: str) -> bool:
-    """Return whether a path exists, wherever it is stored: Spark reads no file of such a log."""
-    try:
-        # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
-        return bool(spark.read.text([glob, glob]).columns)
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return False
-        raise

@@ -1,6 +1,5 @@
 """Start a query, with trigger, sink, output mode and checkpoint checked together."""
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
@@ -16,22 +15,19 @@ from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import FIRST_WITH_READER
-from sessionkit.spark.checkpoints.log import NO_SUCH_PATH
+from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
 from sessionkit.spark.query.file_log import check_file_log
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
-from sessionkit.spark.query.sinks import (
+from sessionkit.spark.sinks.any_sink import (
     SINKS,
-    Console,
-    Files,
-    Foreach,
-    ForeachBatch,
-    Kafka,
-    Memory,
+    BatchesSink,
     StreamSink,
     check_sink,
+    check_tables,
     to_sink,
 )
+from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
 
 __all__ = ["Temporary", "Trigger", "start_query"]
 
@@ -80,8 +76,8 @@ def start_query(
             processing time between the starts of two micro-batches; zero starts each one as soon
             as the previous one is done.
         mode: The output mode.
-        checkpoint: The checkpoint location, which `Files`, `Kafka`, `ForeachBatch` and `Foreach`
-            need to continue after a restart. You may omit it if the setting
+        checkpoint: The checkpoint location, which every sink but `Console` and `Memory` needs to
+            continue after a restart. You may omit it if the setting
             `spark.sql.streaming.checkpointLocation` is set: the location is then the subfolder
             `name`. With `Temporary()`, every start of a `ForeachBatch` or a `Foreach` starts
             over, as `Console` and `Memory` do without a checkpoint.
@@ -94,14 +90,14 @@ def start_query(
 
     Raises:
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together, or the folder of
-            `Files` has micro-batches of another query.
+            `Files` has micro-batches of another query, or a table belongs to another one.
         StateMismatchError: The checkpoint was written by another kind of query, or under a spec
             with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
         StateCorruptedError: The stored state is damaged.
     """
     timing = _timing(trigger)
     _check_stream(frame)
-    check_sink(frame, sink)
+    check_sink(frame, sink, mode)
     _check_options(options or {})
     plan = plan_of(frame)
     check_output(plan.query, mode, SINKS[type(sink)])
@@ -116,12 +112,13 @@ def start_query(
         _check_table(frame.sparkSession, location, sink, mode)
         if isinstance(sink, Files):
             check_file_log(frame.sparkSession, sink, location)
-    writer = frame.writeStream.outputMode(mode).trigger(**timing).options(**(options or {}))
+        check_tables(frame, sink, query_id_of(frame.sparkSession, location))
+    writer = to_sink(frame, mode, sink, location).trigger(**timing).options(**(options or {}))
     if name is not None:
         writer = writer.queryName(name)
     if location is not None:
         writer = writer.option("checkpointLocation", location)
-    return to_sink(writer, sink).start()
+    return writer.start()
 
 
 def _check_stream(frame: DataFrame) -> None:
@@ -198,10 +195,8 @@ def _location(
 ) -> str | None:
     """Return the checkpoint location; None if Spark should create one for this run."""
     if isinstance(checkpoint, Temporary):
-        if isinstance(sink, Files | Kafka):
-            found = (
-                f"{SINKS[type(sink)]} can't use a temporary checkpoint: Spark wants a lasting one"
-            )
+        if isinstance(sink, Files | Kafka | BatchesSink):
+            found = f"{_said(sink)} can't use a temporary checkpoint: it needs a lasting one"
             raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
         return None
     if checkpoint is not None:
@@ -211,18 +206,23 @@ def _location(
         return f"{root}/{name}"
     if isinstance(sink, Console | Memory):
         return None
-    found = f"{SINKS[type(sink)]} needs a checkpoint: without one, a restart writes every row again"
+    found = f"{_said(sink)} needs a checkpoint: without one, a restart writes every row again"
     hint = "pass checkpoint='/a/folder/of/its/own'"
     if isinstance(sink, ForeachBatch | Foreach):
         hint += ", or checkpoint=Temporary() if every start should start over"
     raise SpecError(with_hint(found, hint))
 
 
+def _said(sink: StreamSink) -> str:
+    """Return the name of a sink: that of Spark's, or that of the class."""
+    return type(sink).__name__ if isinstance(sink, BatchesSink) else SINKS[type(sink)]
+
+
 def _check_location(spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None) -> None:
-    identity = _lines(spark, f"{location}/metadata")
-    if not identity:
+    identity = query_id_of(spark, location)
+    if identity is None:
         return  # no query has used it
-    _check_not_active(spark, location, json.loads(identity[0][0])["id"])
+    _check_not_active(spark, location, identity)
     if _reads_state(spark) and _lines(spark, f"{location}/commits"):
         _check_operators(spark, location, plan)
         if spec is not None:

@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap
 from sessionkit.spark import Files, Seed, carry_over, sessionize
-from sessionkit.spark.query import sinks
 from sessionkit.spark.query.rules import output_rules
 from sessionkit.spark.query.start import start_query
+from sessionkit.spark.sinks import native as sinks
 from tests.support.cells import Events, quick, try_cells
 from tests.support.figures import FIGURES, Record
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka

@@ -1,8 +1,8 @@
-"""The sinks of a query as values, and what each one needs."""
+"""The sinks that Spark has, as values, and what each one needs."""
 
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -11,20 +11,25 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.query.rules import Sink
+from sessionkit.session import SESSION_COLUMNS
 
 __all__ = [
-    "SINKS",
     "Console",
     "Files",
     "Foreach",
     "ForeachBatch",
     "Kafka",
     "Memory",
-    "StreamSink",
-    "check_sink",
-    "to_sink",
+    "NativeSink",
+    "check_callable",
+    "check_native",
+    "message_id",
+    "to_native",
 ]
+
+
+MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
+"""What names a row, so that the consumer of a topic knows one that comes again."""
 
 
 def _names(names: Iterable[str] | str) -> tuple[str, ...]:
@@ -52,15 +57,19 @@ class Kafka:
     """
     A Kafka topic. A micro-batch that runs again writes its rows again.
 
-    The frame needs a column `value`, and may have `key`, `topic`, `partition` and `headers`.
+    Rows that have a `session_id` or an `event_id` become JSON, with that id as the key: a consumer
+    knows by it what comes again. A frame with a column `value` is sent as it is; it may have `key`,
+    `topic`, `partition` and `headers`.
 
     Attributes:
         servers: The brokers, as `host:port,host:port`.
         topic: The topic of every row; None if the frame has a column `topic`.
+        options: More options, under Spark's names, such as `kafka.security.protocol`.
     """
 
     servers: str
     topic: str | None = None
+    options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
 
 @attrs.frozen
@@ -116,19 +125,10 @@ class Memory:
     table: str
 
 
-StreamSink: TypeAlias = Files | Kafka | ForeachBatch | Foreach | Console | Memory
-
-SINKS: Final[dict[type[Any], Sink]] = {
-    Files: "file",
-    Kafka: "kafka",
-    ForeachBatch: "foreachBatch",
-    Foreach: "foreach",
-    Console: "console",
-    Memory: "memory",
-}
+NativeSink: TypeAlias = Files | Kafka | ForeachBatch | Foreach | Console | Memory
 
 
-def to_sink(writer: DataStreamWriter, sink: StreamSink) -> DataStreamWriter:
+def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
     """Return the writer with a sink."""
     match sink:
         case Files():
@@ -136,7 +136,8 @@ def to_sink(writer: DataStreamWriter, sink: StreamSink) -> DataStreamWriter:
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
             writer = writer.format("kafka").option("kafka.bootstrap.servers", sink.servers)
-            return writer if sink.topic is None else writer.option("topic", sink.topic)
+            writer = writer if sink.topic is None else writer.option("topic", sink.topic)
+            return writer.options(**sink.options)
         case ForeachBatch():
             return writer.foreachBatch(sink.function)
         case Foreach():
@@ -148,20 +149,20 @@ def to_sink(writer: DataStreamWriter, sink: StreamSink) -> DataStreamWriter:
             return writer.format("memory")
 
 
-def check_sink(frame: DataFrame, sink: StreamSink) -> None:
+def check_native(schema: T.StructType, sink: NativeSink) -> None:
     """
-    Check that a sink is valid, and that the frame has the columns it needs.
+    Check that a sink is valid, and that the rows have the columns it needs.
 
     Raises:
         SpecError: It isn't, or a column is missing.
     """
     match sink:
         case Files():
-            _check_partitions(frame, sink)
+            _check_partitions(schema, sink)
         case Kafka():
-            _check_messages(frame.schema, sink)
+            _check_messages(schema, sink)
         case ForeachBatch():
-            _check_function(sink.function)
+            check_callable("ForeachBatch", sink.function, "write(frame, batch_id)")
         case Foreach():
             _check_row_writer(sink.writer)
         case Memory() if not sink.table:
@@ -169,23 +170,24 @@ def check_sink(frame: DataFrame, sink: StreamSink) -> None:
             raise SpecError(with_hint(found, 'name it: sink=Memory("visits")'))
         case Console() | Memory():
             pass
-        case _:
-            found = f"`sink` must be a sink, found {sink!r}"
-            kinds = ", ".join(kind.__name__ for kind in SINKS)
-            raise SpecError(with_hint(found, f"pass one of {kinds}"))
 
 
-def _check_partitions(frame: DataFrame, sink: Files) -> None:
-    missing = [name for name in sink.partition_by if name not in frame.columns]
+def message_id(schema: T.StructType) -> tuple[str, ...]:
+    """Return the columns that name a row for a consumer; none where the rows are messages."""
+    return tuple(name for name in MESSAGE_IDS if name in schema.names)
+
+
+def _check_partitions(schema: T.StructType, sink: Files) -> None:
+    missing = [name for name in sink.partition_by if name not in schema.names]
     if missing:
-        found = f"partition_by names `{missing[0]}`; the columns are {', '.join(frame.columns)}"
+        found = f"partition_by names `{missing[0]}`; the columns are {', '.join(schema.names)}"
         raise SpecError(with_hint(found, "name a column of the frame"))
 
 
 def _check_messages(schema: T.StructType, sink: Kafka) -> None:
     columns = {field.name: field.dataType for field in schema.fields}
     value = columns.get("value")
-    if not isinstance(value, T.StringType | T.BinaryType):
+    if not message_id(schema) and not isinstance(value, T.StringType | T.BinaryType):
         what = "is missing" if value is None else f"has type {value.simpleString()}"
         found = f"Kafka needs a column `value` of text or bytes, but it {what}"
         hint = 'create it: frame.select(to_json(struct("*")).alias("value"))'
@@ -195,17 +197,33 @@ def _check_messages(schema: T.StructType, sink: Kafka) -> None:
         raise SpecError(with_hint(found, "name it: Kafka(servers=..., topic=...)"))
 
 
-def _check_function(function: object) -> None:
-    hint = "write it as `def write(frame, batch_id): ...`"
+def check_callable(owner: str, function: object, written: str) -> None:
+    """
+    Check that a function can be called as it will be.
+
+    Args:
+        owner: What calls it.
+        function: The function.
+        written: How it is written, such as `write(frame, batch_id)`.
+
+    Raises:
+        SpecError: It can't.
+    """
+    hint = f"write it as `def {written}: ...`"
     if not callable(function):
-        raise SpecError(with_hint(f"ForeachBatch needs a function, found {function!r}", hint))
+        raise SpecError(with_hint(f"{owner} needs a function, found {function!r}", hint))
+    arguments = [name.strip() for name in written.partition("(")[2].rstrip(")").split(",")]
     try:
-        inspect.signature(function).bind(None, 0)
+        inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        found = f"ForeachBatch calls its function with a frame and a batch id: {error}"
+        found = f"{owner} calls its function with {' and '.join(map(_said, arguments))}: {error}"
         raise SpecError(with_hint(found, hint)) from None
     except ValueError:
         return  # Python doesn't know the parameters of this function
+
+
+def _said(argument: str) -> str:
+    return f"a {argument.replace('_', ' ')}"
 
 
 def _check_row_writer(writer: object) -> None:

@@ -1,0 +1,138 @@
+"""Every sink that `start_query` takes: what it needs, and how Spark gets it."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, TypeAlias
+from uuid import uuid4
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
+
+from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.spark.query.rules import OutputMode, Sink
+from sessionkit.spark.sinks.batches import BatchWriter, Part, WriteBatches
+from sessionkit.spark.sinks.folders import FolderWriter
+from sessionkit.spark.sinks.native import (
+    Console,
+    Files,
+    Foreach,
+    ForeachBatch,
+    Kafka,
+    Memory,
+    NativeSink,
+    check_callable,
+    check_native,
+    to_native,
+)
+from sessionkit.spark.sinks.once import ForeachBatchWriter, Once, OnceWriter
+from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spark.sinks.routes import Route, Routes, routes_of
+from sessionkit.spark.sinks.topics import TopicWriter, messages
+
+__all__ = ["SINKS", "BatchesSink", "StreamSink", "check_sink", "check_tables", "to_sink"]
+
+BatchesSink: TypeAlias = Routes | Postgres | Once
+"""Those that take micro-batches whole, by a function of `foreachBatch`."""
+StreamSink: TypeAlias = NativeSink | BatchesSink
+
+SINKS: Final[dict[type[Any], Sink]] = {
+    Files: "file",
+    Kafka: "kafka",
+    ForeachBatch: "foreachBatch",
+    Foreach: "foreach",
+    Console: "console",
+    Memory: "memory",
+    Routes: "foreachBatch",
+    Postgres: "foreachBatch",
+    Once: "foreachBatch",
+}
+
+
+def to_sink(
+    frame: DataFrame, mode: OutputMode, sink: StreamSink, checkpoint: str | None
+) -> DataStreamWriter:
+    """Return what writes a frame to a sink."""
+    if isinstance(sink, Kafka):
+        frame = messages(frame)
+    writer = frame.writeStream.outputMode(mode)
+    if not isinstance(sink, BatchesSink):
+        return to_native(writer, sink)
+    parts = [_part(route) for route in routes_of(frame.schema, sink)]
+    return writer.foreachBatch(WriteBatches(checkpoint or "", str(uuid4()), parts))
+
+
+def _part(route: Route) -> Part:
+    return Part(_writer(route), route.kinds, route.is_rest, tuple(route.schema.names))
+
+
+def _writer(route: Route) -> BatchWriter:
+    match route.sink:
+        case Postgres():
+            key = _postgres().key_of(route.sink, route)
+            writer: BatchWriter = _postgres().PostgresWriter(route.sink, key)
+            return writer
+        case Files():
+            return FolderWriter(route.sink)
+        case Kafka():
+            return TopicWriter(route.sink)
+        case Once():
+            return OnceWriter(route.sink)
+        case ForeachBatch():
+            return ForeachBatchWriter(route.sink.function)
+
+
+def check_sink(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> None:
+    """
+    Check that a sink is valid, and that the frame has the columns it needs.
+
+    Raises:
+        SpecError: It isn't, or a column is missing.
+        UnsupportedError: A library is missing.
+    """
+    if type(sink) not in SINKS:
+        found = f"`sink` must be a sink, found {sink!r}"
+        kinds = ", ".join(kind.__name__ for kind in SINKS)
+        raise SpecError(with_hint(found, f"pass one of {kinds}"))
+    if not isinstance(sink, BatchesSink):
+        check_native(frame.schema, sink)
+        return
+    for route in routes_of(frame.schema, sink):
+        match route.sink:
+            case Postgres():
+                _postgres().check_columns(route.sink, route, mode)
+            case Once():
+                check_callable("Once", route.sink.write, "write(frame, query_id, batch_id)")
+                check_callable("Once", route.sink.last_batch, "last_batch(query_id)")
+            case other:
+                check_native(route.schema, other)
+
+
+def check_tables(frame: DataFrame, sink: StreamSink, query_id: str | None) -> None:
+    """
+    Check that the tables of a sink can take the rows, where this process can reach them.
+
+    With Spark Connect it may not: there, the first micro-batch finds out.
+
+    Args:
+        frame: The rows.
+        sink: The sink.
+        query_id: The id of the query; None for a new one.
+
+    Raises:
+        SpecError: A table can't, or belongs to another query.
+    """
+    if is_remote() or not isinstance(sink, BatchesSink):
+        return
+    for route in routes_of(frame.schema, sink):
+        if isinstance(route.sink, Postgres):
+            _postgres().check_table(route.sink, route, query_id)
+
+
+def _postgres() -> Any:
+    """Return the module that imports psycopg."""
+    if find_spec("psycopg") is None:
+        found = "the sink Postgres needs psycopg, which isn't installed"
+        hint = 'pip install "sessionkit[postgres]", where the driver and the executors run'
+        raise UnsupportedError(with_hint(found, hint))
+    return import_module("sessionkit.spark.sinks.postgres.writer")

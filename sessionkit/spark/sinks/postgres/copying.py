@@ -1,0 +1,97 @@
+"""What an executor does: it copies the rows of its part into the table beside."""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import chain
+from typing import Any, Final
+from uuid import uuid4
+
+import attrs
+import pyarrow as pa
+from psycopg.types.json import Jsonb
+
+from sessionkit._engine.wire.inbound import in_utc
+from sessionkit.spark.sinks.postgres.connections import connected
+
+__all__ = ["COPIED", "Copying"]
+
+COPIED: Final = "attempt string, rows bigint"
+"""What a part tells the driver: by which attempt how many rows were copied."""
+
+
+@attrs.frozen
+class Copying:
+    """
+    Copies rows; Spark calls it with those of a part.
+
+    An attempt that fails, or loses against another one of the same task, leaves rows that nobody
+    asks for: the driver knows only the attempts that Spark took.
+
+    Attributes:
+        dsn: How to connect.
+        statement: The COPY.
+        json: For each column, whether its values are written as JSON.
+    """
+
+    dsn: str | Callable[[], str] = attrs.field(repr=False)
+    statement: str
+    json: tuple[bool, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Copy the rows, and say by which attempt; a part without rows says nothing."""
+        full = (batch for batch in batches if batch.num_rows)
+        first = next(full, None)
+        if first is None:
+            return
+        attempt, rows = str(uuid4()), 0
+        with (
+            connected(self.dsn) as connection,
+            connection.cursor() as cursor,
+            cursor.copy(self.statement.encode()) as copy,
+        ):
+            for batch in chain([first], full):
+                for row in zip(*map(self._values, batch.columns, self.json), strict=True):
+                    copy.write_row((attempt, *row))
+                rows += batch.num_rows
+        yield pa.RecordBatch.from_pydict({"attempt": [attempt], "rows": [rows]})
+
+    def _values(self, column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
+        values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
+        return map(_as_json, values) if as_json else iter(values)
+
+
+def _as_json(value: Any) -> Jsonb | None:
+    return None if value is None else Jsonb(value, dumps=_dumps)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of which JSON knows the parts; what it has no form for becomes text."""
+    match value:
+        case dict():
+            return {_name(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime() | date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case timedelta():
+            return value.total_seconds()
+        case float() if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124
+            return str(value)
+        case _:
+            return value
+
+
+def _name(key: Any) -> str:
+    found = _plain(key)
+    return found if isinstance(found, str) else json.dumps(found)

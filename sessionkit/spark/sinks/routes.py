@@ -1,0 +1,126 @@
+"""Several sinks of one query: each kind of row has its own."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+from pyspark.sql import types as T
+
+from sessionkit._spec import REJECTED_COLUMNS
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
+from sessionkit.spark.sinks.once import Once
+from sessionkit.spark.sinks.postgres.sink import Postgres
+
+__all__ = ["BATCH_SINKS", "BatchSink", "Route", "Routes", "routes_of"]
+
+BatchSink: TypeAlias = Postgres | Files | Kafka | Once | ForeachBatch
+BATCH_SINKS: Final = (Postgres, Files, Kafka, Once, ForeachBatch)
+
+KIND: Final = "kind"
+RESULTS: Final = ("session", "result")
+REST: Final = "rejected"
+
+
+@attrs.frozen(kw_only=True)
+class Routes:
+    """
+    A sink for each kind of row, from one run of the stateful operator.
+
+    The frame comes from `sessionize` or `apply_with_state`, with rejected rows. Every row has a
+    sink: `rejected` takes those of a kind that no other argument names. A result row has the
+    columns of a result, and any other row all columns.
+
+    Attributes:
+        session: Takes the sessions of a `SessionSpec`.
+        result: Takes the result rows of a `StatefulSpec`.
+        rejected: Takes every other row. None leaves out the rows of kinds that have no sink: they
+            are counted all the same.
+        late: Takes the events that were late, in place of `rejected`.
+        quarantined: Takes the rows that aren't valid events, in place of `rejected`.
+        failed: Takes the events over which a function raised, in place of `rejected`.
+        failed_output: Takes what a function failed to return, in place of `rejected`.
+    """
+
+    session: BatchSink | None = None
+    result: BatchSink | None = None
+    rejected: BatchSink | None
+    late: BatchSink | None = None
+    quarantined: BatchSink | None = None
+    failed: BatchSink | None = None
+    failed_output: BatchSink | None = None
+
+    @property
+    def named(self) -> dict[str, BatchSink]:
+        """The kinds that have a sink of their own."""
+        sinks = attrs.asdict(self, recurse=False)
+        return {kind: sink for kind, sink in sinks.items() if sink is not None and kind != REST}
+
+
+@attrs.frozen
+class Route:
+    """
+    Where some of the rows go.
+
+    Attributes:
+        sink: Their sink.
+        schema: The columns that it gets.
+        of_results: Whether they are result rows.
+        kinds: Their kinds, or with `is_rest` those that they are not; None for all rows.
+        is_rest: Whether these are the rows of no kind in `kinds`.
+    """
+
+    sink: BatchSink
+    schema: T.StructType
+    of_results: bool = True
+    kinds: tuple[str, ...] | None = None
+    is_rest: bool = False
+
+
+def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
+    """
+    Return where the rows of a frame go.
+
+    Raises:
+        SpecError: The frame has no kinds of rows, a kind of row has no sink, or a sink can't be one
+            of several.
+    """
+    if not isinstance(sink, Routes):
+        return [Route(sink, schema, of_results=REST not in _kinds_in(schema))]
+    _check(schema, sink)
+    return [*_routes(schema, sink)]
+
+
+def _kinds_in(schema: T.StructType) -> tuple[str, ...]:
+    return (REST,) if KIND in schema.names and REJECTED_COLUMNS[0] in schema.names else ()
+
+
+def _routes(schema: T.StructType, sink: Routes) -> Iterator[Route]:
+    for kind, own in sink.named.items():
+        columns = _result_columns(schema) if kind in RESULTS else schema
+        yield Route(own, columns, kind in RESULTS, (kind,))
+    if sink.rejected is not None:
+        yield Route(sink.rejected, schema, False, (*sink.named,), is_rest=True)  # noqa: FBT003
+
+
+def _result_columns(schema: T.StructType) -> T.StructType:
+    """Return the columns of a result: those between the kind and what rejected rows add."""
+    end = schema.names.index(REJECTED_COLUMNS[0])
+    return T.StructType(schema.fields[schema.names.index(KIND) + 1 : end])
+
+
+def _check(schema: T.StructType, sink: Routes) -> None:
+    if not _kinds_in(schema):
+        found = "Routes need rows of several kinds, and the frame has one kind"
+        raise SpecError(with_hint(found, "pass with_rejected=True to sessionize"))
+    wanted, other = RESULTS if SESSION_COLUMNS[0] in schema.names else RESULTS[::-1]
+    if wanted not in sink.named or other in sink.named:
+        found = f"the frame has rows of kind `{wanted}`, and Routes have "
+        found += "no sink for them" if wanted not in sink.named else f"a sink for `{other}`"
+        raise SpecError(with_hint(found, f"write Routes({wanted}=..., rejected=...)"))
+    for kind, own in [*sink.named.items(), (REST, sink.rejected)]:
+        if own is not None and not isinstance(own, BATCH_SINKS):
+            kinds = ", ".join(one.__name__ for one in BATCH_SINKS)
+            found = f"`{kind}` of Routes must be a sink that takes micro-batches, found {own!r}"
+            raise SpecError(with_hint(found, f"pass one of {kinds}"))

@@ -1,0 +1,267 @@
+"""The sink Postgres, on a real server: each row once, whatever runs again."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import EventTimeGap
+from sessionkit.errors import SinkError, SpecError
+from sessionkit.spark import Files, Postgres, Routes, reconcile, start_query
+from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.postgres.connections import connected
+from sessionkit.spark.sinks.postgres.statements import Statements
+from sessionkit.spark.sinks.postgres.writer import PostgresWriter, _move
+from tests.support import postgres as server
+from tests.support.session_specs import collecting
+from tests.support.streams import FileStream
+
+START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
+SPEC = collecting(EventTimeGap("10 minutes"), bucket_count=2, passthrough={"line": int})
+EVENTS = pa.schema(
+    {
+        "key": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+        "value": pa.int64(),
+        "minutes": pa.int64(),
+        "line": pa.int64(),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[server.Postgres]:
+    """A server; tests are skipped where none can be had."""
+    try:
+        with server.running_postgres() as running:
+            yield running
+    except server.PostgresMissingError as error:
+        pytest.skip(f"not run: {error}")
+
+
+def with_gap(frame: DataFrame) -> DataFrame:
+    """Turn minutes into the interval that the spec reads."""
+    return frame.withColumn("gap", F.expr("make_dt_interval(0, 0, minutes)"))
+
+
+def table(*events: tuple[str | None, int, int]) -> pa.Table:
+    """Return events as key, minute and value."""
+    rows = [
+        {
+            "key": key,
+            "at": START + timedelta(minutes=minute),
+            "value": value,
+            "minutes": 10,
+            "line": value * 100,
+        }
+        for key, minute, value in events
+    ]
+    return pa.Table.from_pylist(rows, schema=EVENTS)
+
+
+def replay(checkpoint: str, number: int) -> None:
+    """Let Spark forget that it has finished a micro-batch, as after a crash in the sink."""
+    for commit in (Path(checkpoint) / "commits").glob(f"*{number}*"):
+        commit.unlink()
+
+
+class TestAQuery:
+    """`start_query` with a table for each kind of row."""
+
+    def test_a_replayed_batch_changes_nothing(
+        self, postgres: server.Postgres, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Three sinks have each row once, after runs that repeat the last micro-batch."""
+        stream = FileStream(spark, SPEC, tmp_path, with_rejected=True, shape=with_gap)
+        stream.put(
+            table(("ann", 0, 1), ("bob", 1, 2), (None, 2, 3), ("ann", 5, 4), ("end", 100, 5)),
+            table(("ann", 1, 6), ("bob", 101, 7)),
+        )
+        sink = Routes(
+            session=Postgres(postgres.dsn, "visits"),
+            rejected=Postgres(postgres.dsn, "rejected"),
+            late=Files("json", tmp_path / "late"),
+        )
+
+        def run() -> Any:
+            query = start_query(
+                stream.output(),
+                sink=sink,
+                trigger="availableNow",
+                checkpoint=stream.checkpoint,
+                spec=SPEC,
+            )
+            query.awaitTermination()
+            return query
+
+        def found() -> tuple[Any, ...]:
+            late = spark.read.json(str(tmp_path / "late")).select("kind", "key", "line", "batch_id")
+            return (
+                postgres.rows('SELECT key, session_start, "values", events FROM visits'),
+                postgres.rows("SELECT kind, key, line, reason, event ->> 'value' FROM rejected"),
+                [tuple(row) for row in late.collect()],
+            )
+
+        query = run()
+        assert (1, 1) == (reconcile(query).counts.late, reconcile(query).counts.quarantined)
+        first = found()
+        for number in (2, 1):
+            replay(stream.checkpoint, number)
+        run()
+
+        assert (
+            [("ann", START, [1, 4], 2), ("bob", START + timedelta(minutes=1), [2], 1)],
+            [("quarantined", None, 300, "`key` is null", "3")],
+            [("late", "ann", 600, 1)],
+        ) == first
+        assert first == found()
+
+    def test_a_table_has_one_query(
+        self, postgres: server.Postgres, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Another query is refused before it starts, until someone gives the table away."""
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+        sink = Postgres(postgres.dsn, "numbers", key="value")
+
+        def run(name: str) -> None:
+            start_query(
+                rows, sink=sink, trigger="availableNow", checkpoint=tmp_path / name
+            ).awaitTermination()
+
+        run("first")
+        with pytest.raises(SpecError, match="numbers belongs to the query") as refused:
+            run("second")
+        _, _, statement = str(refused.value).rpartition("give its table away: ")
+        postgres.run(statement)
+        run("second")
+        with pytest.raises(SpecError, match="belongs to the query"):
+            run("first")
+
+        assert server.PASSWORD not in str(refused.value)
+
+
+def test_only_the_last_run_writes(postgres: server.Postgres, spark: SparkSession) -> None:
+    """A run that is still alive when the next one has begun writes nothing more."""
+    frame = spark.createDataFrame([(1, "a")], "id long, text string")
+    earlier, later = (PostgresWriter(Postgres(postgres.dsn, "runs"), ("id",)) for _ in range(2))
+    batches = [Batch(frame, number, "query", run) for number, run in ((0, "earlier"), (0, "later"))]
+    assert not earlier.is_written(batches[0])
+    assert not later.is_written(batches[1])
+    with pytest.raises(SinkError, match="a later run has it"):
+        earlier.write(batches[0])
+    assert [] == postgres.rows("SELECT * FROM runs")
+
+    later.write(batches[1])
+    assert later.is_written(batches[1])
+    assert not later.is_written(attrs.evolve(batches[1], number=1))
+    assert [(1, "a")] == postgres.rows("SELECT * FROM runs")
+
+
+def test_rows_that_the_server_has_lost_stop_the_query(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """Fewer rows than the tasks have copied are never taken for all of them."""
+    writer = PostgresWriter(Postgres(postgres.dsn, "lost"), ())
+    batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
+    writer.is_written(batch)
+    attempt = "11111111-1111-1111-1111-111111111111"
+    with (
+        connected(postgres.dsn) as connection,
+        pytest.raises(SinkError, match="2 rows were copied for the table lost, of which 0"),
+    ):
+        _move(connection, Statements(("lost",), ("id",), ()), [attempt], 2)
+
+
+def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:
+    """Within a micro-batch and over several, in any order."""
+    writer = PostgresWriter(Postgres(postgres.dsn, "revised"), ("session_id",))
+
+    def write(number: int, *rows: tuple[str, int, str]) -> None:
+        frame = spark.createDataFrame([*rows], "session_id string, revision long, text string")
+        batch = Batch(frame, number, "query", "run")
+        assert not writer.is_written(batch)
+        writer.write(batch)
+
+    write(0, ("a", 2, "second"), ("a", 1, "first"), ("b", 1, "first"))
+    write(1, ("a", 1, "first again"), ("b", 3, "third"), ("c", 1, "first"))
+
+    assert [("a", 2, "second"), ("b", 3, "third"), ("c", 1, "first")] == postgres.rows(
+        "SELECT * FROM revised"
+    )
+
+
+def test_two_rows_with_one_key_are_refused(postgres: server.Postgres, spark: SparkSession) -> None:
+    """Without revisions neither of them is the right one, so the query stops."""
+    writer = PostgresWriter(Postgres(postgres.dsn, "doubled"), ("id",))
+    batch = Batch(spark.createDataFrame([(1, "a"), (1, "b")], "id long, t string"), 0, "q", "r")
+    writer.is_written(batch)
+    with pytest.raises(SinkError, match=r"two rows of a micro-batch have the same \(id\)"):
+        writer.write(batch)
+    assert [] == postgres.rows("SELECT * FROM doubled")
+
+
+def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSession) -> None:
+    """Of every type for which the sink makes a column; what has parts becomes JSON."""
+    autumn = datetime(2026, 11, 1, 5, 30, tzinfo=UTC)  # in the hour that New York has twice
+    query = """
+        SELECT 'a\\tb\\\\N' AS text, CAST(2 AS long) AS number, 0.5D AS double, true AS flag,
+        X'00FF' AS bytes, TIMESTAMP '2026-11-01 05:30:00Z' AS at, DATE '2026-03-08' AS day,
+        INTERVAL '1 02:00:00' DAY TO SECOND AS span, CAST(1.50 AS decimal(10,2)) AS price,
+        array('x', NULL) AS list, map('k', 1) AS entries,
+        named_struct('a', TIMESTAMP '2026-11-01 05:30:00Z', 'b', X'00FF') AS parts,
+        CAST(NULL AS string) AS nothing, CAST(NULL AS map<string,int>) AS no_entries
+    """
+    writer = PostgresWriter(Postgres(postgres.dsn, "public.typed"), ())
+    batch = Batch(spark.sql(query), 0, "query", "run")
+    writer.is_written(batch)
+    writer.write(batch)
+
+    assert [
+        (
+            "a\tb\\N",
+            2,
+            0.5,
+            True,
+            b"\x00\xff",
+            autumn,
+            date(2026, 3, 8),
+            timedelta(days=1, hours=2),
+            Decimal("1.50"),
+            ["x", None],
+            {"k": 1},
+            {"a": "2026-11-01T05:30:00+00:00", "b": "AP8="},
+            None,
+            None,
+        )
+    ] == postgres.rows("SELECT * FROM typed")
+
+
+def test_no_password_is_shown(postgres: server.Postgres, spark: SparkSession) -> None:
+    """Neither by the value, nor where the connection fails on the driver or on an executor."""
+    wrong = postgres.dsn.replace(server.PASSWORD, "wrong-password")
+    unreadable = "postgresql://tests:wrong-password@[127.0.0.1/postgres"
+    frame = spark.createDataFrame([(1,)], "id long")
+    batch = Batch(frame, 0, "query", "run")
+    said = [repr(Postgres(wrong, "t"))]
+    for dsn in (wrong, unreadable):
+        with pytest.raises(Exception) as failed:  # noqa: PT011 (of any kind)
+            PostgresWriter(Postgres(dsn, "t"), ()).is_written(batch)
+        said.append(str(failed.value))
+    on_driver = iter([postgres.dsn, postgres.dsn])
+    writer = PostgresWriter(Postgres(lambda: next(on_driver), "t"), ())
+    writer.is_written(batch)
+    writer.sink = Postgres(wrong, "t")
+    with pytest.raises(Exception) as failed:  # noqa: PT011
+        writer.write(batch)
+    said.append(str(failed.value))
+
+    assert "password authentication failed" in said[1]
+    assert "can't read `dsn`" in said[2]
+    assert not any("wrong-password" in text or server.PASSWORD in text for text in said)

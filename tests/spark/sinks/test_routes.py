@@ -1,0 +1,98 @@
+"""Which rows go where, and what can't be routed; nothing here starts Spark."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import types as T
+
+from sessionkit.errors import SpecError
+from sessionkit.spark import Console, Files, ForeachBatch, Once, Postgres, Routes
+from sessionkit.spark.sinks.routes import routes_of
+
+COLUMNS = ("kind", "user", "session_id", "pages", "reason", "event_time", "event_id", "event")
+SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in COLUMNS])
+VISITS, REJECTED = Files("json", "/visits"), Files("json", "/rejected")
+
+
+def without(*names: str) -> T.StructType:
+    """Return the schema without some columns."""
+    return T.StructType([field for field in SCHEMA.fields if field.name not in names])
+
+
+def test_rejected_rows_are_those_of_no_named_kind() -> None:
+    """A kind that nobody has named yet goes there too; results have their own columns."""
+    late = ForeachBatch(lambda frame, batch_id: None)
+    session, other, rest = routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=REJECTED))
+
+    assert (VISITS, ("session",), False) == (session.sink, session.kinds, session.is_rest)
+    assert ["user", "session_id", "pages"] == session.schema.names
+    assert (late, ("late",), SCHEMA) == (other.sink, other.kinds, other.schema)
+    assert (REJECTED, ("session", "late"), True) == (rest.sink, rest.kinds, rest.is_rest)
+    assert [True, False, False] == [one.of_results for one in (session, other, rest)]
+
+
+def test_rejected_rows_may_be_left_out_by_saying_so() -> None:
+    """None is an answer; no answer isn't."""
+    assert [VISITS] == [
+        one.sink for one in routes_of(SCHEMA, Routes(session=VISITS, rejected=None))
+    ]
+    with pytest.raises(TypeError, match="rejected"):
+        Routes(session=VISITS)  # type: ignore[call-arg]
+
+
+def test_a_sink_alone_takes_all_rows() -> None:
+    """With every column, also where the frame has kinds of rows."""
+    (route,) = routes_of(SCHEMA, VISITS)
+
+    assert (VISITS, SCHEMA, None) == (route.sink, route.schema, route.kinds)
+
+
+@pytest.mark.parametrize(
+    ("schema", "sink", "found", "hint"),
+    [
+        (
+            without("reason"),
+            Routes(session=VISITS, rejected=None),
+            "the frame has one kind",
+            "with_rejected=True",
+        ),
+        (SCHEMA, Routes(rejected=VISITS), "no sink for them", "Routes(session="),
+        (SCHEMA, Routes(result=VISITS, rejected=None), "no sink for them", "Routes(session="),
+        (
+            without("session_id"),
+            Routes(result=VISITS, session=VISITS, rejected=None),
+            "a sink for `session`",
+            "Routes(result=",
+        ),
+        (
+            SCHEMA,
+            Routes(session=VISITS, rejected=Console()),  # type: ignore[arg-type]
+            "`rejected` of Routes must be a sink that takes micro-batches",
+            "pass one of Postgres",
+        ),
+    ],
+)
+def test_what_cannot_be_routed_is_refused(
+    schema: T.StructType, sink: Any, found: str, hint: str
+) -> None:
+    """Before Spark starts anything."""
+    with pytest.raises(SpecError) as refused:
+        routes_of(schema, sink)
+
+    message, _, advice = str(refused.value).partition("\n\nHint: ")
+    assert found in message
+    assert hint in advice
+
+
+@pytest.mark.parametrize("table", ["", "a.b.c", ".visits", "v" * 56])
+def test_a_table_needs_a_name_that_postgresql_keeps(table: str) -> None:
+    """One that it would cut is refused, since another table could have the same name then."""
+    with pytest.raises(SpecError, match="table"):
+        Postgres("postgresql://", table)
+
+
+def test_sinks_are_values() -> None:
+    """Two that say the same are equal, and none shows how it connects."""
+    assert Postgres("secret", "t", "id") == Postgres("secret", "t", ("id",))
+    assert "secret" not in repr(Routes(session=Postgres("secret", "t"), rejected=None))
+    assert Once(print, print) == Once(print, print)

