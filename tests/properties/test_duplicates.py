@@ -22,7 +22,7 @@ GAP = timedelta(seconds=10)
 MILLI = timedelta(milliseconds=1)
 
 steps = st.sampled_from([timedelta(0), MILLI, GAP / 2, GAP - MILLI, GAP, GAP + MILLI, 3 * GAP])
-storages = st.fixed_dictionaries(
+storages: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"bucket_count": st.sampled_from([1, 64]), "layout": st.sampled_from(["buckets", "pages"])}
 )
 
