@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.spark_settings import quick_settings, spark_release
 
 # `pytester` is pytest's own: it tests the plugin.
 pytest_plugins = ["pytester", "tests.support.figures"]
@@ -50,13 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_out_where_spark_is_older(item: pytest.Item) -> None:
     marker = item.get_closest_marker("since_spark")
-    if marker is not None and _spark() < tuple(map(int, marker.args[0].split("."))):
+    if marker is not None and spark_release() < tuple(map(int, marker.args[0].split("."))):
         item.add_marker(pytest.mark.skip(reason=marker.args[1]))
-
-
-def _spark() -> tuple[int, ...]:
-    """Return the release of Spark, such as (4, 0)."""
-    return tuple(map(int, version("pyspark").split(".")[:2]))
 
 
 def _rank(item: pytest.Item) -> int:
@@ -67,29 +63,5 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def spark_settings() -> dict[str, str]:
-    """
-    Give a time zone with daylight saving, and what makes thousands of tiny batches quick.
-
-    A test's JVM lives for minutes: the second compiler costs more than it gains. The first one
-    alone would get a fifth of the usual room for its code; that is soon full, and a quarter of the
-    JVM's time would go into sweeping it and compiling again. The default manager of checkpoint
-    files starts a process (`readlink`) for every file that it renames. Hadoop starts one (`chmod`)
-    for every file that it makes, here at least without a helper program between the JVM and that
-    process.
-    """
-    package = "org.apache.spark.sql.execution.streaming"
-    if (4, 1) <= _spark():
-        package += ".checkpointing"
-    return {
-        "spark.sql.session.timeZone": "America/New_York",
-        # Spark 3.5 reads no time before 1900 without it; 4.0 and later have it by default.
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
-            "-Djdk.lang.Process.launchMechanism=VFORK"
-        ),
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            f"{package}.FileSystemBasedCheckpointFileManager"
-        ),
-        "spark.python.daemon.module": "tests.support.daemon",
-    }
+    """Give what `tests/support/spark_settings.py` says and explains."""
+    return quick_settings()

@@ -1,0 +1,101 @@
+"""The harness itself: the model agrees with the engine, and no fault escapes the audit."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from sessionkit import SessionSpec
+from sessionkit.testing import SessionDriver, StatefulDriver
+from tests.support.faults import ledger
+from tests.support.faults.campaign import KINDS, deck
+from tests.support.faults.ledger import Row
+from tests.support.faults.specs import SPECS, spec_of
+from tests.support.faults.timeline import Audit, Timeline, audited, placed
+
+BATCHES = 12
+TIMELINE = Timeline("audit")
+
+
+@cache
+def rows_of_engine(name: str) -> tuple[Row, ...]:
+    """Return the rows of a job that nobody disturbs."""
+    spec: Any = spec_of(name, "buckets")
+    driver: Any = SessionDriver(spec) if isinstance(spec, SessionSpec) else StatefulDriver(spec)
+    for batch in [*map(TIMELINE.batch, range(BATCHES)), TIMELINE.end(BATCHES)]:
+        for key, at, number in batch:
+            driver.add_row({"key": key, "at": at, "number": number})
+        driver.run_batch()
+    driver.run_until_idle()
+    results = [("session", row.key[0], tuple(row.result.numbers)) for row in driver.take_rows()]
+    rejections = driver.take_rejections()
+    return (*results, *((one.kind, None, (one.event["number"],)) for one in rejections))
+
+
+def audit(rows: list[Row]) -> Audit:
+    """Look for every event in rows."""
+    return audited(TIMELINE.places(BATCHES), placed(rows))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_undisturbed_job_is_sound(name: str) -> None:
+    """Both specs give the sessions of the model; late and quarantined events are among them."""
+    rows = list(rows_of_engine(name))
+
+    assert audit(rows).is_sound
+    assert {"session", "late", "quarantined"} == {kind for kind, _, _ in rows}
+
+
+def cut(rows: list[Row]) -> list[Row]:
+    """Divide the first session of several numbers in two."""
+    (kind, key, numbers), *others = sorted(rows, key=lambda row: -len(row[2]))
+    return [(kind, key, numbers[:1]), (kind, key, numbers[1:]), *others]
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        (lambda rows: rows[1:], "lost"),
+        (lambda rows: rows[:-1], "lost"),
+        (lambda rows: [*rows, rows[0]], "doubled"),
+        (lambda rows: [*rows, rows[-1]], "doubled"),
+        (cut, "wrong"),
+        (lambda rows: [("late", None, rows[0][2]), *rows[1:]], "wrong"),
+        (lambda rows: [*rows, ("session", "k0", (123_456,))], "wrong"),
+    ],
+)
+def test_a_fault_is_found(fault: Callable[[list[Row]], list[Row]], found: str) -> None:
+    """A row that is missing, there twice, or another one is counted as just that."""
+    seen = audit(fault(list(rows_of_engine("sessions"))))._asdict()
+
+    assert [found] == [name for name in ("lost", "doubled", "wrong") if seen[name]]
+
+
+def test_nothing_is_not_sound() -> None:
+    """Where no event was expected, nothing was shown."""
+    assert not audited({}, []).is_sound
+
+
+def test_a_batch_is_written_once(tmp_path: Path) -> None:
+    """A batch that comes again changes nothing, and one that fails leaves nothing."""
+    path = tmp_path / "ledger.db"
+    ledger.begin(path)
+
+    def fail() -> None:
+        raise InterruptedError
+
+    first, second = ("session", "a", (1, 2)), ("late", None, (3,))
+    ledger.write_batch(path, 0, [first], before_commit=lambda: None)
+    ledger.write_batch(path, 0, [first], before_commit=lambda: None)
+    with pytest.raises(InterruptedError):
+        ledger.write_batch(path, 1, [second], before_commit=fail)
+
+    assert [first] == ledger.rows_of(path)
+
+
+def test_kills_are_of_all_kinds() -> None:
+    """A campaign of some length kills everything that can be killed."""
+    assert set(KINDS) == set(deck(Random(1), sum(KINDS.values())))

@@ -1,0 +1,31 @@
+"""Ten kills of one job: no event is lost, there twice, or in another place than it should be."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.faults.campaign import KINDS, Campaign
+from tests.support.faults.job import Job
+from tests.support.figures import FIGURES, Record
+
+KILLS = [
+    *["worker", "daemon", "worker", "worker", "worker"],
+    *["in the transaction", "driver", "JVM after the commit", "driver", "after the commit"],
+]
+
+
+@pytest.mark.spark
+@pytest.mark.no_cover
+def test_every_event_is_found_once(
+    tmp_path: Path, spark_settings: dict[str, str], record_property: Record
+) -> None:
+    """Driver, JVM and Python workers are killed, anywhere and at the sink's worst moments."""
+    campaign = Campaign(tmp_path, spark_settings, Random(12))
+    with campaign.running():
+        found = campaign.segment(Job("sessions", "buckets", "HDFS", tmp_path / "job"), "12", KILLS)
+    record_property(FIGURES, f"faults: {campaign.kills.total()} kills, {found}")
+
+    assert found.is_sound
+    assert set(KINDS) - {"JVM"} == set(campaign.kills)
+    assert len(KILLS) == campaign.kills.total()

@@ -1,0 +1,261 @@
+"""
+Kills: a job is started and killed, again and again, and then every event is looked for.
+
+A driver lives until something ends it. Before that, Python workers are killed under it: Spark runs
+a task again twice, so one life takes many of those. A JVM outlives its drivers, because its start
+takes most of the time; each segment kills it too.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from signal import SIGKILL
+from typing import Final
+
+import attrs
+
+from tests.support.faults.job import Job, Life
+from tests.support.faults.ledger import begin, rows_of
+from tests.support.faults.processes import (
+    PATIENCE_S,
+    Driver,
+    Jvm,
+    batches_in,
+    kill,
+    start_driver,
+    start_jvm,
+    wait_for,
+)
+from tests.support.faults.timeline import Audit, Timeline, audited, placed, table_of
+from tests.support.streams import write_files
+
+__all__ = ["JOBS", "KINDS", "Campaign", "LifeError", "Segment", "deck"]
+
+JOBS: Final = (
+    ("sessions", "buckets", "HDFS"),
+    ("keys", "buckets", "RocksDB"),
+    ("sessions", "pages", "RocksDB"),
+    ("keys", "per_key", "HDFS"),
+    ("keys", "pages", "RocksDB"),
+    ("sessions", "buckets", "RocksDB"),
+    ("keys", "per_key", "RocksDB"),
+    ("keys", "buckets", "HDFS"),
+)
+"""Spec, layout and state store."""
+KINDS: Final = {
+    "worker": 10,
+    "daemon": 1,
+    "driver": 3,
+    "in the transaction": 3,
+    "after the commit": 3,
+    "JVM after the commit": 1,
+    "JVM": 1,
+}
+"""How often something is killed, in parts: a worker under a life, the others to end it."""
+AHEAD: Final = 6
+"""How many files wait before the source."""
+WORKERS: Final = ("worker", "daemon")
+
+
+def deck(random: Random, kills: int) -> list[str]:
+    """Return as many kinds of kills, each about as often as it should come, in any order."""
+    pack = [kind for kind, times in KINDS.items() for _ in range(times)]
+    dealt: list[str] = []
+    while len(dealt) < kills:
+        random.shuffle(pack)
+        dealt += pack
+    return dealt[:kills]
+
+
+class LifeError(Exception):
+    """Raised when a job has failed though nothing of it was killed."""
+
+
+@attrs.define
+class Segment:
+    """One job, from its first start to its last row."""
+
+    job: Job
+    timeline: Timeline
+    batches: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        """Make source and sink."""
+        self.job.folder.mkdir()
+        begin(self.job.ledger)
+
+    def feed(self) -> None:
+        """Put files before the source, if few are left."""
+        done = max(batches_in(self.job.checkpoint / "commits"), default=-1) + 1
+        while self.batches < done + AHEAD:
+            write_files(
+                self.job.source,
+                [table_of(self.timeline.batch(self.batches))],
+                first=self.batches,
+            )
+            self.batches += 1
+
+    def end(self) -> None:
+        """Put the last file before the source: it closes all sessions."""
+        write_files(
+            self.job.source, [table_of(self.timeline.end(self.batches))], first=self.batches
+        )
+
+    def audit(self) -> Audit:
+        """Look for every event in the sink."""
+        return audited(self.timeline.places(self.batches), placed(rows_of(self.job.ledger)))
+
+
+@attrs.define
+class Campaign:
+    """
+    Runs jobs and kills them; one JVM after the other.
+
+    Attributes:
+        folder: Where everything is kept.
+        settings: Settings of Spark.
+        random: What decides.
+        kills: How often what was killed.
+        failures: With what queries ended whose workers had been killed.
+        starts: How many JVMs have been started.
+    """
+
+    folder: Path
+    settings: Mapping[str, str]
+    random: Random
+    kills: Counter[str] = attrs.field(factory=Counter)
+    failures: Counter[str] = attrs.field(factory=Counter)
+    starts: int = 0
+    _jvm: Jvm | None = None
+    _has_lost_workers: bool = False
+
+    @contextmanager
+    def running(self) -> Iterator["Campaign"]:
+        """Leave no process behind."""
+        try:
+            yield self
+        finally:
+            if self._jvm is not None:
+                self._jvm.kill()
+
+    @property
+    def jvm(self) -> Jvm:
+        """The JVM that runs; another one if that was killed."""
+        if self._jvm is None or not self._jvm.is_alive:
+            self._jvm = start_jvm(self.folder, self.settings)
+            self.starts += 1
+        return self._jvm
+
+    def segment(self, job: Job, seed: str, kinds: Sequence[str]) -> Audit:
+        """
+        Run a job to its end, with kills on the way.
+
+        Raises:
+            LifeError: A driver ended though nothing of its own was killed.
+        """
+        segment = Segment(job, Timeline(seed))
+        workers = [kind for kind in kinds if kind in WORKERS]
+        enders = [kind for kind in kinds if kind not in WORKERS] or ["driver"]
+        for place, ender in enumerate(enders):
+            share = workers[place :: len(enders)]
+            self._life(segment, share, ender)
+        segment.end()
+        self.drain(job)
+        return segment.audit()
+
+    def drain(self, job: Job) -> None:
+        """
+        Run a job until it has read all.
+
+        Raises:
+            LifeError: It failed.
+        """
+        driver = start_driver(Life(job, self.jvm.address, until="availableNow"))
+        if driver.wait() != 0:
+            raise LifeError(driver.failure)
+
+    def _life(self, segment: Segment, workers: Sequence[str], ender: str) -> None:
+        """Start a driver, kill workers under it, and then end it."""
+        driver = self._start(segment)
+        for kind in (*workers, ender):
+            driver = self._killed(segment, driver, kind)
+
+    def _killed(self, segment: Segment, driver: Driver, kind: str) -> Driver:
+        """Kill something once; return the driver of then, which may be another one."""
+        ways = {
+            "worker": self._kill_worker,
+            "daemon": self._kill_daemon,
+            "driver": self._kill_driver,
+            "JVM": self._kill_jvm,
+        }
+        end = time.monotonic() + PATIENCE_S
+        while not ways.get(kind, self._kill_in_sink)(segment, driver, kind):
+            if time.monotonic() > end:
+                message = f"nothing to kill: {kind}"
+                raise TimeoutError(message)
+            driver = self._revived(driver, segment)
+        self.kills[kind] += 1
+        return driver
+
+    def _start(self, segment: Segment) -> Driver:
+        segment.feed()
+        return start_driver(Life(segment.job, self.jvm.address))
+
+    def _revived(self, driver: Driver, segment: Segment) -> Driver:
+        """Return the driver, or another one if its query has failed for want of its workers."""
+        segment.feed()
+        if driver.look():
+            return driver
+        if not self._has_lost_workers:
+            raise LifeError(driver.failure)
+        self.failures[cause_of(driver.failure)] += 1
+        return self._start(segment)
+
+    def _kill_worker(self, segment: Segment, driver: Driver, kind: str) -> bool:
+        """Kill a Python worker; say whether there was one."""
+        self._pause(0.3)
+        found = self.jvm.workers()
+        return self._kill_below_jvm(self.random.sample(found, k=min(1, len(found))))
+
+    def _kill_daemon(self, segment: Segment, driver: Driver, kind: str) -> bool:
+        """Kill what workers are forked from, and the workers, which would go on without it."""
+        self._pause(0.3)
+        return self._kill_below_jvm([*self.jvm.daemons(), *self.jvm.workers()])
+
+    def _kill_below_jvm(self, pids: Sequence[int]) -> bool:
+        killed = [pid for pid in pids if kill(pid)]
+        self._has_lost_workers = self._has_lost_workers or bool(killed)
+        return bool(killed)
+
+    def _kill_driver(self, segment: Segment, driver: Driver, kind: str) -> bool:
+        self._pause(1.5)
+        return driver.kill() == -SIGKILL
+
+    def _kill_jvm(self, segment: Segment, driver: Driver, kind: str) -> bool:
+        self._pause(1.5)
+        return self._end_jvm(driver)
+
+    def _kill_in_sink(self, segment: Segment, driver: Driver, kind: str) -> bool:
+        segment.feed()
+        driver.order(kind)
+        wait_for("the sink", lambda: driver.has_committed or not driver.look())
+        return self._end_jvm(driver) if driver.has_committed else driver.wait() == -SIGKILL
+
+    def _end_jvm(self, driver: Driver) -> bool:
+        self.jvm.kill()
+        self._has_lost_workers = False
+        driver.kill()
+        return True
+
+    def _pause(self, at_most_s: float) -> None:
+        time.sleep(self.random.uniform(0, at_most_s))
+
+
+def cause_of(failure: str | None) -> str:
+    """Return the line of a failure that says what has failed."""
+    lines = [line.strip() for line in (failure or "no word").splitlines()]
+    causes = [line for line in lines if "Exception" in line and not line.startswith("at ")]
+    return (causes or lines)[-1][:150]

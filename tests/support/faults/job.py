@@ -1,0 +1,174 @@
+"""
+The job: it runs in a process of its own, as the driver of a JVM that it did not start.
+
+So it can be killed a hundred times while the JVM goes on: starting one takes seconds. What the JVM
+still runs for a driver that is gone is stopped by the next one, as a cluster's manager would.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import StatefulSpec
+from sessionkit.spark import ForeachBatch, apply_with_state, sessionize, start_query
+from sessionkit.spark.query.start import Trigger
+from tests.support.faults.ledger import Row, write_batch
+from tests.support.faults.specs import spec_of
+
+COMMITTED: Final = "committed"
+HOUR_S: Final = 3600.0
+STORE: Final = "spark.sql.streaming.stateStore"
+PACKAGE: Final = "org.apache.spark.sql.execution.streaming.state"
+PROVIDERS: Final = {"HDFS": "HDFSBackedStateStoreProvider", "RocksDB": "RocksDBStateStoreProvider"}
+CHANGELOGS: Final = f"{STORE}.rocksdb.changelogCheckpointing.enabled"
+ROW: Final = "kind string, key string, numbers array<long>"
+
+
+@attrs.frozen
+class Job:
+    """
+    What is run, and where.
+
+    Attributes:
+        spec: The name of a spec.
+        layout: How it keeps its state.
+        store: The state store.
+        folder: Where source, checkpoint and sink are.
+    """
+
+    spec: str
+    layout: str
+    store: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """What is run, for people."""
+        return f"{self.spec}, {self.layout}, {self.store}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint location."""
+        return self.folder / "checkpoint"
+
+    @property
+    def ledger(self) -> Path:
+        """The sink."""
+        return self.folder / "ledger.db"
+
+    @property
+    def source(self) -> Path:
+        """The folder of the files."""
+        return self.folder / "in"
+
+
+@attrs.frozen
+class Life:
+    """
+    One start of the job.
+
+    Attributes:
+        job: What is run.
+        gateway: Port and secret of the JVM.
+        until: The trigger: until all is read, or until it is killed.
+    """
+
+    job: Job
+    gateway: tuple[int, str]
+    until: Trigger = "0 seconds"
+
+
+@attrs.define
+class Sink:
+    """
+    Writes micro-batches, and is killed in between, where the harness says so.
+
+    Attributes:
+        path: The ledger.
+        harness: Who says it.
+    """
+
+    path: Path
+    harness: Connection
+    order: str | None = None
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        """Write a micro-batch; one that is there is read to its end, and left out."""
+        rows = [_row(row) for row in frame.collect()]
+        if self.harness.poll():
+            self.order = self.harness.recv()
+        write_batch(self.path, number, rows, before_commit=self._before_commit)
+        if self.order == "after the commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.order == "JVM after the commit":
+            self.harness.send(COMMITTED)
+            time.sleep(HOUR_S)
+
+    def _before_commit(self) -> None:
+        if self.order == "in the transaction":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def live(life: Life, harness: Connection) -> None:
+    """Run the job until it ends or is killed; tell the harness what an end was due to."""
+    log = os.open(life.job.folder / "driver.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = map(
+        str, life.gateway
+    )
+    try:
+        query = _start(_session(life), life, Sink(life.job.ledger, harness))
+        query.awaitTermination()
+    except BaseException as error:  # noqa: BLE001 - the harness judges it
+        harness.send("".join(traceback.format_exception(error)))
+        # Python would wait for threads that talk to a JVM that may be gone.
+        sys.stdout.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def _session(life: Life) -> SparkSession:
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    context: Any = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext(context))
+    spark = SparkSession.builder.getOrCreate()
+    for query in spark.streams.active:
+        query.stop()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.conf.set(f"{STORE}.providerClass", f"{PACKAGE}.{PROVIDERS[life.job.store]}")
+    spark.conf.set(CHANGELOGS, value=True)
+    return spark
+
+
+def _start(spark: SparkSession, life: Life, sink: Sink) -> Any:
+    job = life.job
+    spec = spec_of(job.spec, job.layout)
+    reader = spark.readStream.schema("key string, at timestamp, number long")
+    events = reader.option("maxFilesPerTrigger", 1).parquet(str(job.source))
+    run = apply_with_state if isinstance(spec, StatefulSpec) else sessionize
+    frame = run(events, spec, with_rejected=True)
+    numbers = F.coalesce("numbers", F.array("event.number"))
+    return start_query(
+        frame.select("kind", "key", numbers.alias("numbers")),
+        sink=ForeachBatch(sink.write),
+        trigger=life.until,
+        checkpoint=job.checkpoint,
+        spec=spec,
+    )
+
+
+def _row(row: Any) -> Row:
+    kind = "session" if row.kind == "result" else row.kind
+    return kind, row.key, tuple(row.numbers)

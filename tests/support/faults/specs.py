@@ -1,0 +1,121 @@
+"""The same sessions by both specs: each lists its numbers, so that nothing can hide."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    Session,
+    SessionSpec,
+    StatefulSpec,
+)
+from tests.support.faults.timeline import DELAY, GAP
+
+__all__ = ["SPECS", "Numbers", "spec_of"]
+
+CLOSE: Final = "close"
+
+
+@attrs.frozen
+class Reading:
+    """An event: a number."""
+
+    number: int
+
+
+@attrs.define
+class Open:
+    """The numbers so far."""
+
+    numbers: list[int]
+    last: datetime | None = None
+
+
+@attrs.frozen
+class Numbers:
+    """The numbers of a session."""
+
+    numbers: list[int]
+
+
+def create(key: Any, event: Reading) -> Open:
+    """Start with one number."""
+    return Open([event.number])
+
+
+def update(state: Open, event: Reading) -> Open:
+    """Add a number after the others, so that every order shows."""
+    state.numbers.append(event.number)
+    return state
+
+
+def finish(session: Session, state: Open) -> Numbers:
+    """List them."""
+    return Numbers(state.numbers)
+
+
+def follow(
+    key: Any, events: list[Reading], state: KeyState[Open], times: KeyTimes
+) -> Iterator[Numbers]:
+    """Divide the events of a key by the gap; a timer closes what no event does."""
+    found = state.get(Open([]))
+    for event, at in zip(events, times.event_times, strict=True):
+        if found.last is not None and at - found.last > GAP:
+            yield Numbers(found.numbers)
+            found = Open([])
+        found = Open([*found.numbers, event.number], at)
+    state.set(found)
+    assert found.last is not None
+    times.set_event_timer(CLOSE, found.last + GAP)
+
+
+def close(key: Any, name: str, state: KeyState[Open], times: KeyTimes) -> Numbers:
+    """List the numbers, and forget them."""
+    numbers = state.get().numbers
+    state.remove()
+    return Numbers(numbers)
+
+
+def sessions(layout: Any) -> SessionSpec[Reading, Open, Numbers]:
+    """Return sessions by the gap, with events in the order of their times."""
+    return SessionSpec(
+        keys={"key": str},
+        event_time="at",
+        create=create,
+        update=update,
+        finish=finish,
+        timeout=EventTimeGap(GAP),
+        watermark_delay=DELAY,
+        order="event_time",
+        layout=layout,
+        bucket_count=4,
+    )
+
+
+def keys(layout: Any) -> StatefulSpec[Reading, Open, Numbers]:
+    """Return the same sessions, from a state a key and a timer."""
+    return StatefulSpec(
+        keys={"key": str},
+        event_time="at",
+        process=follow,
+        on_timer=close,
+        timeout=NoTimeout(),
+        watermark_delay=DELAY,
+        order="event_time",
+        layout=layout,
+        bucket_count=4,
+    )
+
+
+SPECS: Final = {"sessions": sessions, "keys": keys}
+
+
+def spec_of(name: str, layout: str) -> Any:
+    """Return a spec by its name."""
+    return SPECS[name](layout)

@@ -1,0 +1,129 @@
+"""What a job is given, and where each event must end: decided by a seed and a naive model."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from random import Random
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from tests.support.naive_sessions import Event, naive_sessions
+
+__all__ = ["DELAY", "GAP", "Arrival", "Audit", "Place", "Timeline", "audited", "placed", "table_of"]
+
+NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
+STEP: Final = timedelta(minutes=10)
+GAP: Final = timedelta(minutes=4)
+DELAY: Final = timedelta(minutes=20)
+DISORDER: Final = timedelta(minutes=15)
+TOO_LATE: Final = timedelta(hours=3)
+KEYS: Final = 12
+ON_TIME: Final = 40
+FIRST_WITH_LATE: Final = 3
+"""Before, there may be no watermark that an event could be late for."""
+
+Arrival = tuple[str | None, datetime, int]
+"""A row before the source: key, time and number; a number comes once."""
+Place = tuple[object, ...]
+"""Where an event ends: its session, as key and numbers; or the kind of a rejected row."""
+
+
+class Timeline(NamedTuple):
+    """Events in batches, made one by one: any number of them, and the same for the same seed."""
+
+    seed: str
+
+    def batch(self, number: int) -> list[Arrival]:
+        """Return a batch: events out of order, one without a key and, later on, one too late."""
+        random = Random(f"{self.seed}/{number}")
+        first = number * (ON_TIME + 2)
+        start = NOON + number * STEP
+        rows: list[Arrival] = [
+            (f"k{random.randrange(KEYS)}", start + _up_to(random, STEP + DISORDER) - DISORDER, n)
+            for n in range(first, first + ON_TIME)
+        ]
+        rows.append((None, start, first + ON_TIME))
+        if number >= FIRST_WITH_LATE:
+            rows.append(("k0", start - TOO_LATE, first + ON_TIME + 1))
+        random.shuffle(rows)
+        return rows
+
+    def end(self, number: int) -> list[Arrival]:
+        """Return a last batch, which closes the sessions of all keys but its own."""
+        return [("the end", NOON + (number + 1000) * STEP, -1)]
+
+    def places(self, batches: int) -> dict[int, Place]:
+        """Return where each event of the first batches must end, by its number."""
+        rows = [*chain.from_iterable(map(self.batch, range(batches)))]
+        places: dict[int, Place] = {}
+        on_time = []
+        for key, at, number in rows:
+            if key is None:
+                places[number] = ("quarantined",)
+            elif number % (ON_TIME + 2) == ON_TIME + 1:
+                places[number] = ("late",)
+            else:
+                on_time.append(Event(key, at, number, GAP))
+        for found in naive_sessions(on_time):
+            places |= dict.fromkeys(found.values, (found.key, found.values))
+        return places
+
+
+def _up_to(random: Random, span: timedelta) -> timedelta:
+    return timedelta(microseconds=random.randrange(int(span / timedelta(microseconds=1))))
+
+
+def table_of(rows: Iterable[Arrival]) -> pa.Table:
+    """Return rows as a file has them."""
+    keys, times, numbers = zip(*rows, strict=True)
+    at = pa.array(times, pa.timestamp("us", tz="UTC"))
+    return pa.table({"key": pa.array(keys, pa.string()), "at": at, "number": numbers})
+
+
+class Audit(NamedTuple):
+    """How many events came to what they should not."""
+
+    events: int
+    lost: int
+    doubled: int
+    wrong: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether each event is where it must be, once."""
+        return self.events > 0 and (self.lost, self.doubled, self.wrong) == (0, 0, 0)
+
+    def __str__(self) -> str:
+        return f"{self.lost} lost, {self.doubled} doubled, {self.wrong} wrong"
+
+    def plus(self, other: "Audit") -> "Audit":
+        """Add up."""
+        return Audit(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+def audited(expected: Mapping[int, Place], found: Iterable[tuple[int, Place]]) -> Audit:
+    """
+    Compare where events are with where they must be.
+
+    Args:
+        expected: The place of each event, by its number.
+        found: The number and the place of each event of each row of the sink.
+    """
+    found = list(found)
+    times = Counter(number for number, _ in found)
+    strays = {number for number, place in found if expected.get(number) != place}
+    return Audit(
+        events=len(expected),
+        lost=len(expected.keys() - times.keys()),
+        doubled=sum(count > 1 for count in times.values()),
+        wrong=len(strays),
+    )
+
+
+def placed(rows: Iterable[tuple[str, str | None, tuple[int, ...]]]) -> Iterator[tuple[int, Place]]:
+    """Yield the number and the place of each event in rows of kind, key and numbers."""
+    for kind, key, numbers in rows:
+        place: Place = (key, numbers) if kind == "session" else (kind,)
+        yield from ((number, place) for number in numbers)
