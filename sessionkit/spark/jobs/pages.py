@@ -33,7 +33,6 @@ PAGES_STATE: Final = "pages"
 """The name of the state with its pages."""
 TIMER: Final = "timer_ms"
 """The column that follows those of the engine: the timer that is registered."""
-FIRST_WITH_PAGES: Final = 4
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROTOCOL: Final = "pyspark.sql.streaming.proto.StateMessage_pb2"
@@ -79,8 +78,12 @@ def check_pages(spark: SparkSession) -> None:
         UnsupportedError: This release of Spark can't.
         SessionkitError: It can't; the message names the one thing to install or to set.
     """
-    if int(spark.version.partition(".")[0]) < FIRST_WITH_PAGES:
-        found = f'layout="pages" needs Spark 4.0 or later, and this is {spark.version}'
+    # Connect has had the operator for one release less.
+    on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    first = "4.1" if on_connect else "4.0"
+    if _release(spark.version) < _release(first):
+        needed = f"Spark {first} or later{' on Connect' if on_connect else ''}"
+        found = f'layout="pages" needs {needed}, and this is {spark.version}'
         raise UnsupportedError(with_hint(found, 'write layout="buckets"'))
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
@@ -92,6 +95,10 @@ def check_pages(spark: SparkSession) -> None:
         found = f'layout="pages" needs protobuf, with which Python and Spark talk: {error}'
         hint = "install `sessionkit[pages]` where the driver and the executors run Python"
         raise SessionkitError(with_hint(found, hint)) from error
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
 
 
 @attrs.define

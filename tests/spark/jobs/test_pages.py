@@ -18,6 +18,7 @@ from sessionkit import (
     SessionkitError,
     SessionSpec,
     StateMismatchError,
+    UnsupportedError,
 )
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_pages
@@ -157,12 +158,23 @@ class Session:
     conf: dict[str, str]
 
 
-def test_a_spark_without_the_operator_is_refused() -> None:
-    """Spark 3.5 has buckets only."""
-    old: Any = Session("3.5.9", {})
+class RemoteSession(Session):
+    """A session of Spark Connect, as far as the check looks at it."""
 
-    with pytest.raises(SessionkitError, match=r"needs Spark 4.0 or later, and this is 3.5.9"):
-        check_pages(old)
+    __module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize(
+    ("session", "reason"),
+    [
+        (Session("3.5.9", {}), r"needs Spark 4.0 or later, and this is 3.5.9"),
+        (RemoteSession("4.0.5", {}), r"needs Spark 4.1 or later on Connect, and this is 4.0.5"),
+    ],
+)
+def test_a_spark_without_the_operator_is_refused(session: Any, reason: str) -> None:
+    """There are buckets only."""
+    with pytest.raises(UnsupportedError, match=reason):
+        check_pages(session)
 
 
 @pytest.mark.since_spark("4.0", "layout='pages' needs Spark 4.0")
