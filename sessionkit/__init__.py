@@ -16,6 +16,7 @@ __all__ = [
     "Counts",
     "DecimalType",
     "EventTimeGap",
+    "Every",
     "ExpectationError",
     "FieldTypeError",
     "FirstOf",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
     from sessionkit.timeouts import (
         EventTimeGap,
+        Every,
         FirstOf,
         NoTimeout,
         ProcessingTimeGap,

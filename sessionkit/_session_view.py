@@ -23,7 +23,9 @@ __all__ = ["Session", "session_of"]
 @attrs.frozen(slots=False)
 class Session(Generic[K]):
     """
-    A closed session, as `finish` is given it. All times are event time, in UTC.
+    A session, as `finish` is given it: a closed one, but for early results.
+
+    All times are event time, in UTC.
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`. Write a `NamedTuple`
@@ -32,7 +34,10 @@ class Session(Generic[K]):
         start: The time of the first event.
         end: The time of the last event plus the gap, exclusive.
         events: How many events were folded.
-        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`.
+        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`. While it
+            is open, the one that would end it.
+        is_final: Whether it's closed. Only under `emit` a session is handed over before that.
+        revision: How many rows it has given, this one included.
     """
 
     key: K
@@ -41,6 +46,8 @@ class Session(Generic[K]):
     end: datetime
     events: int
     closed_by: ClosedBy = "gap"
+    is_final: bool = True
+    revision: int = 1
 
 
 class _MadeWhenAsked:
@@ -61,6 +68,9 @@ class _MadeWhenAsked:
 for _name in ("start", "end"):
     # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
     setattr(Session, _name, _MadeWhenAsked(_name))
+for _name, _default in (("is_final", True), ("revision", 1)):
+    # Nor does a session that gives one row need these of its own.
+    setattr(Session, _name, _default)
 
 
 def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)

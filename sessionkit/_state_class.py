@@ -11,7 +11,7 @@ from sessionkit._functions import FinishMethod, is_frozen
 from sessionkit._instants import Duration
 from sessionkit._upgrade import Upgrade
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.timeouts import EventTimeGap, SessionRules
+from sessionkit.timeouts import Emit, EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
 
 __all__ = [
@@ -94,6 +94,9 @@ class Rules(TypedDict, total=False):
     timeout: EventTimeGap | SessionRules | Duration
     late_by: Literal["event", "session"]
     drop_duplicates_for: Duration | None
+    emit: Emit
+    allowed_lateness: Duration | None
+    reopen_within: Duration | None
     nulls: Literal["reject", "refuse"]
     on_error: Literal["raise", "reject", "drop_session"]
     max_future_skew: Duration | None

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import (
     Any,
     ClassVar,
-    Final,
     Literal,
     TypeAlias,
     TypeVar,
@@ -24,8 +23,9 @@ from sessionkit._aggregated import (
     check_result,
 )
 from sessionkit._event_rows import event_row_class, held_class
-from sessionkit._functions import check_function, check_key, takes_time
-from sessionkit._instants import Duration, duration
+from sessionkit._functions import check_key, takes_time
+from sessionkit._revisions import read_lateness, read_reopening
+from sessionkit._session_columns import SESSION_COLUMNS, session_fields
 from sessionkit._session_functions import (
     annotations,
     check_in_place,
@@ -33,7 +33,7 @@ from sessionkit._session_functions import (
     check_no_functions,
     check_role,
 )
-from sessionkit._session_rules import check_rules
+from sessionkit._session_times import check_times, read_delay, read_repeats, read_timeout
 from sessionkit._session_view import Session
 from sessionkit._spec import (
     REJECTED_COLUMNS,
@@ -41,7 +41,6 @@ from sessionkit._spec import (
     R,
     S,
     Spec,
-    check_delay,
     check_shared,
     set_derived,
     show_shared_arguments,
@@ -60,8 +59,8 @@ from sessionkit._state_class import (
 from sessionkit._validators import choice, column_name
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.state import DatetimeType, Field, StrType
-from sessionkit.timeouts import Clock, EventTimeGap, SessionRules
+from sessionkit.state import Field
+from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules, read_emit
 from sessionkit.typing import FinishResult
 
 __all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
@@ -71,31 +70,8 @@ E1 = TypeVar("E1", bound=attrs.AttrsInstance)
 S1 = TypeVar("S1", bound=attrs.AttrsInstance)
 R1 = TypeVar("R1", bound=attrs.AttrsInstance)
 
-SESSION_FIELDS: Final = (
-    Field("session_id", StrType(), "session_id"),
-    Field("session_start", DatetimeType(), "session_start"),
-    Field("session_end", DatetimeType(), "session_end"),
-)
-SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
-"""The columns that sessionkit adds to every result row, after those of the key."""
-CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
-"""The one that it adds after these where there are `SessionRules`."""
-
-
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
 Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]
-
-
-def _read_delay(value: Duration) -> timedelta:
-    return duration(value, "watermark_delay", zero_allowed=True)
-
-
-def _read_span(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "drop_duplicates_for", zero_allowed=True)
-
-
-def _read_timeout(value: EventTimeGap | SessionRules | Duration) -> EventTimeGap | SessionRules:
-    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -135,6 +111,14 @@ class SessionSpec(Spec[E, S, R]):
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
             gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
             effect with `order="event_time"`, and so `"session"` is refused there.
+        emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or before that
+            too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` of event time or `"every 5
+            minutes of processing time"`; see `Every`. Result rows then have `revision`, `is_final`
+            and `supersedes`. A batch gives only the last row of each session.
+        allowed_lateness: How long after its close a session can still take events: those that are
+            late by no more than this, in event time. Each gives another revision. None for no time.
+        reopen_within: How long after its close a session goes on with an event that isn't late, as
+            in Kafka Streams. None for no time: then such an event begins a new session.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -152,12 +136,17 @@ class SessionSpec(Spec[E, S, R]):
         default="session", validator=choice("session", "event")
     )
     bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
-    timeout: EventTimeGap | SessionRules = attrs.field(converter=_read_timeout)
-    watermark_delay: timedelta = attrs.field(converter=_read_delay)
-    drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=_read_span)
+    timeout: EventTimeGap | SessionRules = attrs.field(converter=read_timeout)
+    watermark_delay: timedelta = attrs.field(converter=read_delay)
+    drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=read_repeats)
     late_by: Literal["event", "session"] = attrs.field(
         default="event", validator=choice("event", "session")
     )
+    emit: Literal["on_close", "on_update"] | Every = attrs.field(
+        default="on_close", converter=read_emit
+    )
+    allowed_lateness: timedelta | None = attrs.field(default=None, converter=read_lateness)
+    reopen_within: timedelta | None = attrs.field(default=None, converter=read_reopening)
     layout: Literal["buckets", "pages"] = attrs.field(
         default="buckets", validator=choice("buckets", "pages")
     )
@@ -168,7 +157,24 @@ class SessionSpec(Spec[E, S, R]):
     @property
     def own_fields(self) -> tuple[Field, ...]:
         """The columns that sessionkit adds to a result row."""
-        return SESSION_FIELDS if self.rules is None else (*SESSION_FIELDS, CLOSED_BY_FIELD)
+        return session_fields(self)
+
+    @property
+    def early(self) -> Every | None:
+        """How often a session gives a row before it closes; None for never."""
+        if isinstance(self.emit, Every):
+            return self.emit
+        return None if self.emit == "on_close" else Every(events=1)
+
+    @property
+    def mergeable(self) -> timedelta | None:
+        """How long after its close a session can still become part of another; None for no time."""
+        return self.allowed_lateness or self.reopen_within
+
+    @property
+    def revises(self) -> bool:
+        """Whether a session may give several rows."""
+        return self.emit != "on_close" or self.mergeable is not None
 
     @property
     def rejected_columns(self) -> tuple[str, ...]:
@@ -189,7 +195,9 @@ class SessionSpec(Spec[E, S, R]):
     @property
     def clock(self) -> Clock:
         """The clock of Spark's timeouts."""
-        return "event_time" if self.close_idle_after is None else "processing_time"
+        if self.close_idle_after is not None:
+            return "processing_time"
+        return "event_time" if self.early is None else self.early.clock
 
     def __attrs_post_init__(self) -> None:
         """Read what the functions say, and check what the single fields cannot see."""
@@ -218,7 +226,7 @@ class SessionSpec(Spec[E, S, R]):
             check_key(place, self.keys)
         check_left_out(self)
         check_in_place(self)
-        _check_times(self)
+        check_times(self)
 
     def _set_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
         """Set and check what follows from aggregates: the row is the state, as without `finish`."""
@@ -245,7 +253,7 @@ class SessionSpec(Spec[E, S, R]):
     def _set_without_functions(self, **derived: Any) -> None:
         set_derived(self, **derived, create_takes_time=False, update_takes_time=False)
         check_shared(self)
-        _check_times(self)
+        check_times(self)
 
     @overload
     @classmethod
@@ -378,19 +386,3 @@ class SessionSpec(Spec[E, S, R]):
 
 show_shared_arguments(SessionSpec)
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
-
-
-def _check_times(spec: AnySessionSpec) -> None:
-    if not isinstance(spec.timeout, EventTimeGap | SessionRules):
-        found = f"`timeout` of a session must be an EventTimeGap, found {spec.timeout!r}"
-        raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
-    if callable(spec.timeout.gap):
-        check_function(spec.timeout.gap, "gap", event=spec.event)
-    if spec.rules is not None:
-        check_rules(spec, spec.rules)
-    if spec.late_by == "session" and spec.order == "event_time":
-        found = '`late_by="session"` has no effect with `order="event_time"`'
-        why = "an event is late once the watermark has reached it"
-        hint = 'leave `late_by` out, or write order="arrival"'
-        raise SpecError(with_hint(f"{found}, where {why}", hint))
-    check_delay(spec)

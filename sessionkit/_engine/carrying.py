@@ -8,6 +8,7 @@ import pyarrow as pa
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.duplicates import under_ids
+from sessionkit._engine.sessions.revisions import under_revisions
 from sessionkit._engine.sessions.ruled import under_rules
 from sessionkit._engine.storage import logic_of
 from sessionkit._spec import AnySpec
@@ -37,6 +38,7 @@ MAY_CHANGE: Final = frozenset(
         "longest_gap_us",
         "order",
         "passthrough",
+        "revisions",
         "rules",
         "watermark_delay_ms",
     }
@@ -119,7 +121,7 @@ def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
     kept = memory.kept
     if isinstance(new, SessionSpec):
-        kept = under_rules(new, under_ids(new, kept))
+        kept = under_revisions(new, under_rules(new, under_ids(new, kept)))
     return Memory(_fitted(old, kept, logic_of(new).schema), _fitted(old, held, events_schema(new)))
 
 

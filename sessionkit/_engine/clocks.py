@@ -30,16 +30,18 @@ class BatchClocks:
         watermark_us: The watermark in force.
         processing_us: The processing time.
         by_events_us: How far events have moved the watermark; None where that is all the way.
+        whole: Whether all events of a group come at once, as on a batch.
     """
 
     watermark_us: int
     processing_us: int
     by_events_us: int | None = None
+    whole: bool = False
 
     @property
     def at_the_beginning(self) -> "BatchClocks":
         """The same processing time, before there is a watermark."""
-        return BatchClocks(BEGINNING_US, self.processing_us)
+        return attrs.evolve(self, watermark_us=BEGINNING_US)
 
 
 def clocks_of(spec: AnySpec, state: GroupStateLike) -> BatchClocks:

@@ -136,7 +136,7 @@ class Worker:
         Returns:
             What comes out, and what the group remembers then.
         """
-        logic, clocks = self.logic, BatchClocks(until_us, processing_us)
+        logic, clocks = self.logic, BatchClocks(until_us, processing_us, whole=True)
         arrived, quarantined = unpacked(logic.spec, packs)
         before = nothing_of(logic)
         if logic.spec.order == "event_time":

@@ -14,6 +14,7 @@ from sessionkit.timeouts._boundaries import (
     window_end,
 )
 from sessionkit.timeouts._days import days_of
+from sessionkit.timeouts._every import Emit, Every, read_emit
 from sessionkit.timeouts._policies import (
     Clock,
     Deadline,
@@ -32,7 +33,9 @@ __all__ = [
     "Clock",
     "ClosedBy",
     "Deadline",
+    "Emit",
     "EventTimeGap",
+    "Every",
     "FirstOf",
     "NoTimeout",
     "Predicate",
@@ -49,6 +52,7 @@ __all__ = [
     "is_over",
     "latest_before_jump",
     "processing_timer_ms",
+    "read_emit",
     "starts_new_session",
     "timer_ms",
     "watermark_in_force",

@@ -65,16 +65,20 @@ def collecting(
     timeout: EventTimeGap | SessionRules, **options: Any
 ) -> SessionSpec[Reading, Open, Listed]:
     """Return a spec whose functions keep the merge law."""
-    settings: dict[str, Any] = {"watermark_delay": timedelta(0), "merge": merge_sorted, **options}
+    settings: dict[str, Any] = {
+        "create": create,
+        "update": update_sorted,
+        "merge": merge_sorted,
+        "finish": finish,
+        "watermark_delay": timedelta(0),
+        **options,
+    }
     return SessionSpec(
         keys={"key": str},
         event_time="at",
         event=Reading,
         state=Open,
         result=Listed,
-        create=create,
-        update=update_sorted,
-        finish=finish,
         timeout=timeout,
         **settings,
     )

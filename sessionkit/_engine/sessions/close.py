@@ -1,18 +1,26 @@
 """Sessions that are over: `finish` is called, and its result rows become a table."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
-from sessionkit._engine.rows.table import Rejected, key_columns, micros, no_results, result_schema
+from sessionkit._engine.rows.table import (
+    Rejected,
+    key_columns,
+    micros,
+    no_results,
+    result_schema,
+    whole,
+)
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.ruled import reasons_of
 from sessionkit._functions import Failure, call_failed
@@ -20,6 +28,8 @@ from sessionkit._session_view import Session, session_of
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
+
+Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 __all__ = ["Closed", "close", "ids_of", "result_rows", "sessions_of"]
 
@@ -33,11 +43,15 @@ class Closed:
         rows: The result rows: key columns, session columns, the fields of the result.
         failed_output: Those whose `finish` failed.
         sessions: How many closed, without those.
+        places: For each result row, the place of its session.
+        failed: The places of the sessions whose `finish` failed.
     """
 
     rows: pa.Table
     failed_output: list[Rejected]
     sessions: int
+    places: Places = range(0)
+    failed: Collection[int] = ()
 
 
 def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
@@ -62,6 +76,8 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
             "failed_output", found.failed, over.append_column("session_id", pa.array(ids))
         ),
         over.num_rows - len(found.failed),
+        found.places,
+        found.failed.keys(),
     )
 
 
@@ -82,7 +98,7 @@ def result_rows(
     spec: AnySessionSpec,
     over: pa.Table,
     ids: Sequence[str],
-    places: Sequence[int] | npt.NDArray[np.int64],
+    places: Places,
     columns: Sequence[pa.Array],
 ) -> pa.Table:
     """
@@ -96,11 +112,18 @@ def result_rows(
         columns: The fields of the rows.
     """
     own = [*key_columns(over), pa.array(ids, pa.string()), over["start"], over["end"]]
-    own += [] if spec.rules is None else [reasons_of(over)]
+    own += [] if spec.rules is None else [_reasons(spec, over)]
+    own += [over[name] for name in ("revision", "is_final", "supersedes")] if spec.revises else []
     if not isinstance(places, range):
         taken = pa.array(places, pa.int64())
         own = [column.take(taken) for column in own]
     return pa.Table.from_arrays([*own, *columns], schema=result_schema(spec))
+
+
+def _reasons(spec: AnySessionSpec, given: pa.Table) -> pa.Array:
+    """Return by which rules sessions are over, null for those that are open."""
+    reasons = reasons_of(given)
+    return reasons if spec.early is None else pc.if_else(whole(given["is_final"]), reasons, None)
 
 
 @attrs.define
@@ -133,6 +156,8 @@ def _finished(spec: AnySessionSpec, over: pa.Table, ids: Sequence[str]) -> _Fini
     if finish is None:
         return _Finished(states, everywhere)
     sessions = sessions_of(spec, over, ids)
+    if spec.revises:
+        _tell_revisions(sessions, over)
     rows: list[Any] = []
     places: list[int] = []
     failed: dict[int, Failure] = {}
@@ -152,6 +177,13 @@ def _finished(spec: AnySessionSpec, over: pa.Table, ids: Sequence[str]) -> _Fini
                 raise UserFunctionError(*failure) from error
             failed[place] = failure
     return _Finished(rows, everywhere if places == list(everywhere) else places, failed)
+
+
+def _tell_revisions(sessions: Sequence[Session[Any]], given: pa.Table) -> None:
+    """Let sessions say which of their rows they give."""
+    told = zip(given["revision"].to_pylist(), given["is_final"].to_pylist(), strict=True)
+    for session, (revision, is_final) in zip(sessions, told, strict=True):
+        vars(session).update(revision=revision, is_final=is_final)
 
 
 def _encoded(spec: AnySessionSpec, over: pa.Table, found: _Finished) -> list[pa.Array]:

@@ -13,7 +13,7 @@ from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
 from sessionkit._engine.sessions.attempt import attempt
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
-from sessionkit._engine.sessions.lateness import LATE_SESSION, timely
+from sessionkit._engine.sessions.lateness import late_session, timely
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import first_failures, refold
 from sessionkit.session import AnySessionSpec
@@ -141,7 +141,8 @@ def _again(part: Plan, watermark_us: int | None) -> Joined:
     """Fold the sessions that failed from what is stored, without the events that fail."""
     events, again = part.events, refold(part, watermark_us)
     rejected = Rejected.with_failures("failed", again.failures, events.table)
-    rejected += Rejected.with_reasons("late", dict.fromkeys(again.late, LATE_SESSION), events.table)
+    late = dict.fromkeys(again.late, late_session(part.spec))
+    rejected += Rejected.with_reasons("late", late, events.table)
     processed = events.table.num_rows - len(again.failures) - len(again.late)
     return Joined(again.table(part), processed, rejected)
 

@@ -11,7 +11,7 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import is_late
 
-__all__ = ["LATE_SESSION", "Timely", "timely"]
+__all__ = ["Timely", "late_session", "timely"]
 
 LATE_EVENT = "its own window is over: event time + gap is at or before the watermark"
 LATE_DAY = "its own window is over: event time + gap, or midnight, is at or before the watermark"
@@ -56,7 +56,7 @@ def timely(
     if spec.late_by == "event":
         late = is_late(events.closes(spec.rules), watermark_us)
         reason = LATE_EVENT if spec.rules is None or spec.rules.midnight is None else LATE_DAY
-        rejected = Rejected.chosen("late", reason, events.table, late)
+        rejected = Rejected.chosen("late", _why(spec, reason), events.table, late)
         return _planned(spec, sessions, events.only(~late), rejected)
     return _timely_by_session(spec, sessions, events, watermark_us)
 
@@ -81,7 +81,7 @@ def _timely_by_session(
         late[found.plan.places_of(over)] = True
         if not late.any():
             return found
-        rejected = rejected + Rejected.chosen("late", LATE_SESSION, first.table, late)
+        rejected = rejected + Rejected.chosen("late", late_session(spec), first.table, late)
         events = first.only(~late).joined(found.distinct.others)
 
 
@@ -91,3 +91,12 @@ def _planned(
     found = distinct(sessions, events)
     plan = Plan.of(spec, sessions, found.first) if len(found.first.starts) else None
     return Timely(plan, late, found)
+
+
+def late_session(spec: AnySessionSpec) -> str:
+    """Return why events are late for the session that they would join."""
+    return _why(spec, LATE_SESSION)
+
+
+def _why(spec: AnySessionSpec, reason: str) -> str:
+    return reason if spec.allowed_lateness is None else f"{reason}, less `allowed_lateness`"

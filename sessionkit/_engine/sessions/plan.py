@@ -14,6 +14,7 @@ from sessionkit._engine.rows.table import instants, key_columns, micros, parted,
 from sessionkit._engine.sessions.duplicates import ids_columns, is_open
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions, unite
+from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
 from sessionkit.session import AnySessionSpec
 
@@ -142,6 +143,7 @@ class Plan:
             pa.array((self.counts + self.counts_before)[good]),
             *self._ids(good),
             *self._ruled(good),
+            *self._revised(good),
             *states,
         ]
         schema = self.touched.schema
@@ -171,6 +173,14 @@ class Plan:
             return []
         ruled = RuledRows(self.spec, self.touched, self.events, self.order)
         return self._closing(chosen) + ruled.last_values(self.unions, chosen)
+
+    def _revised(self, chosen: Mask) -> list[pa.Array]:
+        """Return what is stored for the revisions of the chosen sessions."""
+        if not self.spec.revises:
+            return []
+        parts, came = self.opened_counts[chosen], self.counts[chosen]
+        owners = np.repeat(np.arange(len(came)), parts)
+        return joined_revisions(self.spec, self.opened_of(chosen), owners, came)
 
     def _closing(self, chosen: Mask) -> list[pa.Array]:
         unions = self.unions

@@ -15,7 +15,7 @@ again without it. Under `on_error="drop_session"` the first failure is all that 
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, TypeAlias
 
 import attrs
@@ -30,6 +30,7 @@ from sessionkit._engine.sessions.cutting import closing_of
 from sessionkit._engine.sessions.duplicates import columns_of_ids
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import closing_columns
 from sessionkit._engine.sessions.table import state_columns
 from sessionkit._functions import Failure, name_of
@@ -55,6 +56,7 @@ class Interval:
         event: The place of the event among all; None for an open session.
         events: How many events it stands for.
         ids: Those of these events, where ids are stored.
+        stored: The place of the open session among those stored; None for an event.
     """
 
     start: int
@@ -63,6 +65,7 @@ class Interval:
     event: int | None
     events: int
     ids: Sequence[bytes]
+    stored: int | None = None
 
 
 Part: TypeAlias = list[Interval]
@@ -91,11 +94,21 @@ class Refolded:
         failures: Why events fail, by their places.
         late: The places of the events whose session, without those, is over.
         rows: For each session that is left, its place in the plan and its columns.
+        parts: For each of these, what it's made of.
     """
 
     failures: dict[int, Failure] = attrs.field(factory=dict)
     late: list[int] = attrs.field(factory=list)
     rows: list[tuple[int, int, int, int, Sequence[bytes], Any]] = attrs.field(factory=list)
+    parts: list[Part] = attrs.field(factory=list)
+
+    def keep(self, place: int, part: Part, state: Any) -> None:
+        """Note a session that is left."""
+        end = max(interval.end for interval in part)
+        events = sum(interval.events for interval in part)
+        ids = [one for interval in part for one in interval.ids]
+        self.rows.append((place, part[0].start, end, events, ids, state))
+        self.parts.append(part)
 
     def table(self, plan: Plan) -> pa.Table:
         """Return the table of the sessions that are left."""
@@ -111,10 +124,20 @@ class Refolded:
                 pa.array(events, pa.int64()),
                 *(columns_of_ids(ids) if plan.spec.drop_duplicates_for is not None else []),
                 *closing_columns(plan.spec.rules, starts, ends),
+                *self._revisions(plan),
                 *state_columns(plan.spec, keys, states),
             ],
             schema=plan.touched.schema,
         )
+
+    def _revisions(self, plan: Plan) -> list[pa.Array]:
+        """Return what is stored for the revisions of the sessions that are left."""
+        stored = [[one.stored for one in part if one.stored is not None] for part in self.parts]
+        counts = [len(part) for part in stored]
+        came = np.array([len(part) for part in self.parts], np.int64) - counts
+        opened = plan.opened_of(plan.active).take(pa.array(list(chain(*stored)), pa.int64()))
+        owners = np.repeat(np.arange(len(counts)), counts)
+        return joined_revisions(plan.spec, opened, owners, came)
 
 
 def refold(plan: Plan, watermark_us: int | None) -> Refolded:
@@ -163,7 +186,8 @@ def _parts(plan: Plan, chosen: Mask) -> Iterator[Part]:
     starts, ends = micros(opened["start"]).tolist(), micros(opened["end"]).tolist()
     states, counts = decode_states(spec.state, opened), opened["events"].to_pylist()
     ids = _column(opened, "ids")
-    sessions = map(Interval, starts, ends, states, repeat(None), counts, ids)
+    stored = range(len(states))
+    sessions = map(Interval, starts, ends, states, repeat(None), counts, ids, stored)
     members = plan.is_event[plan.unions.spread(chosen)].tolist()
     intervals = iter([next(events if is_event else sessions) for is_event in members])
     for size in plan.unions.sizes[chosen].tolist():
@@ -285,13 +309,13 @@ class _Retry:
         if not kept:
             return
         if self.watermark_us is not None and is_late(self._closes(kept), self.watermark_us):
-            # No stored session is over here: those have closed before.
             self.found.late += [one.event for one in kept if one.event is not None]
+            # A stored session is over here only where it's kept beyond that, so as it is.
+            for one in kept:
+                if one.event is None:
+                    self.found.keep(self.place, [one], one.content)
             return
-        end = max(interval.end for interval in kept)
-        events = sum(interval.events for interval in kept)
-        ids = [one for interval in kept for one in interval.ids]
-        self.found.rows.append((self.place, kept[0].start, end, events, ids, state))
+        self.found.keep(self.place, kept, state)
 
 
 def _left_a_misfit(spec: AnySessionSpec, role: str, key: Any, misfit: StateValueError) -> FoldError:

@@ -30,6 +30,7 @@ from sessionkit._engine.rows.table import parted, stacked
 from sessionkit._engine.sessions.close import Closed
 from sessionkit._engine.sessions.duplicates import closed_ids, open_only
 from sessionkit._engine.sessions.joining import Joined
+from sessionkit._engine.sessions.revising import due_with_revisions, step_with_revisions
 from sessionkit._engine.sessions.ruled import closing_times, idled
 from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
 from sessionkit._engine.sessions.ways import Way, way_of
@@ -70,10 +71,14 @@ class SessionLogic:
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when each session ends."""
+        if self.spec.revises:
+            return due_with_revisions(self.spec, kept)
         return {"event_time": closing_times(kept)}
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
+        if self.spec.revises:
+            return step_with_revisions(self.spec, self.way, memory, arrived, clocks)
         if self.spec.order == "event_time":
             return self._in_time_order(memory, arrived, clocks)
         over, kept = self._split(memory.kept, clocks.watermark_us)

@@ -4,7 +4,8 @@ The Arrow table of the open sessions of a group.
     sessions   key.*, start, end, events, state.*      a row an open session, in no order
 
 Where the spec drops duplicates, `ids` and `exists` follow `events`; see `duplicates`. Where it has
-rules, then come `closes`, `closed_by` and `last.*`; see `ruled`.
+rules, then come `closes`, `closed_by` and `last.*`; see `ruled`. Where a session may give several
+rows, what is stored for that comes next; see `revisions`.
 
 Instants are timestamps of microseconds in UTC; `end` is exclusive.
 """
@@ -21,6 +22,7 @@ from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import INSTANT, key_schema
 from sessionkit._engine.sessions.aggregates.kernels import stored_fields
 from sessionkit._engine.sessions.duplicates import ids_identity, ids_schema
+from sessionkit._engine.sessions.revisions import revised_schema, revisions_identity
 from sessionkit._engine.sessions.ruled import ruled_schema, rules_identity
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
@@ -33,7 +35,8 @@ def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
     state = [pa.field(f"state.{field.name}", field.type.arrow) for field in state_fields(spec)]
-    return pa.schema([*key_schema(spec), *own, *ids_schema(spec), *ruled_schema(spec), *state])
+    own += [*ids_schema(spec), *ruled_schema(spec), *revised_schema(spec)]
+    return pa.schema([*key_schema(spec), *own, *state])
 
 
 def state_fields(spec: AnySessionSpec) -> Sequence[Field]:
@@ -67,6 +70,8 @@ def session_identity(spec: AnySessionSpec) -> bytes:
     entries |= ids_identity(spec)
     if spec.rules is not None:
         entries["rules"] = rules_identity(spec, spec.rules)
+    if spec.revises:
+        entries["revisions"] = revisions_identity(spec)
     if spec.aggregates is not None:
         entries["aggregates"] = {one.name: one.text for one in spec.bound}
     return json.dumps(entries, sort_keys=True).encode()

@@ -10,6 +10,7 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
 from sessionkit._engine.sessions.close import ids_of, sessions_of
 from sessionkit._engine.sessions.duplicates import open_only
+from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.ruled import closes_of, closing_times, reasons_of
 from sessionkit._engine.sessions.ways import way_of
 from sessionkit._instants import instant_of
@@ -54,8 +55,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
 
     Under `order="event_time"` the events that wait for their turn are folded in for this view.
     """
-    way = way_of(spec)
-    table = open_only(way.join(spec, memory.kept, memory.buffered, None).sessions)
+    way, table = way_of(spec), _open(spec, memory)
     states = way.states(spec, table)
     closes = map(instant_of, closing_times(table).tolist())
     sessions = sessions_of(spec, table, ids_of(table))
@@ -76,8 +76,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
 
 def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     """Return the open sessions of a group as rows, under the names of `OpenSession`."""
-    way = way_of(spec)
-    table = open_only(way.join(spec, memory.kept, memory.buffered, None).sessions)
+    way, table = way_of(spec), _open(spec, memory)
     state = codec_of(spec.state if spec.aggregates is None else spec.result).type.fields
     columns = {
         "key": key_struct(spec, table),
@@ -90,3 +89,9 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
         "state": as_struct(state, way.columns(spec, table)),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
+
+
+def _open(spec: AnySessionSpec, memory: Memory) -> pa.Table:
+    """Return the table of the open sessions, with the events that wait."""
+    table = open_only(way_of(spec).join(spec, memory.kept, memory.buffered, None).sessions)
+    return table.filter(pa.array(~closed_ones(table))) if spec.revises else table

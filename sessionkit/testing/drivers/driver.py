@@ -285,8 +285,6 @@ class Driver(Generic[Spec, E, Row, R]):
 
 
 def _values(spec: AnySpec, row: Any) -> list[Any]:
-    own = attrs.asdict(row, recurse=False)
-    key, result = own.pop("key"), own.pop("result")
-    fields = codec_of(type(result)).type.fields
-    shown = list(own.values())[: len(spec.own_fields)]
-    return [*key, *shown, *(getattr(result, field.name) for field in fields)]
+    fields = codec_of(type(row.result)).type.fields
+    shown = [getattr(row, field.name.removeprefix("session_")) for field in spec.own_fields]
+    return [*row.key, *shown, *(getattr(row.result, field.name) for field in fields)]

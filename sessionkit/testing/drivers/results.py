@@ -34,7 +34,7 @@ class ResultRow(Protocol):
 @attrs.frozen
 class SessionRow(Generic[R_co]):
     """
-    One result row of a session that is over.
+    One result row of a session that is over; with `emit`, of one that is open too.
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`.
@@ -42,7 +42,11 @@ class SessionRow(Generic[R_co]):
         start: The time of its first event, in UTC.
         end: The time of its last event plus the gap, exclusive.
         result: The row that `finish` returned.
-        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`.
+        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`; None
+            while it's open.
+        revision: The number of the row among those that the session has given.
+        is_final: Whether the session was over.
+        supersedes: The ids under which rows of it came before.
     """
 
     key: Any
@@ -50,7 +54,10 @@ class SessionRow(Generic[R_co]):
     start: datetime
     end: datetime
     result: R_co
-    closed_by: ClosedBy = "gap"
+    closed_by: ClosedBy | None = "gap"
+    revision: int = 1
+    is_final: bool = True
+    supersedes: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -100,8 +107,18 @@ def read_rows(
 
 def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
     name, start, end = (row[column] for column in SESSION_COLUMNS)
-    result, closed_by = built_result(spec.result, row), row.get("closed_by", "gap")
-    return SessionRow(key_of(spec, row), name, start, end, result, closed_by)
+    is_final = row.get("is_final", True)
+    return SessionRow(
+        key=key_of(spec, row),
+        id=name,
+        start=start,
+        end=end,
+        result=built_result(spec.result, row),
+        closed_by=row.get("closed_by", "gap") if is_final else None,
+        revision=row.get("revision", 1),
+        is_final=is_final,
+        supersedes=tuple(row.get("supersedes", ())),
+    )
 
 
 def _key_row(spec: AnySpec, row: Mapping[str, Any]) -> KeyRow[Any]:

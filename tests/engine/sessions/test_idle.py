@@ -53,9 +53,9 @@ def after(minutes: float) -> datetime:
     return NOON + timedelta(minutes=minutes)
 
 
-def wait(driver: SessionDriver[Any, Any, Any], minutes: int) -> list[tuple[str, str, int]]:
+def wait(driver: SessionDriver[Any, Any, Any], minutes: int) -> list[tuple[str, str | None, int]]:
     """Run a micro-batch each minute; return who closed, why, and after how many minutes."""
-    found: list[tuple[str, str, int]] = []
+    found: list[tuple[str, str | None, int]] = []
     for minute in range(1, minutes + 1):
         driver.advance_processing_time(timedelta(minutes=1))
         rows = driver.run_batch().rows

@@ -115,7 +115,7 @@ def close_by_aggregates(spec: AnySessionSpec, over: pa.Table) -> Closed:
         return Closed(no_results(spec), [], 0)
     results = results_by_aggregates(spec, over)
     rows = result_rows(spec, over, ids_of(over), range(number), results)
-    return Closed(rows, [], number)
+    return Closed(rows, [], number, range(number))
 
 
 def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:

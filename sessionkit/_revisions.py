@@ -1,0 +1,50 @@
+"""Sessions that may give several rows: what that doesn't go together with."""
+
+from datetime import timedelta
+from typing import Any
+
+from sessionkit._instants import Duration, duration
+from sessionkit.errors import SpecError, with_hint
+
+__all__ = ["check_revisions", "read_lateness", "read_reopening"]
+
+
+def read_lateness(value: Duration | None) -> timedelta | None:
+    """Read how late an event may be."""
+    return None if value is None else duration(value, "allowed_lateness")
+
+
+def read_reopening(value: Duration | None) -> timedelta | None:
+    """Read how long a session goes on after its close."""
+    return None if value is None else duration(value, "reopen_within")
+
+
+def check_revisions(spec: Any) -> None:
+    """
+    Check a session spec under which a session may give several rows.
+
+    Raises:
+        SpecError: Another argument stands against it.
+    """
+    if not spec.revises:
+        return
+    option = "emit" if spec.early is not None else _keeping(spec)
+    if spec.allowed_lateness is not None and spec.reopen_within is not None:
+        found = "`allowed_lateness` and `reopen_within` are both given"
+        hint = "leave out `reopen_within`: the other one also reopens sessions"
+        raise SpecError(with_hint(found, hint))
+    if spec.per == "event":
+        found = f'`per="event"` gives each event once, and `{option}` a session several times'
+        raise SpecError(with_hint(found, f"leave `{option}` out, or use two specs"))
+    if spec.on_error == "drop_session":
+        found = f'`on_error="drop_session"` drops sessions that have rows out, under `{option}`'
+        raise SpecError(with_hint(found, 'write on_error="reject"'))
+    if spec.order == "event_time" and spec.mergeable is not None:
+        found = f'`{_keeping(spec)}` has no effect with `order="event_time"`'
+        why = "an event that comes after its turn can't be put in"
+        hint = 'raise `watermark_delay`, or write order="arrival"'
+        raise SpecError(with_hint(f"{found}, where {why}", hint))
+
+
+def _keeping(spec: Any) -> str:
+    return "allowed_lateness" if spec.allowed_lateness is not None else "reopen_within"

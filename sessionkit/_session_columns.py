@@ -1,0 +1,42 @@
+"""The columns that sessionkit adds to the result rows of sessions."""
+
+from typing import Any, Final
+
+from sessionkit.state import (
+    BoolType,
+    DatetimeType,
+    Field,
+    IntType,
+    ListType,
+    OptionalType,
+    StrType,
+)
+
+__all__ = ["SESSION_COLUMNS", "session_fields"]
+
+SESSION_FIELDS: Final = (
+    Field("session_id", StrType(), "session_id"),
+    Field("session_start", DatetimeType(), "session_start"),
+    Field("session_end", DatetimeType(), "session_end"),
+)
+SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
+"""The columns that sessionkit adds to every result row, after those of the key."""
+CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
+"""The one that it adds after these where there are `SessionRules`."""
+CLOSED_BY_OR_OPEN: Final = Field("closed_by", OptionalType(StrType()), "closed_by")
+REVISION_FIELDS: Final = (
+    Field("revision", IntType(), "revision"),
+    Field("is_final", BoolType(), "is_final"),
+    Field("supersedes", ListType(StrType()), "supersedes"),
+)
+"""Those that it adds after these where a session may give several rows."""
+
+
+def session_fields(spec: Any) -> tuple[Field, ...]:
+    """Return the columns that a session spec adds to a result row, after those of the key."""
+    fields = [*SESSION_FIELDS]
+    if spec.rules is not None:
+        fields.append(CLOSED_BY_FIELD if spec.early is None else CLOSED_BY_OR_OPEN)
+    if spec.revises:
+        fields += REVISION_FIELDS
+    return tuple(fields)

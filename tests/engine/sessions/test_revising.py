@@ -1,0 +1,338 @@
+"""Sessions that give several rows, micro-batch by micro-batch; see also `test_revisions`."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sessionkit import (
+    EventTimeGap,
+    Session,
+    SessionRules,
+    SessionSpec,
+    StateMismatchError,
+    UserFunctionError,
+)
+from sessionkit.testing import SessionDriver, at
+from tests.support.session_specs import Listed, Open, Reading, collecting, fed, in_order
+
+GAP = EventTimeGap("10 seconds")
+Spec = SessionSpec[Any, Any, Any]
+BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
+
+
+def after(seconds: int) -> str:
+    """Return a time of day."""
+    return f"12:{seconds // 60:02}:{seconds % 60:02}"
+
+
+def reading(value: int) -> Reading:
+    """Return an event."""
+    return Reading(value, timedelta(seconds=10))
+
+
+def feed(driver: SessionDriver[Any, Any, Any], *seconds: int) -> list[tuple[Any, ...]]:
+    """Run a micro-batch of events, their times as values; return values, number and finality."""
+    fed(driver, *((after(one), reading(one)) for one in seconds))
+    return [(row.result.values, row.revision, row.is_final) for row in driver.take_rows()]
+
+
+def move(driver: SessionDriver[Any, Any, Any], seconds: int) -> list[tuple[Any, ...]]:
+    """Move the watermark."""
+    driver.advance_watermark_to(at(after(seconds)))
+    driver.run_until_idle()
+    return [(row.result.values, row.revision, row.is_final) for row in driver.take_rows()]
+
+
+@BOTH_LAYOUTS
+def test_a_row_supersedes_the_ids_that_are_out(layout: str) -> None:
+    """A start that moves back is another id; a bridge has that of the left one."""
+    driver = SessionDriver(
+        collecting(GAP, emit="on_update", watermark_delay="1 hour", layout=layout)
+    )
+    fed(driver, (after(10), reading(1)), (after(40), reading(2)))
+    first, second = driver.take_rows()
+    fed(driver, (after(5), reading(3)))
+    (moved,) = driver.take_rows()
+    fed(driver, (after(20), reading(4)), (after(30), reading(5)))
+    (bridged,) = driver.take_rows()
+
+    assert ([first.id], 2) == ([*moved.supersedes], moved.revision)
+    assert (moved.id, (second.id,), 3) == (bridged.id, bridged.supersedes, bridged.revision)
+    assert [3, 1, 4, 5, 2] == sorted(bridged.result.values, key=[3, 1, 4, 5, 2].index)
+
+
+def test_ids_that_no_row_has_are_not_superseded() -> None:
+    """Only what is out needs to be replaced."""
+    driver = SessionDriver(collecting(GAP, emit="every 3 events", watermark_delay="1 hour"))
+    assert feed(driver, 10, 40) == feed(driver, 5) == []
+    fed(driver, (after(20), reading(4)), (after(30), reading(5)))
+    (row,) = driver.take_rows()
+    assert (1, ()) == (row.revision, row.supersedes)
+
+
+@BOTH_LAYOUTS
+def test_time_alone_brings_a_row(layout: str) -> None:
+    """Once the watermark is that far past the start, without another event of the session."""
+    spec = collecting(
+        EventTimeGap("1 minute"), emit="every 20 seconds", watermark_delay=0 * GAP.longest,
+        layout=layout,
+    )  # fmt: skip
+    driver = SessionDriver(spec)
+    assert not feed(driver, 10)
+    assert not move(driver, 29)
+    assert [([10], 1, False)] == move(driver, 30)
+    assert not move(driver, 69)
+    assert [([10], 2, True)] == move(driver, 70)
+
+
+@BOTH_LAYOUTS
+def test_processing_time_brings_a_row(layout: str) -> None:
+    """Once so much of it has passed, without an event; and not where nothing is new."""
+    spec = collecting(GAP, emit="every 20 seconds of processing time", layout=layout)
+    driver = SessionDriver(spec, processing_time=at("12:00"))
+    assert not feed(driver, 10)
+    for seconds, rows in [(19, []), (1, [([10], 1, False)]), (20, []), (60, [])]:
+        driver.advance_processing_time(timedelta(seconds=seconds))
+        assert rows == feed(driver)
+    assert [([10, 15], 2, False)] == feed(driver, 15)
+
+
+@BOTH_LAYOUTS
+def test_a_closed_session_is_forgotten_in_the_end(layout: str) -> None:
+    """Until then it isn't open; then nothing is stored."""
+    driver = SessionDriver(collecting(GAP, allowed_lateness="1 minute", layout=layout))
+    assert not feed(driver, 10)
+    assert [([10], 1, True)] == move(driver, 20)
+    assert not driver.open_sessions()
+    assert [([10, 10], 2, True)] == feed(driver, 10)
+    assert not move(driver, 79)
+    assert driver.snapshot().groups
+    assert not move(driver, 80)
+    assert not driver.snapshot().groups
+    assert (2, 0) == (driver.counts.processed, driver.counts.late)
+
+
+def test_an_event_beyond_the_allowed_lateness_is_late() -> None:
+    """The reason says by how much."""
+    driver = SessionDriver(collecting(GAP, allowed_lateness="1 minute"))
+    feed(driver, 10)
+    move(driver, 80)
+    feed(driver, 10)
+    (late,) = driver.take_rejections("late")
+    assert "less `allowed_lateness`" in late.reason
+
+
+def test_a_late_event_that_finds_no_session_is_one() -> None:
+    """It closes at once."""
+    driver = SessionDriver(collecting(GAP, allowed_lateness="1 minute"))
+    feed(driver, 100)
+    assert [([70], 1, True)] == feed(driver, 70)
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "revision"),
+    [({}, [25], 1), ({"reopen_within": "10s"}, [10, 25], 2), ({"reopen_within": "5s"}, [25], 1)],
+)
+def test_a_session_goes_on_after_its_close(
+    options: dict[str, Any], values: list[int], revision: int
+) -> None:
+    """An event that isn't late, within a gap of its last one, reopens it."""
+    driver = SessionDriver(collecting(EventTimeGap("20 seconds"), **options))
+    feed(driver, 10)
+    assert [([10], 1, True)] == move(driver, 36)
+    assert not feed(driver, 25)
+    (opened,) = driver.open_sessions()
+    assert values == opened.state.values
+    assert [(values, revision, True)] == move(driver, 45)
+    feed(driver, 25)
+    assert 1 == len(driver.take_rejections("late"))
+
+
+def not_every_row(session: Session, state: Open) -> Listed | None:
+    """Return nothing for sessions of three."""
+    return None if session.events == 3 else Listed(state.values, session.revision)
+
+
+def test_finish_is_told_which_row_it_makes() -> None:
+    """Its session has the number of the row, and whether it's final."""
+    seen: list[tuple[int, bool]] = []
+
+    def finish(session: Session, state: Open) -> Listed:
+        seen.append((session.revision, session.is_final))
+        return Listed(state.values, 0)
+
+    driver = SessionDriver(collecting(GAP, emit="on_update", finish=finish))
+    feed(driver, 10)
+    feed(driver, 15)
+    move(driver, 30)
+    assert [(1, False), (2, False), (3, True)] == seen
+
+
+def test_a_session_with_rows_out_must_give_one() -> None:
+    """Without, a table would keep the old one for the new."""
+    driver = SessionDriver(collecting(GAP, emit="on_update", finish=not_every_row))
+    feed(driver, 10, 12)
+    driver.add("a", at(after(14)), reading(14))
+    with pytest.raises(UserFunctionError, match="returned no row for a session that has rows out"):
+        driver.run_batch()
+
+
+def test_a_session_with_no_rows_out_need_not_give_one() -> None:
+    """Nothing has to be replaced; the next row is the first one that is out."""
+    driver = SessionDriver(collecting(GAP, emit="on_update", finish=not_every_row))
+    assert not feed(driver, 10, 12, 14)
+    (row,) = fed(driver, (after(8), reading(8))).take_rows()
+    assert (2, ()) == (row.revision, row.supersedes)
+
+
+def test_where_no_row_is_a_failed_output_the_next_one_replaces_what_is_out() -> None:
+    """The ids that are out are superseded by the first row that there is again."""
+    spec = collecting(GAP, emit="on_update", on_error="reject", finish=not_every_row)
+    driver = SessionDriver(spec)
+    (first,) = fed(driver, (after(10), reading(1)), (after(12), reading(2))).take_rows()
+    fed(driver, (after(8), reading(3)))
+    assert not driver.take_rows()
+    (failed,) = driver.take_rejections("failed_output")
+    (last,) = fed(driver, (after(9), reading(4))).take_rows()
+    assert (failed.session_id, 3, (first.id,)) == (last.id, last.revision, last.supersedes)
+
+
+def test_a_failed_finish_is_tried_again_with_the_next_row() -> None:
+    """The session stays, with all of its events."""
+
+    def finish(session: Session, state: Open) -> Listed:
+        if 13 in state.values and not session.is_final:
+            raise ValueError
+        return Listed(state.values, 0)
+
+    driver = SessionDriver(collecting(GAP, emit="on_update", on_error="reject", finish=finish))
+    assert not feed(driver, 13)
+    assert 1 == len(driver.take_rejections("failed_output"))
+    assert [([13], 2, True)] == move(driver, 23)
+
+
+def poisoned(state: Open, event: Reading) -> Open:
+    """Fail over one value."""
+    if event.value == 13:
+        raise ValueError
+    state.values.append(event.value)
+    return state
+
+
+@pytest.mark.parametrize("late_by", ["event", "session"])
+@pytest.mark.parametrize("options", [{"allowed_lateness": "1 minute"}, {"reopen_within": "1h"}])
+def test_a_failed_event_leaves_revisions_as_they_were(late_by: str, options: Any) -> None:
+    """A closed session that only it touched gives no further row."""
+    spec = collecting(
+        GAP, on_error="reject", update=poisoned, create=created, late_by=late_by, **options
+    )
+    driver = SessionDriver(spec)
+    feed(driver, 10)
+    assert [([10], 1, True)] == feed(driver, 25) + feed(driver, 26)
+    assert not fed(driver, (after(18), reading(13))).take_rows()
+    assert [13] == [one.event["value"] for one in driver.take_rejections()]
+    assert 1 == len(driver.open_sessions())
+    assert [([25, 26], 1, True)] == move(driver, 36)
+
+
+def created(key: Any, event: Reading) -> Open:
+    """Start with one value, or fail over it."""
+    return poisoned(Open([]), event)
+
+
+def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
+    """Rows of open sessions have no rule yet."""
+    rules = SessionRules("10 seconds", max_events=3)
+    driver = SessionDriver(in_order(rules, emit="on_update", watermark_delay=timedelta(seconds=5)))
+    found = []
+    for second in (10, 11, 12, 13, 14, 20, 60, 61):
+        fed(driver, (after(second), reading(second)))
+        found += [(row.result.values, row.closed_by) for row in driver.take_rows()]
+    assert found == [
+        ([10, 11, 12], "max_events"),
+        ([13, 14], None),
+        ([13, 14, 20], "max_events"),
+    ]
+
+
+def test_an_idle_source_closes_with_a_final_row() -> None:
+    """And what it has closed waits for late events as any other does."""
+    rules = SessionRules("10 seconds", close_idle_after="1 minute")
+    spec = collecting(rules, emit="on_update", allowed_lateness="1 hour")
+    driver = SessionDriver(spec, processing_time=at("12:00:10"))
+    fed(driver, (after(10), reading(1)))
+    assert [None] == [row.closed_by for row in driver.take_rows()]
+    for _ in range(3):
+        driver.advance_processing_time(timedelta(seconds=30))
+        driver.run_batch()
+    assert [("idle", True)] == [(row.closed_by, row.is_final) for row in driver.take_rows()]
+    (late,) = fed(driver, (after(11), reading(2))).take_rows()
+    assert ([1, 2], True) == (late.result.values, late.is_final)
+
+
+def test_other_options_are_refused_over_a_checkpoint() -> None:
+    """As with any rule under which state is stored."""
+    driver = SessionDriver(collecting(GAP, emit="on_update"))
+    feed(driver, 10)
+    other = SessionDriver.restore(collecting(GAP, emit="every 2 events"), driver.snapshot())
+    other.add("a", at(after(11)), reading(1))
+    with pytest.raises(StateMismatchError, match="`revisions`"):
+        other.run_batch()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "rows"),
+    [
+        ({}, {"emit": "on_update"}, [([100], 1, False)]),
+        ({}, {"emit": "every 2 events"}, []),
+        ({"emit": "on_update"}, {"emit": "every 5 seconds"}, []),
+        ({"emit": "on_update"}, {}, []),
+        ({"allowed_lateness": "1h"}, {"emit": "on_update"}, [([100], 1, False)]),
+        ({"allowed_lateness": "1h"}, {"allowed_lateness": "2h"}, []),
+    ],
+)
+@BOTH_LAYOUTS
+def test_state_is_carried_over_to_other_options(
+    layout: str, before: dict[str, Any], now: dict[str, Any], rows: list[Any]
+) -> None:
+    """Open sessions give rows as they're due; closed ones stay where there's lateness."""
+    driver = SessionDriver(collecting(GAP, layout=layout, **before))
+    feed(driver, 10, 100)
+    feed(driver)
+    carried = driver.carry_over(collecting(GAP, layout=layout, **now))
+    carried.add("b", at(after(101)), reading(1))
+    carried.run_batch()
+    found = [
+        (r.result.values, r.revision, r.is_final) for r in carried.take_rows() if r.key[0] == "a"
+    ]
+    assert rows == found
+    assert 2 == len(carried.open_sessions())
+    carried.add("a", at(after(10)), reading(1))
+    carried.run_batch()
+    assert ("allowed_lateness" in now) == (not carried.take_rejections("late"))
+
+
+def test_a_batch_hands_over_what_its_stream_shows() -> None:
+    """The sessions that a backfill leaves open give their first rows in the first micro-batch."""
+    spec = collecting(GAP, emit="on_update", watermark_delay=timedelta(seconds=5))
+    history = [{"key": "a", "at": at(after(10)), "value": 1, "gap": timedelta(0)}]
+    driver = SessionDriver.backfill(spec, history, until=at(after(15)))
+    assert not driver.take_rows()
+    driver.add("b", at(after(16)), reading(1))
+    driver.run_batch()
+    assert [("a", 1, False), ("b", 1, False)] == [
+        (row.key[0], row.revision, row.is_final) for row in driver.take_rows()
+    ]
+
+
+def test_a_frame_has_the_columns_of_spark() -> None:
+    """In their order."""
+    driver = SessionDriver(collecting(GAP, emit="on_update"))
+    fed(driver, (after(10), reading(1)))
+    frame = driver.take_frame()
+    assert [*frame.columns] == [
+        "key", "session_id", "session_start", "session_end", "revision", "is_final", "supersedes",
+        "values", "events",
+    ]  # fmt: skip
+    assert [(1, False)] == [*zip(frame["revision"], frame["is_final"], strict=True)]

@@ -1,0 +1,210 @@
+"""
+Early results and allowed lateness against a model that starts from all events each time.
+
+Precondition: each event is strictly ahead of the watermark in force when it arrives, less what
+`allowed_lateness` allows. Then every row, and the table that rows are upserted into, are those of
+the model.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver
+from tests.support.cut_timelines import batches, is_ahead
+from tests.support.naive_revisions import NaiveRows, Row, Table, Trigger, row_of
+from tests.support.naive_sessions import Event, Found, naive_sessions
+from tests.support.session_specs import Listed, Reading, collecting, in_order
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+MILLI = timedelta(milliseconds=1)
+GAP = timedelta(seconds=10)
+LONG = timedelta(days=1)
+CLOCK = "clock"
+
+steps = st.sampled_from([timedelta(0), MILLI, GAP / 2, GAP, GAP + MILLI, 2 * GAP, 5 * GAP])
+gaps = st.sampled_from([GAP / 2, GAP, 2 * GAP])
+delays = st.sampled_from([timedelta(0), GAP, 3 * GAP])
+storages = st.fixed_dictionaries(
+    {
+        "bucket_count": st.sampled_from([1, 2, 64]),
+        "layout": st.sampled_from(["buckets", "pages"]),
+    }
+)
+TRIGGERS = {
+    "on_close": None,
+    "on_update": Trigger(events=1),
+    "every 3 events": Trigger(events=3),
+    "every 15 seconds": Trigger(duration=1.5 * GAP),
+    "every 15 seconds of processing time": Trigger(duration=1.5 * GAP, by_start=False),
+}
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> list[Event]:
+    """Draw the events of a few keys, by time."""
+    events, at = [], dict.fromkeys("ab", NOON)
+    for value in range(draw(st.integers(1, 14))):
+        key = draw(st.sampled_from("ab"))
+        at[key] += draw(steps)
+        events.append(Event(key, at[key], value, draw(gaps)))
+    return sorted(events, key=lambda event: event.at)
+
+
+def own_gap(event: Reading) -> timedelta:
+    """Return the gap that an event brings."""
+    return event.gap
+
+
+def by_functions(**options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec of functions."""
+    return collecting(**options)
+
+
+def by_aggregates(**options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec of aggregates whose rows look alike."""
+    changes: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish", "state"))
+    aggregates = {"values": agg.collect("value", at_most=100), "events": agg.count()}
+    return attrs.evolve(collecting(**options), **changes, result=Listed, aggregates=aggregates)
+
+
+@attrs.define
+class Run:
+    """A driver and the model beside it, over the same micro-batches."""
+
+    driver: SessionDriver[Any, Any, Any]
+    model: NaiveRows
+    table: Table = attrs.field(factory=Table)
+    arrived: list[Event] = attrs.field(factory=list)
+    now: datetime = NOON
+
+    @property
+    def spec(self) -> SessionSpec[Any, Any, Any]:
+        """The spec."""
+        return self.driver.spec
+
+    def batch(self, events: Sequence[Event], pause: timedelta) -> None:
+        """Run a micro-batch, and compare its rows."""
+        self.now += pause
+        self.driver.advance_processing_time(pause)
+        for event in events:
+            self.driver.add(event.key, event.at, Reading(event.value, event.gap))
+        result = self.driver.run_batch()
+        if result.batch_id is None:
+            return
+        assert result.counts.is_balanced
+        before, after = self._seen(result.watermark), self._seen(result.watermark, events)
+        early = self.spec.early
+        by_watermark = early is None or early.clock == "event_time"
+        now = result.watermark if by_watermark else self.now
+        expected = self.model(before, result.watermark, now, only_final=True)
+        expected += self.model(after, result.watermark, now)
+        assert sorted(map(repr, expected)) == sorted(map(repr, map(row_of, result.rows)))
+        self.table.upsert(result.rows)
+
+    def _seen(self, watermark: datetime | None, came: Sequence[Event] = ()) -> list[Event]:
+        """Return the events that are in sessions."""
+        self.arrived += came
+        if self.spec.order == "arrival":
+            return [*self.arrived]
+        return [one for one in self.arrived if watermark is not None and one.at <= watermark]
+
+    def restart(self) -> None:
+        """Stop the query, and start it again."""
+        self.driver = SessionDriver.restore(self.spec, self.driver.snapshot())
+
+
+@pytest.mark.parametrize("make", [by_functions, by_aggregates])
+@given(data=st.data(), emit=st.sampled_from([*TRIGGERS]))
+def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.DataObject) -> None:
+    """Each micro-batch gives the rows of the model; on each update the table is up to date."""
+    events, delay = data.draw(timelines()), data.draw(delays)
+    lateness = data.draw(st.sampled_from([None, GAP, 6 * GAP]))
+    cut = data.draw(batches(events, delay + (lateness or timedelta(0))))
+    assume(is_ahead(cut, delay + (lateness or timedelta(0))))
+    inclusive = data.draw(st.booleans())
+    spec = make(
+        timeout=EventTimeGap(own_gap, at_most=2 * GAP, gap_inclusive=inclusive),
+        watermark_delay=delay,
+        late_by=data.draw(st.sampled_from(["event", "session"])),
+        emit=emit,
+        allowed_lateness=lateness,
+        **data.draw(storages),
+    )
+    sessions = partial(naive_sessions, gap_inclusive=inclusive)
+    run = Run(SessionDriver(spec, processing_time=NOON), NaiveRows(TRIGGERS[emit], sessions))
+    for batch in cut:
+        run.batch(batch, data.draw(st.sampled_from([timedelta(0), GAP])))
+        if emit == "on_update":
+            assert naive_sessions_of(run) == sessions_in(run.table)
+        if data.draw(st.booleans()):
+            run.restart()
+    finish(run)
+
+    finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
+    assert finals == in_a_batch(spec, events)
+
+
+@given(data=st.data(), emit=st.sampled_from([*TRIGGERS][1:]))
+def test_in_event_time_order_rows_show_what_the_watermark_has_passed(
+    emit: str, data: st.DataObject
+) -> None:
+    """Events that wait for their turn are in no row, and every other one is."""
+    events, delay = data.draw(timelines()), data.draw(delays)
+    cut = data.draw(batches(events, delay))
+    assume(is_ahead(cut, delay))
+    rules: EventTimeGap | SessionRules = EventTimeGap(GAP)
+    if data.draw(st.booleans()):
+        rules = SessionRules(GAP, max_duration=LONG)
+    spec = in_order(rules, watermark_delay=delay, emit=emit, **data.draw(storages))
+    model = NaiveRows(TRIGGERS[emit], all_with_the_same_gap)
+    run = Run(SessionDriver(spec, processing_time=NOON), model)
+    for batch in cut:
+        run.batch(batch, data.draw(st.sampled_from([timedelta(0), GAP])))
+        if data.draw(st.booleans()):
+            run.restart()
+    finish(run)
+
+    finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
+    assert finals == in_a_batch(spec, events)
+
+
+def finish(run: Run) -> None:
+    """Close every session: the event that does is too far ahead of the others to matter."""
+    run.batch([Event(CLOCK, NOON + LONG, 99, GAP)], GAP)
+    run.batch([], GAP)
+
+
+def all_with_the_same_gap(events: Sequence[Event]) -> list[Found]:
+    """Return the sessions of events, whatever gap they bring."""
+    return naive_sessions([event._replace(gap=GAP) for event in events])
+
+
+def in_a_batch(spec: SessionSpec[Any, Any, Any], events: Sequence[Event]) -> dict[str, Row]:
+    """Return the rows of a batch over all events, each the first and last one of its session."""
+    history = [{"key": one.key, "at": one.at, "value": one.value, "gap": one.gap} for one in events]
+    driver = SessionDriver.backfill(spec, history, until=NOON + LONG, processing_time=NOON)
+    rows = driver.take_rows()
+    assert {(1, True, ())} == {(row.revision, row.is_final, row.supersedes) for row in rows}
+    return {row.id: row_of(row) for row in rows}
+
+
+def naive_sessions_of(run: Run) -> set[Any]:
+    """Return the sessions of all events so far."""
+    return {(*s[:3], tuple(sorted(s.values))) for s in run.model.sessions(run.arrived)}
+
+
+def sessions_in(table: Table) -> set[Any]:
+    """Return the sessions in a table."""
+    return {
+        (row.key[0], row.start, row.end, tuple(sorted(row.result.values)))
+        for row in table.rows.values()
+    }
