@@ -44,18 +44,45 @@ class Dialect:
         gap_inclusive: See `EventTimeGap`.
         late: See `SessionSpec`.
         watermark_ms: What its watermark means here. Flink's says that no event at that
-            millisecond will come any more, so it is one more here.
+            millisecond will come any more, so it is one more here. Kafka's is the latest event, and
+            a session closes after it.
+        lateness: What its lateness is here. Spark has none, Kafka's grace delays the watermark.
+        reopens: Whether a closed session goes on with an event that isn't late.
     """
 
     gap_inclusive: bool = True
     late_by: Literal["event", "session"] = "event"
     watermark_ms: int = 0
+    lateness: Literal["none", "allowed", "delay"] = "none"
+    reopens: bool = False
+
+    def options(self, case: Case) -> dict[str, Any]:
+        """Return the options of a case."""
+        lateness_ms = case["allowed_lateness_ms"] if self.lateness == "allowed" else 0
+        return {
+            "late_by": self.late_by,
+            "allowed_lateness": timedelta(milliseconds=lateness_ms) if lateness_ms else None,
+            "reopen_within": RETENTION if self.reopens else None,
+        }
+
+    def watermark(self, case: Case, watermark_ms: int) -> datetime:
+        """Return what a watermark of a case is here."""
+        delay_ms = case["allowed_lateness_ms"] if self.lateness == "delay" else 0
+        return instant(watermark_ms + self.watermark_ms - delay_ms)
 
 
 DIALECTS: Final = {
     "spark": Dialect(),
-    "beam": Dialect(gap_inclusive=False),
-    "flink": Dialect(late_by="session", watermark_ms=1),
+    "beam": Dialect(gap_inclusive=False, lateness="allowed"),
+    "flink": Dialect(late_by="session", watermark_ms=1, lateness="allowed"),
+    "kafka": Dialect(late_by="session", watermark_ms=-1, lateness="delay", reopens=True),
+}
+
+# When the cases about early results give rows, and about a trigger that fires once.
+TRIGGERS: Final = {
+    "AfterWatermark(early=count>=2, late=count>=1), accumulating": "every 2 events",
+    "count>=4, purging": "every 4 events",
+    "fires once, then finished": "on_close",
 }
 
 # The rules that a case about a product follows, by how its name begins.
@@ -66,15 +93,14 @@ POLICIES: Final = {
 }
 # Its answer is that after all events.
 AFTER_ALL: Final = ORIGIN + LONG_DELAY
+# Longer than any case, so that what has closed in it is still there.
+RETENTION: Final = timedelta(days=1)
 
 OTHERS: Final = ("timeout", "processing_time", "dedup")
 
 REASONS: Final = {
-    "early_emission": "early results are not offered yet",
-    "finished_trigger": "early results are not offered yet",
+    "discarding": "a row with the events since the last one alone, not all, is not an option",
     "bytewax": "Bytewax's rule, late = event time < the watermark of its key, is not an option",
-    "kafka": "Kafka's rule, that a session can still be merged once it is closed, is not an option",
-    "lateness": "allowed lateness, which keeps closed sessions for a while, is not offered",
 }
 
 
@@ -110,12 +136,14 @@ class Outcome:
         still_open: The sessions that have not.
         late: Key, time and value of each late event.
         quarantined: The values of the events without a time, or whose gap is not positive.
+        emissions: Where a case has them, all rows in order: sessions, and whether they're early.
     """
 
     closed: list[Window] = attrs.field(converter=_sorted_windows)
     still_open: list[Window] = attrs.field(converter=_sorted_windows)
     late: list[tuple[str, int, str]] = attrs.field(converter=_sorted_events)
     quarantined: list[str] = attrs.field(converter=_sorted_values)
+    emissions: list[tuple["Window", bool]] | None = None
 
 
 @attrs.frozen
@@ -229,8 +257,11 @@ def planned() -> Iterator[Run | NotRun]:
         if case["kind"] == "policy":
             yield _policy(case)
             continue
+        if _discards(case):
+            yield NotRun(case["name"], REASONS["discarding"])
+            continue
         if case["kind"] != "session":
-            yield NotRun(case["name"], REASONS[case["kind"]])
+            yield _triggered(case)
             continue
         answers = _answers(case)
         for dialect, answer in answers.items():
@@ -245,8 +276,27 @@ def _policy(case: Case) -> Run:
         timeout=rules,
         order="event_time" if rules.in_order else "arrival",
     )
-    steps = [*(_step(step, Dialect()) for step in case["steps"]), Watermark(AFTER_ALL)]
+    steps = [*(_step(case, step, Dialect()) for step in case["steps"]), Watermark(AFTER_ALL)]
     return Run(case["name"], "policy", spec, steps, _outcome(case, case))
+
+
+def _discards(case: Case) -> bool:
+    trigger: str = case.get("trigger", "")
+    return case.get("accumulation") == "discarding" or trigger.endswith(", discarding")
+
+
+def _triggered(case: Case) -> Run:
+    """Return a case about when rows come; one whose trigger fires once allows no lateness."""
+    rules = DIALECTS[case["dialect"]]
+    if case["kind"] == "finished_trigger":
+        rules = attrs.evolve(rules, lateness="none")
+    spec = attrs.evolve(_spec(case, rules), emit=TRIGGERS[case["trigger"]])
+    steps = [_step(case, step, rules) for step in case["steps"]]
+    outcome = _outcome(case, case)
+    if "emissions" in case:
+        rows = [(_window(row), row["pane"] == "early") for row in case["emissions"]]
+        outcome = attrs.evolve(outcome, emissions=rows)
+    return Run(case["name"], case["dialect"], spec, steps, outcome)
 
 
 def _answers(case: Case) -> dict[str, Case]:
@@ -263,18 +313,16 @@ def _planned(case: Case, dialect: str, answer: Case) -> Run | NotRun:
     name = case["name"] if dialect == "spark" else f"{case['name']}-as-{dialect}"
     if dialect not in DIALECTS:
         return NotRun(name, REASONS[dialect])
-    if case["allowed_lateness_ms"] and dialect != "spark":  # whose answers are without
-        return NotRun(name, REASONS["lateness"])
     rules = DIALECTS[dialect]
-    steps = [_step(step, rules) for step in case["steps"]]
+    steps = [_step(case, step, rules) for step in case["steps"]]
     return Run(name, dialect, _spec(case, rules), steps, _outcome(case, answer))
 
 
-def _step(step: dict[str, Any], rules: Dialect) -> Step:
+def _step(case: Case, step: dict[str, Any], rules: Dialect) -> Step:
     if "add" in step:
         return Batch([_row(*event) for event in step["add"]])
     if "watermark" in step:
-        return Watermark(instant(step["watermark"] + rules.watermark_ms))
+        return Watermark(rules.watermark(case, step["watermark"]))
     return Restart()
 
 
@@ -315,7 +363,7 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
         finish=finish,
         timeout=timeout,
         watermark_delay=LONG_DELAY if delay_ms is None else timedelta(milliseconds=delay_ms),
-        late_by=rules.late_by,
+        **rules.options(case),
         max_future_skew=None,
         passthrough={"shown": str},
         bucket_count=2,

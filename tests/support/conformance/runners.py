@@ -1,6 +1,6 @@
 """A case on the driver, and the same on a Spark stream."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from tests.support.conformance.cases import (
 )
 from tests.support.conformance.dedup import dedup_case
 from tests.support.conformance.keyed import KeyedRun, keyed_on_driver, keyed_on_spark
+from tests.support.naive_revisions import Table
 from tests.support.random_streams import Batches
 
 
@@ -62,7 +63,7 @@ def on_spark(run: AnyRun, spark: SparkSession, folder: Path) -> Any:
 def _sessions_on_driver(run: Run) -> Outcome:
     """Run a case without Spark; after each step until nothing more would happen."""
     driver = SessionDriver(run.spec)
-    sessions: list[SessionRow[Any]] = []
+    shown: list[_Shown] = []
     rejections: list[Rejection] = []
     for step in run.steps:
         match step:
@@ -74,10 +75,10 @@ def _sessions_on_driver(run: Run) -> Outcome:
             case Restart():
                 driver = SessionDriver.restore(run.spec, driver.snapshot())
         driver.run_until_idle()
-        sessions += driver.take_rows()
+        shown += map(_shown, driver.take_rows())
         rejections += driver.take_rejections()
     return Outcome(
-        closed=[_window(s.key[0], s.start, s.end, s.result.values) for s in sessions],
+        closed=_closed(run, shown),
         still_open=_still_open(driver.open_sessions()),
         late=[
             (r.key[0], _ms(r.event_time), r.passthrough["shown"])
@@ -85,6 +86,7 @@ def _sessions_on_driver(run: Run) -> Outcome:
             if r.kind == "late"
         ],
         quarantined=[r.passthrough["shown"] for r in rejections if r.kind == "quarantined"],
+        emissions=_emissions(run, shown),
     )
 
 
@@ -94,12 +96,9 @@ def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
         stream.run(batches)
     # Without the events that only move the watermark.
     rows = [row for batch in stream.rows.values() for row in batch if row["key"] != CLOCK]
+    shown = [_shown_on_spark(row) for row in rows if row["kind"] == "session"]
     return Outcome(
-        closed=[
-            Window(row["key"], _us(row["session_start"]), _us(row["session_end"]), row["values"])
-            for row in rows
-            if row["kind"] == "session"
-        ],
+        closed=_closed(run, shown),
         still_open=_still_open_on_spark(run, stream),
         late=[
             (row["key"], _us(row["event_time"]), row["shown"])
@@ -107,7 +106,50 @@ def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
             if row["kind"] == "late"
         ],
         quarantined=[row["shown"] for row in rows if row["kind"] == "quarantined"],
+        emissions=_emissions(run, shown),
     )
+
+
+@attrs.frozen
+class _Shown:
+    """A row of a session, from the driver or from Spark."""
+
+    id: str
+    window: Window
+    revision: int
+    is_final: bool
+    supersedes: Sequence[str]
+
+
+def _shown(row: SessionRow[Any]) -> _Shown:
+    window = _window(row.key[0], row.start, row.end, row.result.values)
+    return _Shown(row.id, window, row.revision, row.is_final, row.supersedes)
+
+
+def _shown_on_spark(row: Row) -> _Shown:
+    return _Shown(
+        row["session_id"],
+        Window(row["key"], _us(row["session_start"]), _us(row["session_end"]), row["values"]),
+        row.get("revision", 1),
+        row.get("is_final", True),
+        row.get("supersedes", ()),
+    )
+
+
+def _closed(run: Run, shown: list[_Shown]) -> list[Window]:
+    """Return the sessions that are closed, each by its last row."""
+    if not run.spec.revises:
+        return [row.window for row in shown]
+    table = Table()
+    table.upsert(shown)
+    return [row.window for row in table.rows.values() if row.is_final]
+
+
+def _emissions(run: Run, shown: list[_Shown]) -> list[tuple[Window, bool]] | None:
+    """Return all rows, and which are early; None where a case doesn't have them."""
+    if run.expected.emissions is None:
+        return None
+    return [(row.window, not row.is_final) for row in shown]
 
 
 def _still_open_on_spark(run: Run, stream: Batches) -> list[Window]:
