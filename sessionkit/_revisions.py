@@ -33,8 +33,8 @@ def check_revisions(spec: Any) -> None:
         found = "`allowed_lateness` and `reopen_within` are both given"
         hint = "leave out `reopen_within`: the other one also reopens sessions"
         raise SpecError(with_hint(found, hint))
-    if spec.per == "event":
-        found = f'`per="event"` gives each event once, and `{option}` a session several times'
+    if spec.per != "session":
+        found = f'`per="{spec.per}"` gives each event once, and `{option}` a session several times'
         raise SpecError(with_hint(found, f"leave `{option}` out, or use two specs"))
     if spec.on_error == "drop_session":
         found = f'`on_error="drop_session"` drops sessions that have rows out, under `{option}`'

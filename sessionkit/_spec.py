@@ -38,6 +38,7 @@ __all__ = [
     "COUNTS_COLUMN",
     "KEY_TYPES",
     "MILLISECOND",
+    "NUMBER_COLUMN",
     "REJECTED_COLUMNS",
     "AnySpec",
     "E",
@@ -67,6 +68,8 @@ COUNTS_COLUMN: Final = "_counts"
 """The column that goes beside the results until Spark has summed it."""
 REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
+NUMBER_COLUMN: Final = "number"
+"""The column that events of closed sessions add after these."""
 
 
 @lru_cache(maxsize=256)

@@ -94,6 +94,7 @@ class Rules(TypedDict, total=False):
     timeout: EventTimeGap | SessionRules | Duration
     late_by: Literal["event", "session"]
     drop_duplicates_for: Duration | None
+    per: Literal["session", "both"]
     emit: Emit
     allowed_lateness: Duration | None
     reopen_within: Duration | None

@@ -36,6 +36,7 @@ from sessionkit._session_functions import (
 from sessionkit._session_times import check_times, read_delay, read_repeats, read_timeout
 from sessionkit._session_view import Session
 from sessionkit._spec import (
+    NUMBER_COLUMN,
     REJECTED_COLUMNS,
     E,
     R,
@@ -100,6 +101,7 @@ class SessionSpec(Spec[E, S, R]):
         per: `"session"`: what `finish` or the aggregates return. `"event"`: instead of all
             functions, each event once, when its session is over: its `number` in the session, from
             1, its time under the name of `event_time`, and its fields. The state holds the events.
+            `"both"`: the one and, as rows of kind `event`, the other; see `sessionize_all`.
         timeout: When a session is over: the gap, such as `"30 minutes"` or an `EventTimeGap`; or
             `SessionRules`, with what cuts a session before that. Result rows then have a column
             `closed_by`, after `session_end`.
@@ -132,8 +134,8 @@ class SessionSpec(Spec[E, S, R]):
     merge: Callable[[S, S], S | None] | None = None
     finish: Callable[[Session[Any], S], FinishResult[R]] | None = None
     aggregates: Mapping[str, Aggregate] | None = None
-    per: Literal["session", "event"] = attrs.field(
-        default="session", validator=choice("session", "event")
+    per: Literal["session", "event", "both"] = attrs.field(
+        default="session", validator=choice("session", "event", "both")
     )
     bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
     timeout: EventTimeGap | SessionRules = attrs.field(converter=read_timeout)
@@ -180,7 +182,8 @@ class SessionSpec(Spec[E, S, R]):
     def rejected_columns(self) -> tuple[str, ...]:
         """The columns that rejected rows add to those of result rows."""
         shared = self.event_time if self.per == "event" else None
-        return tuple(name for name in REJECTED_COLUMNS if not name == shared == "event_time")
+        names = tuple(name for name in REJECTED_COLUMNS if not name == shared == "event_time")
+        return (*names, NUMBER_COLUMN) if self.per == "both" else names
 
     @property
     def rules(self) -> SessionRules | None:

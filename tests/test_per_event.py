@@ -84,7 +84,7 @@ def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
         ({"aggregates": {"n": agg.count()}}, '`per="event"` and `aggregates` are both given'),
         ({"result": View}, '`per="event"` and `result` are both given'),
         ({"order": "event_time"}, 'has no effect on `per="event"`'),
-        ({"per": "events"}, "`per` must be one of 'session', 'event', found 'events'"),
+        ({"per": "events"}, "`per` must be one of 'session', 'event', 'both', found 'events'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], expected: str) -> None:

@@ -44,7 +44,8 @@ class Outcome:
     Attributes:
         memory: What the group remembers from now on.
         rows: The result rows, under the names that users see.
-        rejected: The rows that became part of no result, and the outputs that failed.
+        rejected: The rows beside the results: those that became part of none, the outputs that
+            failed, and the events of closed sessions.
         processed: How many events the functions of the spec took.
         buffered: By how many the events that wait have grown.
         sessions: How many sessions closed.
@@ -75,7 +76,8 @@ class Outcome:
         """Return the counts of the micro-batch, into which so many rows came."""
         rejected: dict[str, Any] = dict.fromkeys(REJECTED, 0)
         for part in self.rejected:
-            rejected[part.kind] += part.rows.num_rows
+            if part.kind in rejected:
+                rejected[part.kind] += part.rows.num_rows
         return Counts(
             events=events,
             processed=self.processed,

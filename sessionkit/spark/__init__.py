@@ -14,7 +14,7 @@ from sessionkit.spark.checkpoints.reading import (
 from sessionkit.spark.checkpoints.seeds import Seed, carry_over, read_seed
 from sessionkit.spark.jobs.apply_with_state import apply_with_state
 from sessionkit.spark.jobs.progress import batch_counts
-from sessionkit.spark.jobs.sessionize import sessionize
+from sessionkit.spark.jobs.sessionize import sessionize, sessionize_all
 from sessionkit.spark.query.reconciling import Reconciliation, reconcile
 from sessionkit.spark.query.rules import (
     OutputMode,
@@ -62,6 +62,7 @@ __all__ = [
     "read_seed",
     "reconcile",
     "sessionize",
+    "sessionize_all",
     "start_query",
     "stored_keys",
     "stored_keys_frame",

@@ -14,6 +14,7 @@ __all__ = [
     "OpenSession",
     "Rejection",
     "SessionDriver",
+    "SessionEvent",
     "SessionRow",
     "Snapshot",
     "StatefulDriver",
@@ -50,7 +51,7 @@ __all__ = [
 if TYPE_CHECKING:
     from sessionkit._engine.keys.view import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
-    from sessionkit.testing.drivers.frames import Rejection
+    from sessionkit.testing.drivers.frames import Rejection, SessionEvent
     from sessionkit.testing.drivers.query import Snapshot
     from sessionkit.testing.drivers.results import BatchResult, KeyRow, SessionRow
     from sessionkit.testing.drivers.session import SessionDriver

@@ -49,18 +49,18 @@ INSTANT = pa.timestamp("us", tz="UTC")
 @attrs.frozen
 class Rejected:
     """
-    Rows that became no part of a result, with the reason.
+    Rows beside the results: those that became no part of one, with the reason, and others.
 
     Attributes:
         kind: `late`, `duplicate`, `quarantined` or `failed` for events, `failed_output` for a
-            session or a timer whose function failed.
-        reasons: Why, one for each row.
+            session or a timer whose function failed, `event` for one of a closed session.
+        reasons: Why, one for each row; None for `event`.
         rows: The events or sessions. Keys, times and carried columns of events may be null here.
         tracebacks: Of functions that raised, one for each row; None where no function did.
     """
 
     kind: str
-    reasons: Sequence[str]
+    reasons: Sequence[str | None]
     rows: pa.Table
     tracebacks: Sequence[str | None] | None = None
 

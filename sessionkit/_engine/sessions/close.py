@@ -45,6 +45,7 @@ class Closed:
         sessions: How many closed, without those.
         places: For each result row, the place of its session.
         failed: The places of the sessions whose `finish` failed.
+        events: Their events, under `per="both"`.
     """
 
     rows: pa.Table
@@ -52,6 +53,7 @@ class Closed:
     sessions: int
     places: Places = range(0)
     failed: Collection[int] = ()
+    events: Sequence[Rejected] = ()
 
 
 def close(spec: AnySessionSpec, over: pa.Table) -> Closed:

@@ -1,8 +1,7 @@
 """
 Events whose ids were processed already, and what is stored to tell.
 
-    events     id       by what an event is known: a hash of 16 bytes
-    sessions   ids      those of its events
+    sessions   ids      by what its events are known: a hash of 16 bytes each; see `gathered`
                exists   whether it's open
 
 When a session closes, its row may stay without it, to remember the ids for some more time. Then
@@ -12,7 +11,6 @@ Two different events of a key share a hash by chance with a probability of 1 in 
 a key have a pair that does with one of less than n**2 in 2**129.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -23,20 +21,18 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import Rejected, instants, key_columns, parted, whole
-from sessionkit._engine.sessions.aggregates.values import lists_of
 from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.gathered import gathered_fields
 from sessionkit._engine.sessions.ruled import closing_times, with_column
-from sessionkit._engine.wire.event_ids import ID
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import is_over
 
 __all__ = [
     "Distinct",
+    "all_open",
     "closed_ids",
-    "columns_of_ids",
     "distinct",
-    "ids_columns",
     "ids_identity",
     "ids_schema",
     "is_open",
@@ -46,14 +42,14 @@ __all__ = [
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-SCHEMA: Final = (pa.field("ids", pa.list_(ID)), pa.field("exists", pa.bool_()))
+EXISTS: Final = pa.field("exists", pa.bool_())
 INSTANTS: Final = ("start", "end", "closes")
 REASON: Final = "an event with its event_id was processed already"
 
 
 def ids_schema(spec: AnySessionSpec) -> list[pa.Field]:
     """Return what is stored of a session to find duplicates."""
-    return [] if spec.drop_duplicates_for is None else [*SCHEMA]
+    return [] if spec.drop_duplicates_for is None else [EXISTS]
 
 
 def ids_identity(spec: AnySessionSpec) -> dict[str, Any]:
@@ -97,7 +93,7 @@ def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:
     numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
     stored = whole(sessions["ids"]).filter(pa.array(found >= 0))
     keys = np.concatenate([found[found >= 0][pc.list_parent_indices(stored)], numbers])
-    ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["id"])]))
+    ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
     first_event = len(keys) - len(numbers)
     turns = np.zeros(len(keys), np.int64)
     in_turn = in_total_order(numbers, events.starts, events.table, 0)
@@ -128,34 +124,11 @@ def open_only(sessions: pa.Table) -> pa.Table:
     return parted(sessions, is_open(sessions))[0]
 
 
-def ids_columns(
-    touched: pa.Table, events: WindowedEvents, owners: npt.NDArray[np.int64], chosen: Mask
-) -> list[pa.Array]:
-    """
-    Return what is stored of sessions for their ids.
-
-    Args:
-        touched: The open sessions that became part of them.
-        events: The events that did.
-        owners: The number of the session of each of both.
-        chosen: Which sessions.
-    """
-    before, came = whole(touched["ids"]), whole(events.table["id"])
-    of_before, of_event = np.split(owners, [len(before)])
-    owners = np.concatenate([of_before[pc.list_parent_indices(before)], of_event])
-    order = np.argsort(owners, kind="stable")
-    ids = pa.concat_arrays([before.flatten(), came]).take(pa.array(order))
-    found = lists_of(ids, np.bincount(owners, minlength=len(chosen)))
-    return [found.filter(pa.array(chosen)), _all(is_open=True, number=int(chosen.sum()))]
-
-
-def columns_of_ids(ids: Sequence[Sequence[bytes]]) -> list[pa.Array]:
-    """Return what is stored of sessions that have these ids."""
-    return [pa.array(ids, SCHEMA[0].type), _all(is_open=True, number=len(ids))]
-
-
-def _all(*, is_open: bool, number: int) -> pa.Array:
-    return pa.repeat(pa.scalar(is_open), number)
+def all_open(spec: AnySessionSpec, number: int) -> list[pa.Array]:
+    """Return what says of so many sessions that they are open; nothing where none are marked."""
+    if spec.drop_duplicates_for is None:
+        return []
+    return [pa.repeat(pa.scalar(value=True), number)]
 
 
 def closed_ids(spec: AnySessionSpec, over: pa.Table, watermark_us: int) -> pa.Table:
@@ -164,7 +137,7 @@ def closed_ids(spec: AnySessionSpec, over: pa.Table, watermark_us: int) -> pa.Ta
         return over.slice(0, 0)
     until = closing_times(over) + span_us(spec.drop_duplicates_for)
     kept = {name: over[name] for name in over.column_names if name.startswith("key.")}
-    kept |= {"ids": over["ids"], "exists": _all(is_open=False, number=over.num_rows)}
+    kept |= {"ids": over["ids"], "exists": pa.repeat(pa.scalar(value=False), over.num_rows)}
     kept |= dict.fromkeys(INSTANTS, instants(until))
     rows = [
         kept[field.name] if field.name in kept else pa.nulls(over.num_rows, field.type)
@@ -179,7 +152,8 @@ def under_ids(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
     if spec.drop_duplicates_for is None:
         return open_only(sessions)
     if "ids" not in sessions.column_names:
-        unknown = columns_of_ids([[]] * sessions.num_rows)
-        for field, column in zip(SCHEMA, unknown, strict=True):
-            sessions = with_column(sessions, field, column)
+        number = sessions.num_rows
+        (ids, *_) = gathered_fields(spec)
+        sessions = with_column(sessions, ids, pa.array([[]] * number, ids.type))
+        sessions = with_column(sessions, EXISTS, *all_open(spec, number))
     return sessions

@@ -13,7 +13,7 @@ from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros
 from sessionkit._engine.sessions.cutting import closings
-from sessionkit._engine.wire.event_ids import ID, event_digests
+from sessionkit._engine.sessions.gathered import with_each
 from sessionkit._functions import Failure, name_of, traceback_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
@@ -88,7 +88,7 @@ class WindowedEvents:
 
 def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
     """
-    Return the events of a table with their windows, their ids, and which rules they fire.
+    Return the events of a table with their windows, and which rules they fire.
 
     Only functions of an event, for the gap or a rule, need objects here. Then an event that its own
     class refuses, or whose gap is not positive or longer than declared, is quarantined, and one for
@@ -105,8 +105,7 @@ def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, 
             ends = np.where(held, ends, starts + (0 if spec.timeout.gap_inclusive else 1))
         else:
             table = table.append_column(f"rule.{name}", pa.array(held))
-    if spec.drop_duplicates_for is not None:
-        table = table.append_column("id", pa.array(event_digests(spec, table), ID))
+    table = with_each(spec, table)
     rejected = [
         *Rejected.with_reasons("quarantined", answers.refused, table),
         *Rejected.with_failures("failed", answers.failed, table),

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
-from sessionkit._engine.sessions.duplicates import ids_columns, is_open
+from sessionkit._engine.sessions.duplicates import all_open, is_open
 from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.gathered import gathered, gathered_fields
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
@@ -141,7 +142,8 @@ class Plan:
             instants(self.unions.start[good]),
             instants(self.unions.end[good]),
             pa.array((self.counts + self.counts_before)[good]),
-            *self._ids(good),
+            *self._gathered(good),
+            *all_open(self.spec, int(good.sum())),
             *self._ruled(good),
             *self._revised(good),
             *states,
@@ -159,13 +161,13 @@ class Plan:
             passed = with_column(passed, field, column)
         return passed
 
-    def _ids(self, chosen: Mask) -> list[pa.Array]:
-        """Return the ids of all events of the chosen sessions; nothing where none are stored."""
-        if self.spec.drop_duplicates_for is None:
+    def _gathered(self, chosen: Mask) -> list[pa.Array]:
+        """Return what the chosen sessions keep of all of their events."""
+        if not gathered_fields(self.spec):
             return []
         owners = np.empty(len(self.order), np.int64)
         owners[self.order] = self.unions.spread(np.arange(len(self.counts)))
-        return ids_columns(self.touched, self.events, owners, chosen)
+        return gathered(self.spec, self.touched, self.events.table, owners, chosen)
 
     def _ruled(self, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions for rules; nothing where there are none."""

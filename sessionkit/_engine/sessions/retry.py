@@ -13,7 +13,7 @@ be another one. So there only the first failure of each session counts, and the 
 again without it. Under `on_error="drop_session"` the first failure is all that counts, too.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from itertools import chain, islice, repeat
 from typing import Any, TypeAlias
@@ -27,8 +27,9 @@ from sessionkit._engine.rows.objects import build_events, decode_keys, decode_st
 from sessionkit._engine.rows.table import INSTANT, micros
 from sessionkit._engine.sessions.attempt import timed
 from sessionkit._engine.sessions.cutting import closing_of
-from sessionkit._engine.sessions.duplicates import columns_of_ids
+from sessionkit._engine.sessions.duplicates import all_open
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
+from sessionkit._engine.sessions.gathered import each_of, each_of_sessions, gathered_lists
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import closing_columns
@@ -55,7 +56,7 @@ class Interval:
         content: The event, or the state of an open session.
         event: The place of the event among all; None for an open session.
         events: How many events it stands for.
-        ids: Those of these events, where ids are stored.
+        each: What's kept of each of these events; see `gathered`.
         stored: The place of the open session among those stored; None for an event.
     """
 
@@ -64,7 +65,7 @@ class Interval:
     content: Any
     event: int | None
     events: int
-    ids: Sequence[bytes]
+    each: Sequence[tuple[Any, ...]]
     stored: int | None = None
 
 
@@ -99,20 +100,22 @@ class Refolded:
 
     failures: dict[int, Failure] = attrs.field(factory=dict)
     late: list[int] = attrs.field(factory=list)
-    rows: list[tuple[int, int, int, int, Sequence[bytes], Any]] = attrs.field(factory=list)
+    rows: list[tuple[int, int, int, int, Sequence[tuple[Any, ...]], Any]] = attrs.field(
+        factory=list
+    )
     parts: list[Part] = attrs.field(factory=list)
 
     def keep(self, place: int, part: Part, state: Any) -> None:
         """Note a session that is left."""
         end = max(interval.end for interval in part)
         events = sum(interval.events for interval in part)
-        ids = [one for interval in part for one in interval.ids]
-        self.rows.append((place, part[0].start, end, events, ids, state))
+        each = [one for interval in part for one in interval.each]
+        self.rows.append((place, part[0].start, end, events, each, state))
         self.parts.append(part)
 
     def table(self, plan: Plan) -> pa.Table:
         """Return the table of the sessions that are left."""
-        places, starts, ends, events, ids, states = (
+        places, starts, ends, events, kept, states = (
             zip(*self.rows, strict=True) if self.rows else [()] * 6
         )
         keys = plan.keys_of(plan.active).take(pa.array(places, pa.int64()))
@@ -122,7 +125,8 @@ class Refolded:
                 pa.array(starts, INSTANT),
                 pa.array(ends, INSTANT),
                 pa.array(events, pa.int64()),
-                *(columns_of_ids(ids) if plan.spec.drop_duplicates_for is not None else []),
+                *gathered_lists(plan.spec, kept),
+                *all_open(plan.spec, len(kept)),
                 *closing_columns(plan.spec.rules, starts, ends),
                 *self._revisions(plan),
                 *state_columns(plan.spec, keys, states),
@@ -180,26 +184,18 @@ def _parts(plan: Plan, chosen: Mask) -> Iterator[Part]:
     spec, opened, places = plan.spec, plan.opened_of(chosen), plan.places_of(chosen)
     came = plan.events.at(places)
     contents = timed(spec, build_events(spec, came.table)[0], came.starts)
-    own = ([one] for one in _column(came.table, "id"))
+    own = ([one] for one in each_of(spec, came.table))
     times = came.starts.tolist(), came.ends.tolist()
     events = map(Interval, *times, contents, places.tolist(), repeat(1), own)
     starts, ends = micros(opened["start"]).tolist(), micros(opened["end"]).tolist()
     states, counts = decode_states(spec.state, opened), opened["events"].to_pylist()
-    ids = _column(opened, "ids")
+    kept = each_of_sessions(spec, opened)
     stored = range(len(states))
-    sessions = map(Interval, starts, ends, states, repeat(None), counts, ids, stored)
+    sessions = map(Interval, starts, ends, states, repeat(None), counts, kept, stored)
     members = plan.is_event[plan.unions.spread(chosen)].tolist()
     intervals = iter([next(events if is_event else sessions) for is_event in members])
     for size in plan.unions.sizes[chosen].tolist():
         yield list(islice(intervals, size))
-
-
-def _column(table: pa.Table, name: str) -> Iterable[Any]:
-    """Return a column of ids; nothing for each row where none are stored."""
-    if name in table.column_names:
-        found: list[Any] = table[name].to_pylist()
-        return found
-    return repeat((), table.num_rows)
 
 
 @attrs.frozen(eq=False)

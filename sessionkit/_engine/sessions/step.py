@@ -29,6 +29,7 @@ from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.table import parted, stacked
 from sessionkit._engine.sessions.close import Closed
 from sessionkit._engine.sessions.duplicates import closed_ids, open_only
+from sessionkit._engine.sessions.held import held_events
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.revising import due_with_revisions, step_with_revisions
 from sessionkit._engine.sessions.ruled import closing_times, idled
@@ -83,7 +84,7 @@ class SessionLogic:
             return self._in_time_order(memory, arrived, clocks)
         over, kept = self._split(memory.kept, clocks.watermark_us)
         joined = self.way.join(self.spec, kept, arrived, clocks.watermark_us)
-        closed = self.way.close(self.spec, idled(over, clocks.by_events_us))
+        closed = self._closed(idled(over, clocks.by_events_us))
         return _outcome(closed, joined, Memory(joined.sessions, memory.buffered))
 
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
@@ -91,13 +92,17 @@ class SessionLogic:
         turns = take_turns(memory.buffered, arrived, watermark_us, most)
         joined = self.way.join(self.spec, memory.kept, turns.due, None)
         over, kept = self._split(joined.sessions, watermark_us)
-        closed = self.way.close(self.spec, idled(over, clocks.by_events_us))
+        closed = self._closed(idled(over, clocks.by_events_us))
         outcome = _outcome(closed, joined, Memory(kept, turns.waiting))
         return attrs.evolve(
             outcome,
             rejected=turns.rejected + outcome.rejected,
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
         )
+
+    def _closed(self, over: pa.Table) -> Closed:
+        closed = self.way.close(self.spec, over)
+        return attrs.evolve(closed, events=held_events(self.spec, over))
 
     def _split(self, sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
         """Part the sessions that are over from those that stay open, and from ids of the others."""
@@ -110,7 +115,7 @@ def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
     return Outcome(
         memory=memory,
         rows=closed.rows,
-        rejected=joined.rejected + closed.failed_output,
+        rejected=[*joined.rejected, *closed.failed_output, *closed.events],
         processed=joined.events,
         sessions=closed.sessions,
     )

@@ -3,9 +3,10 @@ The Arrow table of the open sessions of a group.
 
     sessions   key.*, start, end, events, state.*      a row an open session, in no order
 
-Where the spec drops duplicates, `ids` and `exists` follow `events`; see `duplicates`. Where it has
-rules, then come `closes`, `closed_by` and `last.*`; see `ruled`. Where a session may give several
-rows, what is stored for that comes next; see `revisions`.
+What a session keeps of each event follows `events`; see `gathered`. Where the spec drops
+duplicates, then comes `exists`; see `duplicates`. Where it has rules, then come `closes`,
+`closed_by` and `last.*`; see `ruled`. Where a session may give several rows, what is stored for
+that comes next; see `revisions`.
 
 Instants are timestamps of microseconds in UTC; `end` is exclusive.
 """
@@ -22,11 +23,12 @@ from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import INSTANT, key_schema
 from sessionkit._engine.sessions.aggregates.kernels import stored_fields
 from sessionkit._engine.sessions.duplicates import ids_identity, ids_schema
+from sessionkit._engine.sessions.gathered import gathered_fields
 from sessionkit._engine.sessions.revisions import revised_schema, revisions_identity
 from sessionkit._engine.sessions.ruled import ruled_schema, rules_identity
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
-from sessionkit.state import Field, codec_of
+from sessionkit.state import Field, codec_of, forms_of
 
 __all__ = ["session_identity", "sessions_schema", "state_columns", "state_fields"]
 
@@ -34,8 +36,9 @@ __all__ = ["session_identity", "sessions_schema", "state_columns", "state_fields
 def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
+    kept = [*gathered_fields(spec), *ids_schema(spec)]
     state = [pa.field(f"state.{field.name}", field.type.arrow) for field in state_fields(spec)]
-    own += [*ids_schema(spec), *ruled_schema(spec), *revised_schema(spec)]
+    own += [*kept, *ruled_schema(spec), *revised_schema(spec)]
     return pa.schema([*key_schema(spec), *own, *state])
 
 
@@ -68,6 +71,8 @@ def session_identity(spec: AnySessionSpec) -> bytes:
         "gap_inclusive": spec.timeout.gap_inclusive,
     }
     entries |= ids_identity(spec)
+    if spec.per == "both":
+        entries["held"] = forms_of([*codec_of(spec.event).type.fields, *spec.passthrough_fields])
     if spec.rules is not None:
         entries["rules"] = rules_identity(spec, spec.rules)
     if spec.revises:

@@ -18,8 +18,16 @@ from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packs import packs_of, read_packs
-from sessionkit._spec import COUNTS_COLUMN, REJECTED_COLUMNS, AnySpec
-from sessionkit.state import DatetimeType, Field, FieldType, OptionalType, StrType, codec_of
+from sessionkit._spec import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS, AnySpec
+from sessionkit.state import (
+    DatetimeType,
+    Field,
+    FieldType,
+    IntType,
+    OptionalType,
+    StrType,
+    codec_of,
+)
 
 __all__ = [
     "Output",
@@ -37,6 +45,8 @@ SHOWN_AS: Final = {
     "session_id": "session_id",
     "start": "session_start",
     "end": "session_end",
+    "ended_by": "closed_by",
+    "number": "number",
 }
 
 
@@ -44,16 +54,20 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     """
     Return the columns of the output, under the names that users see.
 
-    With rejected rows comes `kind`: `session` or `result`, `late`, `duplicate`, `quarantined`,
-    `failed`, or `failed_output`: a session whose `finish` failed, or that was dropped, or a timer
-    whose function failed. `event` isn't there where its class has no fields.
+    With rejected rows comes `kind`: `session` or `result`, `event`, `late`, `duplicate`,
+    `quarantined`, `failed`, or `failed_output`: a session whose `finish` failed, or that was
+    dropped, or a timer whose function failed. The column `event` isn't there where its class has no
+    fields.
     """
     if not with_rejected:
         return [*spec.result_fields]
     event = codec_of(spec.event).type
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
     types: tuple[FieldType, ...] = (text, text, instant, text, OptionalType(event))
-    kinds = dict(zip(REJECTED_COLUMNS, types, strict=True))
+    kinds = {
+        **dict(zip(REJECTED_COLUMNS, types, strict=True)),
+        NUMBER_COLUMN: OptionalType(IntType()),
+    }
     own = [(name, kinds[name]) for name in spec.rejected_columns if name != "event" or event.fields]
     return [
         Field("kind", StrType(), "kind"),

@@ -5,11 +5,12 @@ from datetime import datetime
 from pyspark.sql import DataFrame, Observation
 
 from sessionkit._spec import check_kind
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.session import AnySessionSpec, SessionSpec
 from sessionkit.spark.checkpoints.seeds import Seed
 from sessionkit.spark.jobs.run import Bounds, run_spec
 
-__all__ = ["sessionize"]
+__all__ = ["sessionize", "sessionize_all"]
 
 
 def sessionize(
@@ -53,8 +54,55 @@ def sessionize(
         SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
-            zone, or the spec no event time.
+            zone, or the spec no event time, or it says `per="both"`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
+    if spec.per == "both" and not with_rejected:
+        found = '`per="both"` asks for events beside the sessions, and `sessionize` has no kinds'
+        raise SpecError(with_hint(found, "call sessionize_all, or leave `per` out"))
     bounds = Bounds(seed, until, clock)
     return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)
+
+
+def sessionize_all(
+    events: DataFrame,
+    spec: AnySessionSpec,
+    *,
+    observation: Observation | None = None,
+    seed: Seed | None = None,
+    until: datetime | None = None,
+    clock: DataFrame | None = None,
+) -> DataFrame:
+    """
+    Return every kind of row from one stateful pass: sessions, their events, and rejected rows.
+
+    The first column, `kind`, is `session`, `late`, `duplicate`, `quarantined`, `failed` or
+    `failed_output`, with the columns that `sessionize` gives with `with_rejected=True`. Where the
+    spec says `per="both"`, it may also be `event`: an event of a session that is over, with the
+    columns of the session, `number`, which of its events it is, from 1, and `event_time`,
+    `event_id`, `event` and the passthrough columns.
+
+    `Routes` gives each kind a sink of its own.
+
+    Args:
+        events: As for `sessionize`, like all that follows.
+        spec: The definition of a session.
+        observation: For a batch: receives the counts once an action has run.
+        seed: For a stream: what it begins with.
+        until: For a batch: where it ends.
+        clock: For a stream: another one whose times move the watermark.
+
+    Raises:
+        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        NotPicklableError: A function uses something that can't be sent to the executors.
+        SpecError: As for `sessionize`.
+    """
+    return sessionize(
+        events,
+        spec,
+        with_rejected=True,
+        observation=observation,
+        seed=seed,
+        until=until,
+        clock=clock,
+    )

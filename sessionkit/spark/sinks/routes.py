@@ -37,7 +37,10 @@ class Routes:
         result: Takes the result rows of a `StatefulSpec`.
         rejected: Takes every other row. None leaves out the rows of kinds that have no sink: they
             are counted all the same.
+        event: Takes the events of closed sessions, of a spec with `per="both"`, in place of
+            `rejected`.
         late: Takes the events that were late, in place of `rejected`.
+        duplicate: Takes the events that were processed already, in place of `rejected`.
         quarantined: Takes the rows that aren't valid events, in place of `rejected`.
         failed: Takes the events over which a function raised, in place of `rejected`.
         failed_output: Takes what a function failed to return, in place of `rejected`.
@@ -46,7 +49,9 @@ class Routes:
     session: BatchSink | None = None
     result: BatchSink | None = None
     rejected: BatchSink | None
+    event: BatchSink | None = None
     late: BatchSink | None = None
+    duplicate: BatchSink | None = None
     quarantined: BatchSink | None = None
     failed: BatchSink | None = None
     failed_output: BatchSink | None = None

@@ -21,7 +21,7 @@ from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.events import event_row
-from sessionkit.testing.drivers.frames import Rejection, input_frame
+from sessionkit.testing.drivers.frames import Rejection, SessionEvent, input_frame, read_events
 from sessionkit.testing.drivers.query import Query, Snapshot, group_of
 from sessionkit.testing.drivers.results import BatchResult, ResultRow, read_rows
 from sessionkit.testing.drivers.seeds import seed_of
@@ -51,6 +51,7 @@ class Driver(Generic[Spec, E, Row, R]):
     _query: Query
     _rows: list[Row]
     _rejections: list[Rejection]
+    _events: list[SessionEvent]
 
     def __init__(self, spec: Spec, *, processing_time: datetime | None = None) -> None:
         check_kind(spec, self._spec_class, self._other_driver)
@@ -61,7 +62,7 @@ class Driver(Generic[Spec, E, Row, R]):
         self.spec = spec
         self.counts = Counts()
         self._query = Query(spec, worker_of(spec, with_rejected=True), clocks)
-        self._rows, self._rejections = [], []
+        self._rows, self._rejections, self._events = [], [], []
 
     @classmethod
     def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
@@ -109,8 +110,9 @@ class Driver(Generic[Spec, E, Row, R]):
         packs = Packs.of_frames(frames)
         output, memory = worker.until(packs, clocks.processing_ms * 1000, until_us)
         driver = cls._sown(spec, [memory], until_us, processing_time)
-        found = read_rows(spec, [output_frame(output)])
-        driver._rows, driver._rejections, driver.counts = found  # noqa: SLF001 (one of this class)
+        frames = [output_frame(output)]
+        driver._rows, driver._rejections, driver.counts = read_rows(spec, frames)  # noqa: SLF001 (one of this class)
+        driver._events = read_events(spec, frames)  # noqa: SLF001
         return driver
 
     def carry_over(self, spec: Spec) -> Self:
@@ -249,6 +251,7 @@ class Driver(Generic[Spec, E, Row, R]):
             self.counts += counts
             self._rows += rows
             self._rejections += rejections
+            self._events += read_events(self.spec, ran.frames)
         return BatchResult(ran.batch_id, ran.watermark, rows, rejections, counts)
 
     def run_until_idle(self) -> list[BatchResult[Row]]:

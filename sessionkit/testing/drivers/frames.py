@@ -21,7 +21,7 @@ from sessionkit._engine.wire.columns import (
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import micros_of
-from sessionkit._spec import COUNTS_COLUMN, AnySpec, key_class
+from sessionkit._spec import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.session import SESSION_COLUMNS
 from sessionkit.state import (
@@ -36,12 +36,14 @@ from sessionkit.state import (
 __all__ = [
     "Rejection",
     "Row",
+    "SessionEvent",
     "built_result",
     "check_row",
     "input_frame",
     "key_of",
     "key_on_wire",
     "packed_frames",
+    "read_events",
     "read_output",
 ]
 
@@ -81,6 +83,34 @@ class Rejection:
     session_id: str | None
     session_start: datetime | None
     session_end: datetime | None
+
+
+@attrs.frozen
+class SessionEvent:
+    """
+    An event of a closed session, of a spec with `per="both"`.
+
+    Attributes:
+        key: The key.
+        session_id: The id of its session.
+        session_start: The start of that.
+        session_end: The end of that.
+        number: Which of its events it is, from 1.
+        event_time: Its time.
+        event: The values of its fields.
+        event_id: By what it's known, the same in every run.
+        passthrough: The values of the passthrough columns.
+    """
+
+    key: Any
+    session_id: str
+    session_start: datetime
+    session_end: datetime
+    number: int
+    event_time: datetime
+    event: dict[str, Any]
+    event_id: str
+    passthrough: dict[str, Any]
 
 
 def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
@@ -188,8 +218,17 @@ def read_output(
         counts += Counts(**dict(zip(COUNTED, counted, strict=True)))
     rows = _output_rows(spec, frames)
     results = [row for row in rows if row["kind"] == spec.row_kind]
-    rejections = [_rejection(spec, row) for row in rows if row["kind"] != spec.row_kind]
+    others = {spec.row_kind, "event"}
+    rejections = [_rejection(spec, row) for row in rows if row["kind"] not in others]
     return results, rejections, counts
+
+
+def read_events(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[SessionEvent]:
+    """Return the events of closed sessions in the worker's output."""
+    if NUMBER_COLUMN not in spec.rejected_columns:
+        return []
+    rows = _output_rows(spec, frames)
+    return [_session_event(spec, row) for row in rows if row["kind"] == "event"]
 
 
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
@@ -240,4 +279,16 @@ def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
         event=row["event"] if row["event_id"] else {},
         event_id=row["event_id"],
         **{name: row.get(name) for name in SESSION_COLUMNS},
+    )
+
+
+def _session_event(spec: AnySpec, row: Mapping[str, Any]) -> SessionEvent:
+    return SessionEvent(
+        key=key_of(spec, row),
+        number=row[NUMBER_COLUMN],
+        event_time=row["event_time"],
+        event=row["event"],
+        event_id=row["event_id"],
+        passthrough={name: row[name] for name in spec.passthrough},
+        **{name: row[name] for name in SESSION_COLUMNS},
     )

@@ -1,5 +1,6 @@
 """A session spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
+from operator import attrgetter
 from typing import ClassVar, Generic
 
 import attrs
@@ -8,6 +9,7 @@ from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._spec import E, R, S
 from sessionkit.session import SessionSpec
 from sessionkit.testing.drivers.driver import Driver
+from sessionkit.testing.drivers.frames import SessionEvent
 from sessionkit.testing.drivers.results import SessionRow
 
 __all__ = ["SessionDriver"]
@@ -40,6 +42,16 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
     _spec_class: ClassVar = SessionSpec
     _other_driver: ClassVar = "StatefulDriver"
     _order: ClassVar = ("key", "start")
+
+    def take_events(self) -> list[SessionEvent]:
+        """
+        Return the events of the sessions that have closed since the last call, by session.
+
+        There are some only under `per="both"`; `sessionize_all` returns them as rows of kind
+        `event`.
+        """
+        taken, self._events = self._events, []
+        return sorted(taken, key=attrgetter("key", "session_start", "number"))
 
     def open_sessions(self) -> list[OpenSession[S]]:
         """
