@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import IdleClock, idle_clock
@@ -22,6 +23,7 @@ from sessionkit._engine.pages.storage import PagedBucket
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import no_events
 from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._engine.standing import Standing
 from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit._spec import AnySpec
 from sessionkit.session import SessionSpec
@@ -54,8 +56,13 @@ class Storage(Protocol):
         something may be due that isn't by that of Spark.
         """
 
-    def store(self, memory: Memory) -> None:
-        """Remember this in place of what was loaded, and be woken when something is due."""
+    def store(self, memory: Memory) -> Standing:
+        """
+        Remember this in place of what was loaded, and be woken when something is due.
+
+        Returns:
+            How the group stands, but for the watermark.
+        """
 
 
 @attrs.frozen
@@ -125,15 +132,26 @@ class GroupRow:
         idle = idle_clock(self.logic.spec, memory.idle, clocks)
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
-    def store(self, memory: Memory) -> None:
+    def store(self, memory: Memory) -> Standing:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
         if memory.is_empty:
             self.state.remove()
-            return
+            return Standing()
         due = first_due(self.logic, memory)
         now_ms = self.state.getCurrentProcessingTimeMs()
-        self.state.update(BucketRow(self.logic).write(self.group, memory, due, now_ms))
+        row = BucketRow(self.logic).write(self.group, memory, due, now_ms)
+        self.state.update(row)
         arm(self.logic.spec, due, self.state)
+        kept, waiting = memory.kept.num_rows, memory.buffered.num_rows
+        return Standing(kept, waiting, len(row[-1]), _oldest_us(memory.kept))
+
+
+def _oldest_us(kept: pa.Table) -> int | None:
+    """Return when the oldest open session began; None where the rows aren't sessions."""
+    if "start" not in kept.column_names:
+        return None
+    oldest: int | None = pc.min(kept["start"]).cast(pa.int64()).as_py()
+    return oldest
 
 
 ROW_COLUMNS: Final = (

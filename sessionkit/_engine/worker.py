@@ -21,6 +21,7 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.seed import SeedFormat, keys_of, started
+from sessionkit._engine.standing import Standing
 from sessionkit._engine.storage import Storage, logic_of, nothing_of, storage_of
 from sessionkit._engine.wire.outbound import (
     Output,
@@ -28,6 +29,7 @@ from sessionkit._engine.wire.outbound import (
     output_frame,
     output_of,
     output_schema,
+    said_of,
 )
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
@@ -85,8 +87,9 @@ class Worker:
             sown = self.seed.read(self.logic, chunks, state)
             clocks = self.seed.in_force(clocks)
         outcome = self._step(storage, clocks, arrived, sown)
-        storage.store(outcome.memory)
-        return output_frame(self._output(arrived.num_rows, quarantined, outcome))
+        standing = _under(storage.store(outcome.memory), outcome.memory, clocks)
+        output = self._output(arrived.num_rows, quarantined, outcome)
+        return output_frame(output, said_of(self.logic.spec, group, standing))
 
     def _step(
         self, storage: Storage, clocks: BatchClocks, arrived: pa.Table, sown: Memory | None
@@ -153,6 +156,15 @@ class Worker:
         counts = outcome.counts(arrived + sum(part.rows.num_rows for part in quarantined))
         shown = outcome.rejected if self.with_rejected else None
         return output_of(self.logic.spec, outcome.rows, shown, counts)
+
+
+def _under(standing: Standing, memory: Memory, clocks: BatchClocks) -> Standing:
+    """Return how a group stands, with the watermark by which it has run."""
+    if memory.idle is not None:
+        clocks = memory.idle.in_force(clocks)
+    if clocks.watermark_us == BEGINNING_US:
+        return standing
+    return attrs.evolve(standing, watermark_us=clocks.watermark_us)
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:

@@ -12,7 +12,15 @@ import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._engine.wire.columns import TIME_COLUMN, WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
+from sessionkit.spark._progress_times import (
+    event_times_in,
+    instant_in,
+    newest_event_in,
+    spark_watermark_in,
+    watermark_in,
+)
 
 __all__ = [
     "POLICY_SETTING",
@@ -33,7 +41,8 @@ WatermarkState: TypeAlias = Literal[
 POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 # Spark 4.0 and later put the operator's id before the column.
 OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?(\S+)#\d+: \w+, (.+)")
-LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC)
+SPEC_TIME: Final = re.compile(rf"(\S+)#\d+L? AS {TIME_COLUMN}#\d+")
+"""The event time of a spec on its way to Python."""
 
 
 @attrs.frozen
@@ -89,9 +98,14 @@ class _Record:
     @property
     def current(self) -> Sequence[Progress]:
         """The batches since the watermark last moved."""
-        now = _watermark(self.last)
-        run = list(takewhile(lambda batch: _watermark(batch) == now, reversed(self.batches)))
+        now = watermark_in(self.last)
+        run = list(takewhile(lambda batch: watermark_in(batch) == now, reversed(self.batches)))
         return run[::-1]
+
+    @property
+    def follows_the_clock(self) -> bool:
+        """Whether buckets of a spec have gone on by the processing time."""
+        return watermark_in(self.last) != spark_watermark_in(self.last)
 
     @property
     def silent(self) -> tuple[str, ...]:
@@ -110,10 +124,12 @@ def watermark_of(query: StreamingQuery) -> datetime | None:
 
     The events of that batch move it for the next one. It is None before the first batch, without
     a watermark, and while Spark shows 1970 because no event time has moved it yet. A watermark
-    after the year 9999 is returned as the last instant of that year.
+    after the year 9999 is returned as the last instant of that year. For a spec with
+    `close_idle_after`, it's that of the bucket that is furthest ahead of Spark's watermark, of
+    those that were called.
     """
     progress = query.lastProgress
-    return None if progress is None else _watermark(progress)
+    return None if progress is None else watermark_in(progress)
 
 
 def watermark_lag(
@@ -144,7 +160,7 @@ def watermark_lag(
         return None
     if behind == "clock":
         return (now or datetime.now(UTC)) - watermark
-    newest = _newest(query.recentProgress)
+    newest = newest_event_in(query.recentProgress)
     return None if newest is None else newest - watermark
 
 
@@ -172,7 +188,7 @@ def _report(record: _Record) -> WatermarkReport:
     if not record.batches:
         text = "No micro-batch has run yet."
         return WatermarkReport("no_batch", None, None, (), 0, text)
-    if "watermark" not in _event_time(record.last):
+    if "watermark" not in event_times_in(record.last):
         text = (
             "The query has no watermark: state is never dropped, and no row is late.\n"
             "Hint: declare one with declare_watermark, before the stateful operator."
@@ -180,14 +196,14 @@ def _report(record: _Record) -> WatermarkReport:
         return WatermarkReport("undeclared", None, None, (), 0, text)
     state = _state(record)
     silent = record.silent if state == "held_back" else ()
-    since = _instant(record.current[0]["timestamp"])
+    since = instant_in(record.current[0]["timestamp"])
     text = "\n".join([_headline(record), _reason(record, state), _drops(record)]).strip()
-    return WatermarkReport(state, _watermark(record.last), since, silent, _dropped(record), text)
+    return WatermarkReport(state, watermark_in(record.last), since, silent, _dropped(record), text)
 
 
 def _state(record: _Record) -> WatermarkState:
-    watermark = _watermark(record.last)
-    if watermark is not None and watermark > _instant(record.last["timestamp"]):
+    watermark = watermark_in(record.last)
+    if watermark is not None and watermark > instant_in(record.last["timestamp"]):
         return "ahead_of_clock"
     # The rows of the last batch don't count yet: they move the watermark of the next batch.
     if any(batch["numInputRows"] for batch in record.current[:-1]):
@@ -199,7 +215,7 @@ def _state(record: _Record) -> WatermarkState:
 
 
 def _headline(record: _Record) -> str:
-    watermark, first = _watermark(record.last), record.current[0]
+    watermark, first = watermark_in(record.last), record.current[0]
     is_whole = first is not record.batches[0] or first["batchId"] == 0
     since = (
         f"since batch {first['batchId']} ({first['timestamp']}){'' if is_whole else ' or before'}"
@@ -217,6 +233,11 @@ def _reason(record: _Record, state: WatermarkState) -> str:
             return "The first event times set it for the batch after theirs."
         case "moving":
             return "Rows arrive, and set it for the next batch."
+        case "idle" if record.follows_the_clock:
+            return (
+                "No rows have moved it for as long as `close_idle_after` says, so it follows the "
+                "clock, at the distance of the delay."
+            )
         case "idle":
             return (
                 "No rows arrive: only newer event times move it; the passing of time doesn't. "
@@ -247,10 +268,10 @@ def _stalled(record: _Record) -> str:
 
 
 def _ahead(record: _Record) -> str:
-    newest = max(record.batches, key=lambda batch: _newest([batch]) or EPOCH)
-    seen = _newest([newest])
+    newest = max(record.batches, key=lambda batch: newest_event_in([batch]) or EPOCH)
+    seen = newest_event_in([newest])
     by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
-    ahead = (_watermark(record.last) or EPOCH) - _instant(record.last["timestamp"])
+    ahead = (watermark_in(record.last) or EPOCH) - instant_in(record.last["timestamp"])
     return (
         f"It is {_roughly(ahead)} ahead of the clock, because of an event time from the future."
         f"{by} It never goes back, and every older row is dropped.\n"
@@ -276,31 +297,6 @@ def _dropped(record: _Record) -> int:
     )
 
 
-def _watermark(progress: Progress) -> datetime | None:
-    text = _event_time(progress).get("watermark")
-    instant = EPOCH if text is None else _instant(text)
-    return instant if instant > EPOCH else None
-
-
-def _newest(entries: Sequence[Progress]) -> datetime | None:
-    """Return the newest event time. A batch with only nulls shows 1970, which doesn't count."""
-    texts = [times["max"] for times in map(_event_time, entries) if "max" in times]
-    return max((instant for instant in map(_instant, texts) if instant > EPOCH), default=None)
-
-
-def _event_time(progress: Progress) -> Mapping[str, str]:
-    # Without a watermark it is empty, or missing on Spark 3.5.
-    times: Mapping[str, str] = progress.get("eventTime") or {}
-    return times
-
-
-def _instant(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:  # the year has more than four digits
-        return LAST_INSTANT
-
-
 def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
     """Return column and delay of each watermark, which are public in the plan only."""
     with redirect_stdout(StringIO()) as plan:
@@ -308,7 +304,9 @@ def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
     # An operator of a frame that is used twice appears in the plan twice, with the same id.
     lines = dict.fromkeys(match[0] for match in OPERATOR.finditer(plan.getvalue()))
     found = [OPERATOR.fullmatch(line) for line in lines]
-    return tuple((match[1], match[2]) for match in found if match)
+    own = SPEC_TIME.search(plan.getvalue())
+    names = {WATERMARK_COLUMN: "the event time" if own is None else own[1]}
+    return tuple((names.get(match[1], match[1]), match[2]) for match in found if match)
 
 
 def _policy() -> Policy:

@@ -440,6 +440,20 @@ class TestReport:
         assert "stalled" == report.state
         assert "Progress doesn't say which." in report.text
 
+    def test_a_bucket_that_is_ahead_of_spark(self) -> None:
+        """Under `close_idle_after` the watermark in force follows the clock."""
+        silent = batch(7, "2026-03-08T11:01", a=0)
+        ahead_us = 1_773_000_000_000_000  # 2026-03-08 20:00:00Z
+        ahead_us -= 8 * 3_600_000_000 + 60_000_000
+        said = f"64|3:1:0:900:5:{ahead_us},5:1:0:900:5:"
+        silent["observedMetrics"] = {"sessionkit": {"buckets": said}}
+
+        report = _report(_Record([silent], self.TWO[:1], "min"))
+
+        assert datetime(2026, 3, 8, 11, 59, tzinfo=UTC) == report.watermark
+        assert "idle" == report.state
+        assert "so it follows the clock" in report.text
+
     def test_a_record_that_begins_later(self) -> None:
         """Where the record begins with this watermark, it may be older."""
         report = _report(_Record([batch(5, "2026-03-08T11:01", a=1)], self.TWO[:1], "min"))

@@ -22,6 +22,7 @@ from sessionkit._engine.pages.hashing import key_hashes
 from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
 from sessionkit._engine.pages.state import PagedStateLike
 from sessionkit._engine.rows.table import key_columns, micros
+from sessionkit._engine.standing import Standing
 
 __all__ = ["PagedBucket"]
 
@@ -60,7 +61,7 @@ class PagedBucket:
         self._bucket = bucket.rewritten(logic) if bucket.reading.is_changed else bucket
         return bucket.memory(logic, self._read)
 
-    def store(self, memory: Memory) -> None:
+    def store(self, memory: Memory) -> Standing:
         """Write the pages that have changed and the directory, and arm the timer."""
         directory = self._bucket.directory
         pages = self._rows(memory).pages(directory.ranges(self._places))
@@ -69,10 +70,13 @@ class PagedBucket:
         bucket = attrs.evolve(self._bucket, directory=directory)
         if bucket.is_empty:
             self.state.remove()
-            return
+            return Standing()
         now_ms = self.state.getCurrentProcessingTimeMs()
-        self.state.update(bucket.row(self.logic, self.group, now_ms))
+        row = bucket.row(self.logic, self.group, now_ms)
+        self.state.update(row)
         arm(self.logic.spec, directory.due, self.state)
+        kept, waiting, in_pages = map(directory.total, ("kept", "buffered", "bytes"))
+        return Standing(kept, waiting, in_pages + len(row[-1]))
 
     def _rows(self, memory: Memory) -> PageRows:
         turns = micros(memory.buffered["time"])

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
+from sessionkit._engine.standing import Standing
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packs import packs_of, read_packs
@@ -37,6 +38,7 @@ __all__ = [
     "output_frame",
     "output_of",
     "output_schema",
+    "said_of",
 ]
 
 COUNTS: Final = pa.list_(pa.int64())
@@ -106,11 +108,24 @@ def output_of(
     return Output(results if rejected is None else _with_rejected(spec, results, rejected), counts)
 
 
-def output_frame(output: Output) -> pd.DataFrame:
-    """Return the output of a group on a stream; the counts are in the first row."""
+def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFrame:
+    """
+    Return the output of a group on a stream; the counts are in the first row.
+
+    Args:
+        output: The rows and the counts.
+        said: How the group stands; it follows the counts.
+    """
     packs: list[bytes | None] = [*packs_of(whole_batch(output.rows))] or [None]
-    counted = [_numbers(output.counts), *[None] * (len(packs) - 1)]
+    counted = [[*_numbers(output.counts), *said], *[None] * (len(packs) - 1)]
     return pd.DataFrame({COUNTS_COLUMN: counted, ROWS_COLUMN: packs}, dtype=object)
+
+
+def said_of(spec: AnySpec, group: tuple[Any, ...], standing: Standing) -> Sequence[int | None]:
+    """Return what a bucket says of itself beside its counts: its label, and how it stands."""
+    if spec.layout == "per_key":
+        return ()  # A key needn't: Spark counts the rows of its state.
+    return (int(group[0]), *attrs.astuple(standing))
 
 
 def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark.jobs.standings import BUCKETS
 
-__all__ = ["OBSERVATION", "batch_counts", "entry", "has_run"]
+__all__ = ["OBSERVATION", "batch_counts", "entry", "has_run", "is_counted", "said_by_buckets"]
 
 OBSERVATION: Final = "sessionkit"
 """The name of the counts among a query's observed metrics."""
@@ -33,9 +34,8 @@ def batch_counts(progress: Any) -> Counts:
     """
     if not has_run(progress):
         return Counts()
-    observed = (entry(progress, "observedMetrics") or {}).get(OBSERVATION)
-    if observed is not None:
-        values = _by_name(observed)
+    values = _observed(progress)
+    if values is not None:
         counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
         return Counts(**counted)
     if _input_rows(progress):
@@ -43,6 +43,17 @@ def batch_counts(progress: Any) -> Counts:
         hint = "pass the progress of a query over the frame that sessionize returned"
         raise SessionkitError(with_hint(found, hint))
     return Counts(unknown=frozenset(COUNTED) - NEEDS_INPUT)
+
+
+def is_counted(progress: Any) -> bool:
+    """Return whether a progress has counts of sessionkit."""
+    return _observed(progress) is not None
+
+
+def said_by_buckets(progress: Any) -> str | None:
+    """Return what the buckets said in one micro-batch; None if Spark reported nothing of it."""
+    found = (_observed(progress) or {}).get(BUCKETS)
+    return None if found is None else str(found)
 
 
 def has_run(progress: Any) -> bool:
@@ -62,9 +73,13 @@ def _input_rows(progress: Any) -> int:
     return sum(int(entry(source, "numInputRows") or 0) for source in sources)
 
 
-def _by_name(observed: Any) -> Mapping[str, Any]:
-    """Return observed metrics by name; on Connect they come beside their schema."""
+def _observed(progress: Any) -> Mapping[str, Any] | None:
+    """Return the observed metrics by name; on Connect they come beside their schema."""
+    observed = (entry(progress, "observedMetrics") or {}).get(OBSERVATION)
+    if observed is None:
+        return None
     found: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
     if "values" in found and "schema" in found:
-        return dict(zip(COUNTED, found["values"], strict=True))
+        names = (*COUNTED, BUCKETS)[: len(found["values"])]
+        return dict(zip(names, found["values"], strict=True))
     return found

@@ -215,7 +215,7 @@ def read_output(
     frames = list(frames)
     counts = Counts()
     for counted in [found for frame in frames for found in frame[COUNTS_COLUMN].dropna()]:
-        counts += Counts(**dict(zip(COUNTED, counted, strict=True)))
+        counts += Counts(**dict(zip(COUNTED, counted, strict=False)))
     rows = _output_rows(spec, frames)
     results = [row for row in rows if row["kind"] == spec.row_kind]
     others = {spec.row_kind, "event"}

@@ -58,7 +58,7 @@ def fresh(spec: Spec, watermark_ms: int = 0, now_ms: int = 0) -> FakeGroupState:
 
 
 def call(
-    spec: Spec, state: FakeGroupState, *frames: pd.DataFrame, key: Any = ("ann",)
+    spec: Spec, state: FakeGroupState, *frames: pd.DataFrame, key: Any = (1,)
 ) -> tuple[list[Row], list[Rejection], Counts]:
     """Run one micro-batch of a group; return rows, rejections and counts."""
     worker = worker_of(spec, with_rejected=True)

@@ -1,0 +1,110 @@
+"""What a bucket says of itself after a micro-batch, against what it has stored."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pandas as pd
+import pytest
+
+from examples.visits import visits
+from sessionkit import SessionRules
+from sessionkit._engine.counts import COUNTED
+from sessionkit._engine.standing import Standing
+from sessionkit._engine.worker import worker_of
+from sessionkit._instants import micros_of
+from sessionkit.testing import FakeGroupState
+from sessionkit.testing.drivers.frames import input_frame
+from sessionkit.testing.drivers.pages import PagedGroupState
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+MINUTE = timedelta(minutes=1)
+MINUTE_MS = 60_000
+
+
+def frame_of(spec: Any, *minutes: int) -> pd.DataFrame:
+    """Return page views of as many users, so many minutes after noon."""
+    rows = [
+        {"user_id": f"u{minute}", "ts": NOON + minute * MINUTE, "url": "/", "seconds": 1.0}
+        for minute in minutes
+    ]
+    return input_frame(spec, rows, [False] * len(rows))
+
+
+def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> Standing:
+    """Run one micro-batch of bucket 7; return what it says."""
+    seen: Any = PagedGroupState.of(state) if spec.layout == "pages" else state
+    (frame,) = worker_of(spec)((7,), frames, seen)
+    label, *numbers = frame["_counts"][0][len(COUNTED) :]
+    assert 7 == label
+    return Standing(*numbers)
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_a_bucket_says_what_it_has_stored(layout: Any) -> None:
+    """Sessions, bytes and, in a bucket that is read as a whole, when the oldest session began."""
+    spec = attrs.evolve(visits, layout=layout)
+    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    first = said(spec, state, frame_of(spec, 5, 3, 90))
+    after = state.stored_after()
+    later = state.next_call(watermark_ms=NOON_MS + 40 * MINUTE_MS)
+    second = said(spec, later, frame_of(spec, 100))
+
+    oldest = [micros_of(NOON + minute * MINUTE) for minute in (3, 90)]
+    assert (3, 0, None) == (first.kept, first.buffered, first.watermark_us)
+    assert (2, 0, (NOON_MS + 40 * MINUTE_MS) * 1000) == (
+        second.kept,
+        second.buffered,
+        second.watermark_us,
+    )
+    if layout == "buckets":
+        assert after is not None
+        assert after.value is not None
+        assert len(after.value[-1]) == first.stored_bytes
+        assert oldest == [first.oldest_us, second.oldest_us]
+    else:
+        assert (None, None) == (first.oldest_us, second.oldest_us)
+        assert 0 < second.stored_bytes
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
+    """Its last session has closed, so its row is gone."""
+    spec = attrs.evolve(visits, layout=layout)
+    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    said(spec, state, frame_of(spec, 0))
+    ended = state.next_call(watermark_ms=NOON_MS + 30 * MINUTE_MS, has_timed_out=True)
+
+    assert Standing(watermark_us=(NOON_MS + 30 * MINUTE_MS) * 1000) == said(spec, ended)
+
+
+def test_events_that_wait_are_told_apart_from_sessions() -> None:
+    """Under `order="event_time"`, they are in no session yet."""
+    spec = attrs.evolve(visits, order="event_time")
+    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    found = said(spec, state, frame_of(spec, 0, 1))
+
+    assert (0, 2, None) == (found.kept, found.buffered, found.oldest_us)
+    assert 0 < found.stored_bytes
+
+
+def test_a_bucket_of_an_idle_source_says_by_which_watermark_it_went_on() -> None:
+    """After `close_idle_after`, that is the processing time, less the delay."""
+    rules = SessionRules("30 minutes", close_idle_after="5 minutes")
+    spec = attrs.evolve(visits, timeout=rules, watermark_delay=timedelta(minutes=10))
+    state = FakeGroupState(
+        timeout="ProcessingTimeTimeout", watermark_ms=1, processing_time_ms=NOON_MS
+    )
+    first = said(spec, state, frame_of(spec, 0))
+    silent = state
+    for minutes in (3, 6):
+        silent = silent.next_call(
+            watermark_ms=1,
+            processing_time_ms=NOON_MS + minutes * MINUTE_MS,
+            has_timed_out=True,
+        )
+        last = said(spec, silent)
+
+    assert 1000 == first.watermark_us
+    assert (NOON_MS - 4 * MINUTE_MS) * 1000 == last.watermark_us

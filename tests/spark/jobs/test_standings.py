@@ -1,0 +1,62 @@
+"""What is known of all buckets, from what some say of themselves in each micro-batch."""
+
+from random import Random
+
+import pytest
+
+from sessionkit._engine.standing import Standing
+from sessionkit.spark.jobs.standings import NOTHING_KNOWN, UNTOLD, Standings, read_standings
+
+COUNT = 8
+
+
+def text_of(said: dict[int, Standing]) -> str:
+    """Return what Spark makes of it."""
+    parts = [
+        ":".join("" if number is None else str(number) for number in (bucket, *numbers(one)))
+        for bucket, one in said.items()
+    ]
+    return f"{COUNT}|{','.join(parts)}"
+
+
+def numbers(one: Standing) -> tuple[int | None, ...]:
+    """Return the numbers of a bucket in their order."""
+    return (one.kept, one.buffered, one.stored_bytes, one.oldest_us, one.watermark_us)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None:
+    """From the first micro-batch on; and for who comes later, once each bucket was called."""
+    random, truth = Random(seed), dict.fromkeys(range(COUNT), Standing())
+    whole, late, heard = NOTHING_KNOWN, NOTHING_KNOWN, set[int]()
+    for batch in range(30):
+        called = random.sample(range(COUNT), random.randrange(3))
+        said = {
+            bucket: Standing(random.randrange(9), random.randrange(9), random.randrange(99), -5, 7)
+            for bucket in called
+        }
+        truth |= said
+        whole = whole.after(text_of(said), batch)
+        if batch > 10:
+            late, heard = late.after(text_of(said), batch), heard | set(called)
+
+        assert sum(one.kept for one in truth.values()) == whole.total("kept")
+        assert (len(heard) == COUNT) == late.is_whole
+        if late.is_whole:
+            assert whole.total("stored_bytes") == late.total("stored_bytes")
+
+
+@pytest.mark.parametrize("text", [None, UNTOLD])
+def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: str | None) -> None:
+    """Any bucket may have changed in it."""
+    known = NOTHING_KNOWN.after(text_of({3: Standing(kept=2)}), 0)
+
+    assert 2 == known.total("kept")
+    assert NOTHING_KNOWN == known.after(text, 1)
+    assert known.after(text, 1).after(text_of({}), 2).total("kept") is None
+
+
+def test_a_query_without_a_called_bucket_is_read() -> None:
+    """There are as many buckets as it says, and none has said anything."""
+    assert (64, {}) == read_standings("64|")
+    assert Standings(64, {}, from_beginning=True) == NOTHING_KNOWN.after("64|", 0)
