@@ -1,8 +1,9 @@
 """
-Look into a checkpoint from the command line.
+Look into a checkpoint from the command line, or watch the queries of a process.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
+    python -m sessionkit watch URL [--every 1s]
 """
 
 import sys
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("python -m sessionkit", description="Look into a checkpoint.")
+    parser = ArgumentParser(
+        "python -m sessionkit", description="Look into a checkpoint, or watch queries."
+    )
     commands = parser.add_subparsers(required=True, dest="command")
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
     sessions = commands.add_parser("sessions", help="what is stored of a key")
@@ -40,10 +43,16 @@ def _parser() -> ArgumentParser:
     sessions.add_argument(
         "--key", required=True, nargs="+", help="the key, a value for each of its columns"
     )
+    watch = commands.add_parser("watch", help="how the queries of a process stand, live")
+    watch.add_argument("url", help="its metrics, such as http://127.0.0.1:9108/metrics")
+    watch.add_argument("--every", default="1s", help="how long between two looks, such as 5s")
     return parser
 
 
 def _lines(asked: Namespace) -> Iterator[str]:
+    if asked.command == "watch":
+        import_module("sessionkit.spark.monitor").watch_endpoint(asked.url, every=asked.every)
+        return
     spec = None if asked.spec is None else _spec(asked.spec)
     # Spark is loaded only here: `--help` and wrong arguments don't need it.
     spark = import_module("pyspark.sql").SparkSession.builder.config(

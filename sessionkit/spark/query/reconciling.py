@@ -12,7 +12,7 @@ from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit.errors import BalanceError, UnsupportedError, with_hint
 from sessionkit.spark.jobs.progress import batch_counts, entry, has_run
 
-__all__ = ["Reconciliation", "reconcile"]
+__all__ = ["Reconciliation", "own_operators", "reconcile"]
 
 OURS: Final = frozenset({"applyInPandasWithState", "transformWithStateInPandasExec"})
 """The stateful operators in which a spec runs, by the names that Spark gives them."""
@@ -72,7 +72,7 @@ class Reconciliation:
         if number > following:
             raise _missing(number, following)
         where, operators = f"micro-batch {number}", entry(progress, "stateOperators") or []
-        own = [one for one in operators if entry(one, "operatorName") in OURS]
+        own = own_operators(operators)
         partitions = _partitions_read_once(where, own, self.partitions)
         counts = batch_counts(progress)
         _check_balance(where, counts, _dropped(own))
@@ -134,6 +134,11 @@ def _observed(observation: Any) -> Mapping[str, Any]:
 def _with_batch(so_far: Reconciliation, counts: Counts) -> Reconciliation:
     _check_balance("the batch", counts, 0)
     return attrs.evolve(so_far, batches=so_far.batches + 1, counts=so_far.counts + counts)
+
+
+def own_operators(operators: Iterable[Any]) -> list[Any]:
+    """Return those of the stateful operators of a progress in which a spec runs."""
+    return [one for one in operators if entry(one, "operatorName") in OURS]
 
 
 def _partitions_read_once(

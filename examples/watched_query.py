@@ -1,0 +1,110 @@
+"""
+Watch a query in the terminal: visits to a made-up site, with some late and some broken views.
+
+    python -m examples.watched_query               watch it for half a minute
+    python -m examples.watched_query --svg FILE    the same, and draw how it stood in the end
+"""
+
+import re
+from _thread import interrupt_main
+from argparse import ArgumentParser
+from io import StringIO
+from pathlib import Path
+from tempfile import mkdtemp
+from threading import Timer
+from typing import Final
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from examples.local_spark import start_spark
+from sessionkit import SessionSpec
+from sessionkit.spark import sessionize
+from sessionkit.spark.monitor import watch
+
+__all__ = ["VISITS", "main", "views"]
+
+COHORTS: Final = 20
+USERS_OF_A_COHORT: Final = 25
+WIDTH: Final = 100
+WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+@attrs.frozen
+class View:
+    """A page view."""
+
+    page: str
+
+
+@attrs.define
+class Visit:
+    """The pages of a visit."""
+
+    pages: int = 0
+
+    def update(self, view: View) -> None:
+        """Count a page."""
+        if view.page == "/broken":
+            raise ValueError(view.page)
+        self.pages += 1
+
+    def merge(self, later: "Visit") -> None:
+        """Add the pages of a later part."""
+        self.pages += later.pages
+
+
+VISITS: Final = SessionSpec.of(
+    Visit,
+    keys={"user": str},
+    event_time="at",
+    gap="5 seconds",
+    watermark_delay="3 seconds",
+    on_error="reject",
+)
+
+
+def views(spark: SparkSession, rows_per_second: int) -> DataFrame:
+    """
+    Return a stream of views.
+
+    There are 20 cohorts of 25 users, and each is there for three seconds a minute. One view in 200
+    comes late, and one in 500 is of a page that breaks.
+    """
+    rows = spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
+    return rows.selectExpr(
+        f"concat_ws('-', 'user', int(unix_seconds(timestamp) / 3) % {COHORTS}, "
+        f"pmod(hash(value), {USERS_OF_A_COHORT})) AS user",
+        "if(value % 200 = 0, timestamp - INTERVAL 30 seconds, timestamp) AS at",
+        "if(value % 500 = 1, '/broken', concat('/', value % 7)) AS page",
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the query, and show it."""
+    parser = ArgumentParser("python -m examples.watched_query")
+    parser.add_argument("--seconds", type=int, default=30, help="how long to watch it")
+    parser.add_argument("--svg", type=Path, help="where to draw how it stood in the end")
+    asked = parser.parse_args(arguments)
+    spark = start_spark("watched")
+    query = (
+        sessionize(views(spark, 1_000), VISITS)
+        .writeStream.format("noop")
+        .queryName("visits")
+        .option("checkpointLocation", mkdtemp())
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    console = None if asked.svg is None else Console(record=True, width=WIDTH, file=StringIO())
+    Timer(asked.seconds, interrupt_main).start()
+    watch(query, console=console)
+    query.stop()
+    if console is not None:
+        # With the fonts of whoever looks at it.
+        drawn = WEB_FONTS.sub("", console.export_svg(title="python -m sessionkit watch"))
+        asked.svg.write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""
+Watch a query: how it stands, its metrics for Prometheus, OpenTelemetry and the log, a live view.
+
+Needs prometheus-client and rich (the extra `sessionkit[monitor]`) for `PrometheusEndpoint`, `watch`
+and `watch_endpoint`; the other names need neither.
+"""
+
+from typing import TYPE_CHECKING
+
+from sessionkit._lazy import lazy_names
+
+__all__ = [
+    "METRICS",
+    "Bucket",
+    "Metric",
+    "PrometheusEndpoint",
+    "QueryStatus",
+    "Receiver",
+    "monitor",
+    "status",
+    "to_log",
+    "to_opentelemetry",
+    "watch",
+    "watch_endpoint",
+]
+
+if TYPE_CHECKING:
+    from sessionkit.spark.monitor.listener import Receiver, monitor
+    from sessionkit.spark.monitor.log import to_log
+    from sessionkit.spark.monitor.metrics import METRICS, Metric
+    from sessionkit.spark.monitor.opentelemetry import to_opentelemetry
+    from sessionkit.spark.monitor.prometheus import PrometheusEndpoint
+    from sessionkit.spark.monitor.query_status import Bucket, QueryStatus, status
+    from sessionkit.spark.monitor.watching import watch, watch_endpoint
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        "sessionkit.spark.monitor.query_status",
+        "sessionkit.spark.monitor.metrics",
+        "sessionkit.spark.monitor.listener",
+        "sessionkit.spark.monitor.log",
+        "sessionkit.spark.monitor.opentelemetry",
+        "sessionkit.spark.monitor.prometheus",
+        "sessionkit.spark.monitor.watching",
+    )

@@ -1,0 +1,312 @@
+"""How a query stands, added up from the progress of its micro-batches."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import attrs
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sessionkit._engine.counts import Counts
+from sessionkit._instants import EPOCH, instant_of
+from sessionkit.errors import BalanceError
+from sessionkit.spark._progress_times import instant_in, newest_event_in, watermark_in
+from sessionkit.spark.jobs.progress import batch_counts, entry, has_run, said_by_buckets
+from sessionkit.spark.jobs.standings import NOTHING_KNOWN, Standings
+from sessionkit.spark.query.reconciling import Reconciliation, own_operators
+
+__all__ = ["Bucket", "QueryStatus", "status"]
+
+RECENT: Final = 10
+"""Over how many micro-batches a rate is taken."""
+
+
+@attrs.frozen
+class Bucket:
+    """
+    A bucket, and how many bytes are stored of it.
+
+    Attributes:
+        number: Its number, as the inspector of checkpoints shows it.
+        stored_bytes: Its row and its pages.
+    """
+
+    number: int
+    stored_bytes: int
+
+
+@attrs.frozen
+class _Step:
+    """What rates are made of: one micro-batch."""
+
+    began: datetime
+    seconds: float
+    events: int
+    rows: int
+    closed: int
+    opened: int | None
+
+
+@attrs.frozen
+class QueryStatus:
+    """
+    How a query over a spec stands, as of its last micro-batch.
+
+    It's a value: `add` returns another one. `None` says that a number isn't known, and each
+    attribute says when that is so. Nothing is estimated.
+
+    Attributes:
+        name: The name of the query; its id where it has none.
+        query_id: The id of the query, which it keeps over restarts.
+        batch: The number of the last micro-batch; None before the first.
+        began: When that micro-batch began, in processing time.
+        reported: When Spark last said something of the query, in processing time: the start of a
+            micro-batch or, while there is nothing to do, of the look for new data.
+        batches: How many micro-batches have been added up.
+        counts: What became of the events of the last micro-batch.
+        totals: The counts of all that have been added up. `totals.unknown` names those that are too
+            low, since Spark 3.5 reports none of a micro-batch without data.
+        uncounted: Of how many micro-batches Spark reported no counts.
+        dropped: Rows that Spark itself dropped behind its watermark, in any stateful operator of
+            the query. The operator of a spec drops none.
+        unbalanced: How many micro-batches didn't balance, or were counted more than once or in
+            part; see `reconcile`.
+        standings: What is known of the buckets.
+        open_sessions: The open sessions or, of a `StatefulSpec`, the keys. Exact. None after the
+            first look at a query that runs already, or that went on from a checkpoint, until each
+            of its buckets has been called once; after a micro-batch of which Spark reported
+            nothing; and with more than 1,024 buckets.
+        watermark: The watermark in force in the last micro-batch, in event time; None before the
+            first. Under `close_idle_after`, that of the bucket that is furthest ahead.
+        newest_event: The latest event time that has been seen; None before the first.
+        seconds: How long the last micro-batch took, from one trigger to its end.
+        parts: What it spent that on, in seconds, by Spark's names for it.
+        state_bytes: The memory of Spark's state stores, as Spark reports it.
+        is_active: Whether the query runs.
+        failure: Why it ended, if it failed.
+    """
+
+    name: str = ""
+    query_id: str | None = None
+    batch: int | None = None
+    began: datetime | None = None
+    reported: datetime | None = None
+    batches: int = 0
+    counts: Counts = attrs.field(factory=Counts)
+    totals: Counts = attrs.field(factory=Counts)
+    uncounted: int = 0
+    dropped: int = 0
+    unbalanced: int = 0
+    standings: Standings = NOTHING_KNOWN
+    open_sessions: int | None = None
+    watermark: datetime | None = None
+    newest_event: datetime | None = None
+    seconds: float | None = None
+    parts: Mapping[str, float] = attrs.field(factory=dict)
+    state_bytes: int | None = None
+    is_active: bool = True
+    failure: str | None = None
+    _recent: tuple[_Step, ...] = attrs.field(default=(), repr=False)
+
+    # -- of all buckets --------------------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int | None:
+        """The events that wait for the watermark. None as for `open_sessions`, and for keys."""
+        return self.standings.total("buffered")
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """The bytes that sessionkit keeps in the state store; None as for `buffered`."""
+        return self.standings.total("stored_bytes")
+
+    @property
+    def oldest_open(self) -> datetime | None:
+        """
+        When the oldest open session began, in event time; None where none is open.
+
+        It isn't known either where `buffered` isn't, for a `StatefulSpec`, and under
+        `layout="pages"`, which doesn't read all sessions in a micro-batch.
+        """
+        if not self.standings.is_whole:
+            return None
+        found = [one.oldest_us for one in self.standings.known.values()]
+        known = [oldest for oldest in found if oldest is not None]
+        return instant_of(min(known)) if known else None
+
+    @property
+    def largest_bucket(self) -> Bucket | None:
+        """The bucket of which most bytes are stored; None where `stored_bytes` isn't known."""
+        if not (self.standings.is_whole and self.standings.known):
+            return None
+        number, largest = max(
+            self.standings.known.items(), key=lambda item: (item[1].stored_bytes, -item[0])
+        )
+        return Bucket(number, largest.stored_bytes)
+
+    @property
+    def skew(self) -> float | None:
+        """How many times as large as the mean the largest bucket is; None where it isn't known."""
+        largest, total, count = self.largest_bucket, self.stored_bytes, self.standings.count
+        if largest is None or not total or not count:
+            return None
+        return largest.stored_bytes * count / total
+
+    # -- of the last micro-batches ---------------------------------------------------------------
+
+    @property
+    def watermark_lag(self) -> timedelta | None:
+        """By how much the watermark was less than the processing time, as the last batch began."""
+        if self.watermark is None or self.began is None:
+            return None
+        return self.began - self.watermark
+
+    @property
+    def rows_in_per_second(self) -> float | None:
+        """Events, by the time that the last ten micro-batches span; None before the second."""
+        return self._per_second([step.events for step in self._recent])
+
+    @property
+    def rows_out_per_second(self) -> float | None:
+        """Result rows, by the time that the last ten micro-batches span."""
+        return self._per_second([step.rows for step in self._recent])
+
+    @property
+    def closed_per_second(self) -> float | None:
+        """Sessions that closed, by the time that the last ten micro-batches span."""
+        return self._per_second([step.closed for step in self._recent])
+
+    @property
+    def opened_per_second(self) -> float | None:
+        """Sessions that opened, less those that merged; None where `open_sessions` isn't known."""
+        return self._per_second([step.opened for step in self._recent])
+
+    def _per_second(self, numbers: list[int | None] | list[int]) -> float | None:
+        """Return a rate: what came since the first of some micro-batches, by their time."""
+        if len(self._recent) < 2 or None in numbers:  # noqa: PLR2004 (two make a span)
+            return None
+        first, last = self._recent[0], self._recent[-1]
+        seconds = (last.began - first.began).total_seconds() + last.seconds
+        return sum(number or 0 for number in numbers) / seconds if seconds > 0 else None
+
+    # -- from now on -----------------------------------------------------------------------------
+
+    def add(self, progress: Any) -> "QueryStatus":
+        """
+        Add what Spark reported next; a micro-batch that has been added already changes nothing.
+
+        Args:
+            progress: As for `batch_counts`.
+
+        Raises:
+            SessionkitError: The progress is from a query that sessionkit didn't build.
+        """
+        known = self._named(progress)
+        if not has_run(progress):
+            return known
+        batch = int(entry(progress, "batchId"))
+        if self.batch is not None and batch <= self.batch:
+            return known
+        counts, operators = batch_counts(progress), entry(progress, "stateOperators") or []
+        is_next = self.batch is None or batch == self.batch + 1
+        before = self.standings if is_next else NOTHING_KNOWN
+        standings = before.after(said_by_buckets(progress), batch)
+        open_now = standings.total("kept") if _in_buckets(progress) else _rows_of_keys(operators)
+        durations = entry(progress, "durationMs")
+        now = attrs.evolve(
+            known,
+            batch=batch,
+            began=instant_in(entry(progress, "timestamp")),
+            batches=self.batches + 1,
+            counts=counts,
+            totals=self.totals + counts,
+            uncounted=self.uncounted + bool(counts.unknown),
+            dropped=self.dropped + _sum(operators, "numRowsDroppedByWatermark"),
+            unbalanced=self.unbalanced + _is_unbalanced(progress),
+            standings=standings,
+            open_sessions=open_now,
+            watermark=watermark_in(progress),
+            newest_event=max(
+                filter(None, [self.newest_event, newest_event_in([progress])]), default=None
+            ),
+            seconds=int(durations["triggerExecution"]) / 1000,
+            parts={name: int(durations[name]) / 1000 for name in durations if name != WHOLE},
+            state_bytes=_sum(operators, "memoryUsedBytes"),
+        )
+        return attrs.evolve(now, recent=(*self._recent, _step(now, self))[-RECENT:])
+
+    def _named(self, progress: Any) -> "QueryStatus":
+        query_id = str(entry(progress, "id"))
+        reported = entry(progress, "timestamp")
+        return attrs.evolve(
+            self,
+            name=str(entry(progress, "name") or query_id),
+            query_id=query_id,
+            reported=self.reported if reported is None else instant_in(reported),
+            is_active=True,
+            failure=None,
+        )
+
+
+WHOLE: Final = "triggerExecution"
+NOTHING_YET: Final = QueryStatus()
+
+
+def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QueryStatus:
+    """
+    Return how a query stands, without a listener, from what Spark remembers of it.
+
+    Spark remembers the last 100 reports, or as many as
+    `spark.sql.streaming.numRecentProgressUpdates` says, and none of an earlier run. Totals are of
+    those; to go on adding up, pass what it returned before.
+
+    Args:
+        query: A query over the frame that `sessionize` or `apply_with_state` returned, running or
+            stopped.
+        so_far: What has been added up already; by default nothing.
+
+    Raises:
+        SessionkitError: It is a query that sessionkit didn't build.
+    """
+    for progress in query.recentProgress:
+        so_far = so_far.add(progress)
+    failure = query.exception()
+    return attrs.evolve(
+        so_far,
+        name=query.name or str(query.id),
+        query_id=str(query.id),
+        is_active=query.isActive,
+        failure=None if failure is None else str(failure),
+    )
+
+
+def _step(now: QueryStatus, before: QueryStatus) -> _Step:
+    """Return what a micro-batch adds to the rates."""
+    was = 0 if now.batch == 0 else before.open_sessions
+    opened = None
+    if was is not None and now.open_sessions is not None:
+        opened = now.open_sessions - was + now.counts.sessions
+    counts, began = now.counts, now.began or EPOCH
+    return _Step(began, now.seconds or 0.0, counts.events, counts.rows, counts.sessions, opened)
+
+
+def _in_buckets(progress: Any) -> bool:
+    """Return whether Spark's own count of rows is one of buckets, or nothing is known of them."""
+    return said_by_buckets(progress) is not None or bool(batch_counts(progress).unknown)
+
+
+def _rows_of_keys(operators: Any) -> int:
+    return _sum(own_operators(operators), "numRowsTotal")
+
+
+def _is_unbalanced(progress: Any) -> bool:
+    batch = int(entry(progress, "batchId"))
+    try:
+        Reconciliation(first=batch).add(progress)
+    except BalanceError:
+        return True
+    return False
+
+
+def _sum(operators: Any, name: str) -> int:
+    return sum(int(entry(one, name) or 0) for one in operators)
