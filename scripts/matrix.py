@@ -56,6 +56,7 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_stateful.py",
     "tests/spark/jobs/test_types.py",
     "tests/spark/query/test_reconciling.py",
+    "tests/spark/monitor/test_query_status.py",
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
     "tests/spark/checkpoints/test_seeds.py",

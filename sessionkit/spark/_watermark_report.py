@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._engine.wire.columns import TIME_COLUMN, WATERMARK_COLUMN
+from sessionkit._engine.wire.columns import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
 from sessionkit.spark._progress_times import (
     event_times_in,
@@ -41,8 +41,7 @@ WatermarkState: TypeAlias = Literal[
 POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 # Spark 4.0 and later put the operator's id before the column.
 OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?(\S+)#\d+: \w+, (.+)")
-SPEC_TIME: Final = re.compile(rf"(\S+)#\d+L? AS {TIME_COLUMN}#\d+")
-"""The event time of a spec on its way to Python."""
+SHOWN_AS: Final = {WATERMARK_COLUMN: "the event time of the spec"}
 
 
 @attrs.frozen
@@ -304,9 +303,7 @@ def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
     # An operator of a frame that is used twice appears in the plan twice, with the same id.
     lines = dict.fromkeys(match[0] for match in OPERATOR.finditer(plan.getvalue()))
     found = [OPERATOR.fullmatch(line) for line in lines]
-    own = SPEC_TIME.search(plan.getvalue())
-    names = {WATERMARK_COLUMN: "the event time" if own is None else own[1]}
-    return tuple((names.get(match[1], match[1]), match[2]) for match in found if match)
+    return tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in found if match)
 
 
 def _policy() -> Policy:

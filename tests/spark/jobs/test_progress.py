@@ -9,10 +9,12 @@ from pyspark.sql import Row
 from sessionkit import Counts, SessionkitError
 from sessionkit._engine.counts import COUNTED
 from sessionkit.spark import batch_counts
+from sessionkit.spark.jobs.progress import said_by_buckets
 
 COUNTS = Counts(events=4, processed=3, late=1, sessions=2, rows=2)
 NUMBERS = {name: getattr(COUNTS, name) for name in COUNTED}
 CONNECT = Row(values=list(NUMBERS.values()), schema={"type": "struct"})
+SAYING = Row(values=[*NUMBERS.values(), "64|"], schema={"type": "struct"})
 UNKNOWN = {"failed", "processed", "buffered", "sessions", "timers", "rows", "failed_output"}
 
 
@@ -30,12 +32,19 @@ def progress_of(observed: Any, *, rows: int = 4, ran: bool = True) -> dict[str, 
 
 @pytest.mark.parametrize(
     "observed",
-    [Row(**NUMBERS), NUMBERS, CONNECT, CONNECT.asDict()],
-    ids=["row", "dict", "connect row", "connect json"],
+    [Row(**NUMBERS), NUMBERS, CONNECT, CONNECT.asDict(), SAYING],
+    ids=["row", "dict", "connect row", "connect json", "connect, with what buckets say"],
 )
 def test_counts_are_read_in_every_shape(observed: Any) -> None:
     """As a row or a dict, and on Connect beside their schema."""
     assert COUNTS == batch_counts(progress_of(observed))
+
+
+def test_what_buckets_say_is_read_where_they_say_it() -> None:
+    """On Connect it comes last; without buckets it isn't there."""
+    assert "64|" == said_by_buckets(progress_of(SAYING))
+    assert "64|" == said_by_buckets(progress_of({**NUMBERS, "buckets": "64|"}))
+    assert said_by_buckets(progress_of(CONNECT)) is None
 
 
 def test_counts_are_read_from_the_object_that_a_listener_of_spark_3_5_gets() -> None:

@@ -119,12 +119,12 @@ def test_the_endpoint_and_open_telemetry_have_all_that_is_known(watched: Watched
     assert 0 < expected["sessionkit_batch_part_seconds.addBatch"]
 
 
-def test_the_watermark_of_a_spec_is_explained_by_the_column_of_the_user(watched: Watched) -> None:
-    """And not by the one with which sessionkit moves it."""
+def test_the_watermark_of_a_spec_is_explained_without_what_is_internal(watched: Watched) -> None:
+    """Its report doesn't name the column with which sessionkit moves it."""
     report = explain_watermark(watched.query)
 
     assert watched.statuses[-1].watermark == report.watermark == watermark_of(watched.query)
-    assert "It is computed from: at - 10 minutes." in report.text
+    assert "It is computed from: the event time of the spec - 10 minutes." in report.text
 
 
 def test_the_log_has_a_line_for_each_report(watched: Watched) -> None:
