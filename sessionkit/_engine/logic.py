@@ -56,6 +56,13 @@ class Logic(Protocol):
             StateValueError: A function left a value in the state that does not fit its field.
         """
 
+    @property
+    def keeps_only_open(self) -> bool:
+        """Whether each row that is kept is an open session, or a key."""
+
+    def open_in(self, kept: pa.Table) -> pa.Table:
+        """Return the rows that are open sessions, or keys."""
+
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return the instants, in microseconds, that a clock must reach for the rows to change."""
 

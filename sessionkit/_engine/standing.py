@@ -16,7 +16,8 @@ class Standing:
     What a bucket remembers after a micro-batch.
 
     Attributes:
-        kept: The open sessions, or the keys.
+        open: The open sessions, or the keys. None under `layout="pages"` where the spec also
+            remembers sessions that have closed: only their pages tell which those are.
         buffered: The events that wait for the watermark.
         stored_bytes: How many bytes it handed to Spark's state store: its row and its pages.
         oldest_us: When the oldest of its open sessions began; None where none is open, for a
@@ -24,7 +25,7 @@ class Standing:
         watermark_us: The watermark in force in it; None before the first.
     """
 
-    kept: int = 0
+    open: int | None = 0
     buffered: int = 0
     stored_bytes: int = 0
     oldest_us: int | None = None

@@ -142,15 +142,15 @@ class GroupRow:
         row = BucketRow(self.logic).write(self.group, memory, due, now_ms)
         self.state.update(row)
         arm(self.logic.spec, due, self.state)
-        kept, waiting = memory.kept.num_rows, memory.buffered.num_rows
-        return Standing(kept, waiting, len(row[-1]), _oldest_us(memory.kept))
+        kept = memory.kept if self.logic.keeps_only_open else self.logic.open_in(memory.kept)
+        return Standing(kept.num_rows, memory.buffered.num_rows, len(row[-1]), _oldest_us(kept))
 
 
-def _oldest_us(kept: pa.Table) -> int | None:
+def _oldest_us(open_rows: pa.Table) -> int | None:
     """Return when the oldest open session began; None where the rows aren't sessions."""
-    if "start" not in kept.column_names:
+    if "start" not in open_rows.column_names:
         return None
-    oldest: int | None = pc.min(kept["start"]).cast(pa.int64()).as_py()
+    oldest: int | None = pc.min(open_rows["start"]).cast(pa.int64()).as_py()
     return oldest
 
 

@@ -52,9 +52,9 @@ def test_a_bucket_says_what_it_has_stored(layout: Any) -> None:
     second = said(spec, later, frame_of(spec, 100))
 
     oldest = [micros_of(NOON + minute * MINUTE) for minute in (3, 90)]
-    assert (3, 0, None) == (first.kept, first.buffered, first.watermark_us)
+    assert (3, 0, None) == (first.open, first.buffered, first.watermark_us)
     assert (2, 0, (NOON_MS + 40 * MINUTE_MS) * 1000) == (
-        second.kept,
+        second.open,
         second.buffered,
         second.watermark_us,
     )
@@ -79,13 +79,32 @@ def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
     assert Standing(watermark_us=(NOON_MS + 30 * MINUTE_MS) * 1000) == said(spec, ended)
 
 
+@pytest.mark.parametrize(
+    "option", [{"drop_duplicates_for": "1h"}, {"allowed_lateness": "1h"}], ids=str
+)
+def test_a_session_that_has_closed_is_not_open_though_it_is_remembered(option: Any) -> None:
+    """It stays for events that come again, or late; pages alone tell how many such there are."""
+    spec = attrs.evolve(visits, **option)
+    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    said(spec, state, frame_of(spec, 0, 90))
+    ended = state.next_call(watermark_ms=NOON_MS + 40 * MINUTE_MS, has_timed_out=True)
+    found = said(spec, ended)
+    after: Any = ended.stored_after()
+    paged = attrs.evolve(spec, layout="pages")
+    first = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+
+    assert (1, micros_of(NOON + 90 * MINUTE)) == (found.open, found.oldest_us)
+    assert 2 == after.value[3]
+    assert said(paged, first, frame_of(paged, 0)).open is None
+
+
 def test_events_that_wait_are_told_apart_from_sessions() -> None:
     """Under `order="event_time"`, they are in no session yet."""
     spec = attrs.evolve(visits, order="event_time")
     state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
     found = said(spec, state, frame_of(spec, 0, 1))
 
-    assert (0, 2, None) == (found.kept, found.buffered, found.oldest_us)
+    assert (0, 2, None) == (found.open, found.buffered, found.oldest_us)
     assert 0 < found.stored_bytes
 
 

@@ -71,6 +71,15 @@ class KeyLogic:
         """The schema of the table of keys."""
         return keys_schema(self.spec)
 
+    @property
+    def keeps_only_open(self) -> bool:
+        """Always: each row is a key."""
+        return True
+
+    def open_in(self, kept: pa.Table) -> pa.Table:
+        """Return all keys."""
+        return kept
+
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when the first timer or end of each key is due, on each clock."""
         clocks: tuple[Clock, ...] = ("event_time", "processing_time")

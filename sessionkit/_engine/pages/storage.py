@@ -76,7 +76,8 @@ class PagedBucket:
         self.state.update(row)
         arm(self.logic.spec, directory.due, self.state)
         kept, waiting, in_pages = map(directory.total, ("kept", "buffered", "bytes"))
-        return Standing(kept, waiting, in_pages + len(row[-1]))
+        known = kept if self.logic.keeps_only_open else None
+        return Standing(known, waiting, in_pages + len(row[-1]))
 
     def _rows(self, memory: Memory) -> PageRows:
         turns = micros(memory.buffered["time"])

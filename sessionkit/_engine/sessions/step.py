@@ -32,6 +32,7 @@ from sessionkit._engine.sessions.duplicates import closed_ids, open_only
 from sessionkit._engine.sessions.held import held_events
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.revising import due_with_revisions, step_with_revisions
+from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.ruled import closing_times, idled
 from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
 from sessionkit._engine.sessions.ways import Way, way_of
@@ -69,6 +70,16 @@ class SessionLogic:
     def way(self) -> Way:
         """How events become states, and states rows."""
         return way_of(self.spec)
+
+    @cached_property
+    def keeps_only_open(self) -> bool:
+        """Whether nothing of a session stays once it has closed."""
+        return not {"exists", "closed"} & {*self.schema.names}
+
+    def open_in(self, kept: pa.Table) -> pa.Table:
+        """Return the open sessions, without closed ones that wait or are only remembered."""
+        sessions = open_only(kept)
+        return sessions.filter(pa.array(~closed_ones(sessions)))
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when each session ends."""

@@ -43,7 +43,8 @@ class Standings:
 
     def total(self, name: str) -> int | None:
         """Return a sum over all buckets; None where it isn't known."""
-        return sum(getattr(one, name) for one in self.known.values()) if self.is_whole else None
+        found = [getattr(one, name) for one in self.known.values()]
+        return sum(found) if self.is_whole and None not in found else None
 
     def after(self, text: str | None, batch: int) -> "Standings":
         """

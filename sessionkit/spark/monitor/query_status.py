@@ -75,7 +75,8 @@ class QueryStatus:
         open_sessions: The open sessions or, of a `StatefulSpec`, the keys. Exact. None after the
             first look at a query that runs already, or that went on from a checkpoint, until each
             of its buckets has been called once; after a micro-batch of which Spark reported
-            nothing; and with more than 1,024 buckets.
+            nothing; with more than 1,024 buckets; and under `layout="pages"` for a spec that
+            remembers sessions that have closed.
         watermark: The watermark in force in the last micro-batch, in event time; None before the
             first. Under `close_idle_after`, that of the bucket that is furthest ahead.
         newest_event: The latest event time that has been seen; None before the first.
@@ -211,7 +212,7 @@ class QueryStatus:
         is_next = self.batch is None or batch == self.batch + 1
         before = self.standings if is_next else NOTHING_KNOWN
         standings = before.after(said_by_buckets(progress), batch)
-        open_now = standings.total("kept") if _in_buckets(progress) else _rows_of_keys(operators)
+        open_now = standings.total("open") if _in_buckets(progress) else _rows_of_keys(operators)
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,

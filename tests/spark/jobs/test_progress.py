@@ -15,7 +15,16 @@ COUNTS = Counts(events=4, processed=3, late=1, sessions=2, rows=2)
 NUMBERS = {name: getattr(COUNTS, name) for name in COUNTED}
 CONNECT = Row(values=list(NUMBERS.values()), schema={"type": "struct"})
 SAYING = Row(values=[*NUMBERS.values(), "64|"], schema={"type": "struct"})
-UNKNOWN = {"failed", "processed", "buffered", "sessions", "timers", "rows", "failed_output"}
+UNKNOWN = {
+    "duplicate",
+    "failed",
+    "processed",
+    "buffered",
+    "sessions",
+    "timers",
+    "rows",
+    "failed_output",
+}
 
 
 def progress_of(observed: Any, *, rows: int = 4, ran: bool = True) -> dict[str, Any]:

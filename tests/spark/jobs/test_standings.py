@@ -21,7 +21,7 @@ def text_of(said: dict[int, Standing]) -> str:
 
 def numbers(one: Standing) -> tuple[int | None, ...]:
     """Return the numbers of a bucket in their order."""
-    return (one.kept, one.buffered, one.stored_bytes, one.oldest_us, one.watermark_us)
+    return (one.open, one.buffered, one.stored_bytes, one.oldest_us, one.watermark_us)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -40,7 +40,7 @@ def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None
         if batch > 10:
             late, heard = late.after(text_of(said), batch), heard | set(called)
 
-        assert sum(one.kept for one in truth.values()) == whole.total("kept")
+        assert sum(one.open or 0 for one in truth.values()) == whole.total("open")
         assert (len(heard) == COUNT) == late.is_whole
         if late.is_whole:
             assert whole.total("stored_bytes") == late.total("stored_bytes")
@@ -49,11 +49,11 @@ def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None
 @pytest.mark.parametrize("text", [None, UNTOLD])
 def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: str | None) -> None:
     """Any bucket may have changed in it."""
-    known = NOTHING_KNOWN.after(text_of({3: Standing(kept=2)}), 0)
+    known = NOTHING_KNOWN.after(text_of({3: Standing(open=2)}), 0)
 
-    assert 2 == known.total("kept")
+    assert 2 == known.total("open")
     assert NOTHING_KNOWN == known.after(text, 1)
-    assert known.after(text, 1).after(text_of({}), 2).total("kept") is None
+    assert known.after(text, 1).after(text_of({}), 2).total("open") is None
 
 
 def test_a_query_without_a_called_bucket_is_read() -> None:
