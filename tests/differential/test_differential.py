@@ -129,6 +129,7 @@ def _sessions(result: BatchResult[Any]) -> Rows:
             micros_of(s.start),
             micros_of(s.end),
             s.closed_by,
+            (s.revision, s.is_final, [*s.supersedes]),
             *attrs.astuple(s.result),
         )
         for s in result.rows
@@ -137,7 +138,10 @@ def _sessions(result: BatchResult[Any]) -> Rows:
 
 def _from_session(row: dict[str, Any]) -> tuple[Any, ...]:
     bounds = (row[name] for name in ("key", "session_id", "session_start", "session_end"))
-    return (*bounds, row.get("closed_by", "gap"), row["values"], row["events"])
+    is_final = row.get("is_final", True)
+    closed_by = row.get("closed_by", "gap") if is_final else None
+    revision = row.get("revision", 1), is_final, row.get("supersedes", [])
+    return (*bounds, closed_by, revision, row["values"], row["events"])
 
 
 def _rejections(result: BatchResult[Any]) -> Rows:

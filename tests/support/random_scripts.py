@@ -29,6 +29,8 @@ SCHEMA: Final = pa.schema(
 )
 GAP: Final = timedelta(seconds=10)
 POISON: Final = 13
+EARLY: Final = ["on_update", "every 3 events", "every 15 seconds"]
+LATER: Final = [{"allowed_lateness": 2 * GAP}, {"reopen_within": GAP}]
 FAULTS: Final[dict[str, Row]] = {
     "no key": {"key": None},
     "no time": {"at": None},
@@ -170,6 +172,8 @@ def specs(layout: str) -> SearchStrategy[AnySpec]:
             [("arrival", "event"), ("arrival", "session"), ("event_time", "event")]
         ),
         max_buffered_per_key=st.sampled_from([3, 100]),
+        emit=st.sampled_from(["on_close"] * 4 + EARLY),
+        kept=st.sampled_from([{}] * 2 + LATER),
         bucket_count=st.sampled_from([1, 3]),
         layout=st.just(layout),
     )
@@ -183,10 +187,14 @@ def _spec(
     rules_in_order: dict[str, Any],
     on_error: Any,
     order_and_late_by: tuple[Any, Any],
+    emit: Any,
+    kept: dict[str, Any],
     **options: Any,
 ) -> AnySpec:
     order, late_by = order_and_late_by
     cuts = {**rules_in_order} if order == "event_time" else {}
+    if on_error != "drop_session":
+        options |= {"emit": emit, **(kept if order == "arrival" else {})}
     policy: Any = EventTimeGap if rules is None else partial(SessionRules, **rules, **cuts)
     return SessionSpec(
         keys={"key": str},
