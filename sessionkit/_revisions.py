@@ -27,6 +27,9 @@ def check_revisions(spec: Any) -> None:
         SpecError: Another argument stands against it.
     """
     if not spec.revises:
+        if spec.discards:
+            found = '`revisions="discarding"` has no effect on sessions that give one row'
+            raise SpecError(with_hint(found, 'leave it out, or write emit="on_update"'))
         return
     option = "emit" if spec.early is not None else _keeping(spec)
     if spec.allowed_lateness is not None and spec.reopen_within is not None:
@@ -44,6 +47,9 @@ def check_revisions(spec: Any) -> None:
         why = "an event that comes after its turn can't be put in"
         hint = 'raise `watermark_delay`, or write order="arrival"'
         raise SpecError(with_hint(f"{found}, where {why}", hint))
+    if spec.discards and spec.rules is not None and spec.rules.max_events is not None:
+        found = '`max_events` counts events that `revisions="discarding"` has forgotten'
+        raise SpecError(with_hint(found, "leave out one of the two"))
 
 
 def _keeping(spec: Any) -> str:

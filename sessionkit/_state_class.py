@@ -98,6 +98,7 @@ class Rules(TypedDict, total=False):
     emit: Emit
     allowed_lateness: Duration | None
     reopen_within: Duration | None
+    revisions: Literal["accumulating", "discarding"]
     nulls: Literal["reject", "refuse"]
     on_error: Literal["raise", "reject", "drop_session"]
     max_future_skew: Duration | None

@@ -121,6 +121,8 @@ class SessionSpec(Spec[E, S, R]):
             late by no more than this, in event time. Each gives another revision. None for no time.
         reopen_within: How long after its close a session goes on with an event that isn't late, as
             in Kafka Streams. None for no time: then such an event begins a new session.
+        revisions: What a row has: all events of the session, or with `"discarding"` those since its
+            last row alone.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -149,6 +151,9 @@ class SessionSpec(Spec[E, S, R]):
     )
     allowed_lateness: timedelta | None = attrs.field(default=None, converter=read_lateness)
     reopen_within: timedelta | None = attrs.field(default=None, converter=read_reopening)
+    revisions: Literal["accumulating", "discarding"] = attrs.field(
+        default="accumulating", validator=choice("accumulating", "discarding")
+    )
     layout: Literal["buckets", "pages"] = attrs.field(
         default="buckets", validator=choice("buckets", "pages")
     )
@@ -201,6 +206,11 @@ class SessionSpec(Spec[E, S, R]):
         if self.close_idle_after is not None:
             return "processing_time"
         return "event_time" if self.early is None else self.early.clock
+
+    @property
+    def discards(self) -> bool:
+        """Whether a row has the events since the last one alone."""
+        return self.revisions == "discarding"
 
     def __attrs_post_init__(self) -> None:
         """Read what the functions say, and check what the single fields cannot see."""

@@ -28,7 +28,7 @@ NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MILLI = timedelta(milliseconds=1)
 GAP = timedelta(seconds=10)
 LONG = timedelta(days=1)
-CLOCK = "clock"
+CLOCK, LAST = "clock", 99
 
 steps = st.sampled_from([timedelta(0), MILLI, GAP / 2, GAP, GAP + MILLI, 2 * GAP, 5 * GAP])
 gaps = st.sampled_from([GAP / 2, GAP, 2 * GAP])
@@ -84,6 +84,7 @@ class Run:
     model: NaiveRows
     table: Table = attrs.field(factory=Table)
     arrived: list[Event] = attrs.field(factory=list)
+    values: list[list[int]] = attrs.field(factory=list)
     now: datetime = NOON
 
     @property
@@ -108,7 +109,9 @@ class Run:
         expected = self.model(before, result.watermark, now, only_final=True)
         expected += self.model(after, result.watermark, now)
         assert sorted(map(repr, expected)) == sorted(map(repr, map(row_of, result.rows)))
-        self.table.upsert(result.rows)
+        self.values += [row.result.values for row in result.rows]
+        if not self.spec.discards:
+            self.table.upsert(result.rows)
 
     def _seen(self, watermark: datetime | None, came: Sequence[Event] = ()) -> list[Event]:
         """Return the events that are in sessions."""
@@ -153,6 +156,36 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
     assert finals == in_a_batch(spec, events)
 
 
+@pytest.mark.parametrize("make", [by_functions, by_aggregates])
+@given(data=st.data(), emit=st.sampled_from([*TRIGGERS]))
+def test_rows_that_discard_what_is_out_have_each_event_once(
+    make: Any, emit: str, data: st.DataObject
+) -> None:
+    """Each micro-batch gives the rows of the model, and all rows together every event."""
+    events, delay = data.draw(timelines()), data.draw(delays)
+    lateness = data.draw(st.sampled_from([GAP, 6 * GAP]))
+    cut = data.draw(batches(events, delay + lateness))
+    assume(is_ahead(cut, delay + lateness))
+    spec = make(
+        timeout=EventTimeGap(own_gap, at_most=2 * GAP),
+        watermark_delay=delay,
+        emit=emit,
+        allowed_lateness=lateness,
+        revisions="discarding",
+        **data.draw(storages),
+    )
+    model = NaiveRows(TRIGGERS[emit], naive_sessions, discards=True)
+    run = Run(SessionDriver(spec, processing_time=NOON), model)
+    for batch in cut:
+        run.batch(batch, data.draw(st.sampled_from([timedelta(0), GAP])))
+        if data.draw(st.booleans()):
+            run.restart()
+    finish(run)
+
+    found = [value for values in run.values for value in values if value != LAST]
+    assert sorted(found) == sorted(event.value for event in events)
+
+
 @given(data=st.data(), emit=st.sampled_from([*TRIGGERS][1:]))
 def test_in_event_time_order_rows_show_what_the_watermark_has_passed(
     emit: str, data: st.DataObject
@@ -179,7 +212,7 @@ def test_in_event_time_order_rows_show_what_the_watermark_has_passed(
 
 def finish(run: Run) -> None:
     """Close every session: the event that does is too far ahead of the others to matter."""
-    run.batch([Event(CLOCK, NOON + LONG, 99, GAP)], GAP)
+    run.batch([Event(CLOCK, NOON + LONG, LAST, GAP)], GAP)
     run.batch([], GAP)
 
 

@@ -76,10 +76,10 @@ class Trigger:
 
 @attrs.define
 class _Known:
-    """A session as it was seen last: what it had, whether that is out, and when it may show."""
+    """A session as it was seen last: its values, those that are out, and when it may show."""
 
     row: Row
-    out: int
+    out: frozenset[int]
     next_at: datetime | None
 
 
@@ -91,10 +91,12 @@ class NaiveRows:
     Attributes:
         trigger: When a session that is open gives one; None for never.
         sessions: The sessions of events, every one on time.
+        discards: Whether a row has new values only.
     """
 
     trigger: Trigger | None
     sessions: Callable[[Sequence[Event]], list[Found]]
+    discards: bool = False
     known: list[_Known] = attrs.field(factory=list, init=False)
 
     def __call__(
@@ -121,16 +123,19 @@ class NaiveRows:
             values = tuple(sorted(found.values))
             row = Row(found.key, found.start, found.end, values, over)
             parts = [one for one in self.known if self._is_part(one.row, row)]
-            out = sum(one.out for one in parts)
+            out = frozenset[int]().union(*(one.out for one in parts))
             times = [one.next_at for one in parts if one.next_at is not None]
             is_out = row in [one.row for one in parts if one.out]
             next_at = min(times, default=self._after(row.start if self._by_start else now))
-            early = not over and not only_final and self._is_due(len(values) - out, next_at, now)
+            early = (
+                not over and not only_final and self._is_due(len(values) - len(out), next_at, now)
+            )
             if early or (over and not is_out):
-                given.append(row)
-                out = len(values)
-                next_at = self._after(now)
-            kept = row if out == len(values) else attrs.evolve(row, is_final=False)
+                new = tuple(one for one in values if not (self.discards and one in out))
+                given += [attrs.evolve(row, values=new)] if new else []
+                out = frozenset(values)
+                next_at = self._after(now) if new else next_at
+            kept = row if len(out) == len(values) else attrs.evolve(row, is_final=False)
             known.append(_Known(kept, out, next_at))
         self.known = known
         return given

@@ -80,11 +80,14 @@ def _folded(plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
     spec, active = plan.spec, plan.active
     fold = SessionFold.of(spec)
     keys: list[Any] = []
+    held, counts_held = plan.held_of(active)
     if fold.create is not None:
-        keys = decode_keys(spec, plan.keys_of(active & (plan.opened_counts == 0)))
-    opened = decode_states(spec.state, plan.opened_of(active))
+        new = active.copy()
+        new[active] = counts_held == 0
+        keys = decode_keys(spec, plan.keys_of(new))
+    opened = decode_states(spec.state, held)
     events = timed(spec, objects, plan.events.starts[plan.event_places])
-    counts = zip(plan.opened_counts[active].tolist(), plan.counts[active].tolist(), strict=True)
+    counts = zip(counts_held.tolist(), plan.counts[active].tolist(), strict=True)
     return fold.fold_all(iter(keys), opened, events, counts)
 
 
@@ -94,11 +97,12 @@ def _take_over(plan: Plan, states: list[Any], failed: list[int]) -> None:
     chosen[np.flatnonzero(plan.active)[failed]] = True
     fold = SessionFold.of(spec).fold
     keys = decode_keys(spec, plan.keys_of(chosen))
-    opened = decode_states(spec.state, plan.opened_of(chosen))
+    held, counts_held = plan.held_of(chosen)
+    opened = decode_states(spec.state, held)
     came = plan.events.at(plan.places_of(chosen))
     events = timed(spec, build_events(spec, came.table)[0], came.starts)
     old = new = 0
-    counts = zip(plan.opened_counts[chosen].tolist(), plan.counts[chosen].tolist(), strict=True)
+    counts = zip(counts_held.tolist(), plan.counts[chosen].tolist(), strict=True)
     for place, key, (opened_count, event_count) in zip(failed, keys, counts, strict=True):
         states[place] = fold(key, opened[old : old + opened_count], events[new : new + event_count])
         old, new = old + opened_count, new + event_count

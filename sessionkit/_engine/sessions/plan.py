@@ -122,6 +122,39 @@ class Plan:
         members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
+    def held_of(self, chosen: Mask) -> tuple[pa.Table, Numbers]:
+        """
+        Return the open sessions that became part of the chosen ones, and how many each has.
+
+        Those whose events are all in rows that discard them have a place and an id, but no state.
+        """
+        opened, counts = self.opened_of(chosen), self.opened_counts[chosen]
+        if not self.spec.discards:
+            return opened, counts
+        held = opened["events"].to_numpy() > 0
+        owners = np.repeat(np.arange(len(counts)), counts)[held]
+        return opened.filter(pa.array(held)), np.bincount(owners, minlength=len(counts))
+
+    @property
+    def with_states(self) -> "Plan":
+        """The plan of the sessions that have events, without the open ones that have no state."""
+        plan = self.only(self.active)
+        held = plan.touched["events"].to_numpy() > 0
+        stays = plan.is_event.copy()
+        stays[~plan.is_event] = held
+        is_event, sizes = (
+            plan.is_event[stays],
+            np.add.reduceat(stays, plan.unions.first, dtype=np.intp),
+        )
+        after_held = int(held.sum()) + np.cumsum(is_event)
+        return attrs.evolve(
+            plan,
+            touched=plan.touched.filter(pa.array(held)),
+            order=np.where(is_event, after_held, np.cumsum(~is_event)) - 1,
+            is_event=is_event,
+            unions=attrs.evolve(plan.unions, first=np.cumsum(sizes) - sizes, sizes=sizes),
+        )
+
     def keys_of(self, chosen: Mask) -> pa.Table:
         """Return the key columns of the chosen sessions, each of which has events."""
         first_event = np.cumsum(self.counts) - self.counts

@@ -68,6 +68,11 @@ class Interval:
     each: Sequence[tuple[Any, ...]]
     stored: int | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it's an open session with a state: all of its events may be discarded."""
+        return self.event is None and self.events > 0
+
 
 Part: TypeAlias = list[Interval]
 
@@ -210,7 +215,7 @@ class _Retry:
 
     def run(self, part: Part) -> Sequence[Part]:
         """Fold a part, note what became of it, and return the parts that are left to be done."""
-        opened = [interval for interval in part if interval.event is None]
+        opened = [interval for interval in part if interval.is_held]
         try:
             state = self._merged(opened)
         except FoldError as error:
@@ -286,7 +291,7 @@ class _Retry:
         """Return the first event that fails; where none does alone, that the session does."""
         events = [interval.event for interval in part if interval.event is not None]
         try:
-            state = self._merged([interval for interval in part if interval.event is None])
+            state = self._merged([interval for interval in part if interval.is_held])
         except FoldError as error:
             return FirstFailure(Failure.of(error), events)
         for interval in part:
@@ -311,7 +316,7 @@ class _Retry:
                 if one.event is None:
                     self.found.keep(self.place, [one], one.content)
             return
-        self.found.keep(self.place, kept, state)
+        self.found.keep(self.place, kept, kept[0].content if state is None else state)
 
 
 def _left_a_misfit(spec: AnySessionSpec, role: str, key: Any, misfit: StateValueError) -> FoldError:

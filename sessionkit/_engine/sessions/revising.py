@@ -148,12 +148,14 @@ class _Settled:
         if spec.early is not None and not (only_final or clocks.whole):
             sessions = _with_next_row(spec.early, sessions, clocks)
             gives_row = final | (_is_due(spec.early, sessions, clocks) & ~over & ~closed)
+        if spec.discards:
+            gives_row = gives_row & (numbers_of(sessions, "events") > 0)
         forgotten = over & is_over(closes + _mergeable_us(spec), clocks.watermark_us)
         given = _revised(sessions.filter(pa.array(gives_row)), final[gives_row])
         done = way.close(spec, idled(given, clocks.by_events_us))
         vanished = _vanished(spec, given, done)
         failed = {*done.failed, *vanished}
-        if gives_row.any():
+        if (gives_row | final).any():
             shows = np.zeros(len(closes), np.bool_)
             shows[np.flatnonzero(gives_row)[np.unique(np.asarray(done.places, np.int64))]] = True
             sessions = _noted(spec, sessions, clocks, gives_row=gives_row, shows=shows, over=over)
@@ -163,7 +165,7 @@ class _Settled:
             stacked([kept, known, closed_ids(spec, gone, clocks.watermark_us)]),
             done.rows,
             done.failed_output + _without_rows(given, vanished),
-            int(np.delete(final[gives_row], list(failed)).sum()),
+            int(final.sum() - final[gives_row][list(failed)].sum()),
         )
 
 
@@ -211,7 +213,7 @@ def _vanished(spec: AnySessionSpec, given: pa.Table, done: Closed) -> dict[int, 
     """
     out = whole(given["shown"]).value_lengths().to_numpy(zero_copy_only=False) > 0
     out[[*np.asarray(done.places, np.int64), *done.failed]] = False
-    if not out.any() or spec.finish is None:
+    if not out.any() or spec.finish is None or spec.discards:
         return {}
     places = np.flatnonzero(out)
     what = f"`finish` ({name_of(spec.finish)}) returned no row for a session that has rows out, for"
@@ -258,6 +260,9 @@ def _noted(
     sessions = _with_numbers(sessions, "pending", pending)
     sessions = _replaced(sessions, "closed", pa.array(over))
     sessions = _replaced(sessions, "shown", _shown_after(sessions, shows))
+    if spec.discards:
+        left = np.where(shows, 0, numbers_of(sessions, "events"))
+        sessions = _with_numbers(sessions, "events", left)
     if spec.early is None or spec.early.duration is None:
         return sessions
     after = _now(spec.early, clocks) + span_us(spec.early.duration)

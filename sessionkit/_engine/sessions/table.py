@@ -77,6 +77,8 @@ def session_identity(spec: AnySessionSpec) -> bytes:
         entries["rules"] = rules_identity(spec, spec.rules)
     if spec.revises:
         entries["revisions"] = revisions_identity(spec)
+    if spec.discards:
+        entries["row_has"] = "new events"
     if spec.aggregates is not None:
         entries["aggregates"] = {one.name: one.text for one in spec.bound}
     return json.dumps(entries, sort_keys=True).encode()

@@ -5,9 +5,11 @@ from typing import Any, Generic
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
+from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.close import ids_of, sessions_of
 from sessionkit._engine.sessions.duplicates import open_only
 from sessionkit._engine.sessions.revisions import closed_ones
@@ -36,7 +38,8 @@ class OpenSession(Generic[S]):
             before `end` where one of `SessionRules` cuts the session.
         closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
         events: How many events were folded.
-        state: Its state, an object of its own; with aggregates the row that it would be now.
+        state: Its state, an object of its own; with aggregates the row that it would be now. None
+            where `revisions="discarding"` has discarded it.
     """
 
     key: Any
@@ -57,6 +60,9 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     """
     way, table = way_of(spec), _open(spec, memory)
     states = way.states(spec, table)
+    if spec.discards:
+        held = table["events"].to_pylist()
+        states = [state if events else None for state, events in zip(states, held, strict=True)]
     closes = map(instant_of, closing_times(table).tolist())
     sessions = sessions_of(spec, table, ids_of(table))
     return [
@@ -86,9 +92,16 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
         "closes": closes_of(table),
         "closed_by": reasons_of(table),
         "events": table["events"],
-        "state": as_struct(state, way.columns(spec, table)),
+        "state": _held(spec, table, as_struct(state, way.columns(spec, table))),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
+
+
+def _held(spec: AnySessionSpec, table: pa.Table, states: pa.Array) -> pa.Array:
+    """Return states, nulls for those that are discarded."""
+    if not spec.discards:
+        return states
+    return pc.if_else(pc.greater(whole(table["events"]), 0), states, pa.scalar(None, states.type))
 
 
 def _open(spec: AnySessionSpec, memory: Memory) -> pa.Table:

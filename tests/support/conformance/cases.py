@@ -83,6 +83,7 @@ TRIGGERS: Final = {
     "AfterWatermark(early=count>=2, late=count>=1), accumulating": "every 2 events",
     "count>=4, purging": "every 4 events",
     "fires once, then finished": "on_close",
+    "repeatedly count>=2, discarding": "every 2 events",
 }
 
 # The rules that a case about a product follows, by how its name begins.
@@ -99,7 +100,6 @@ RETENTION: Final = timedelta(days=1)
 OTHERS: Final = ("timeout", "processing_time", "dedup")
 
 REASONS: Final = {
-    "discarding": "a row with the events since the last one alone, not all, is not an option",
     "bytewax": "Bytewax's rule, late = event time < the watermark of its key, is not an option",
 }
 
@@ -257,10 +257,7 @@ def planned() -> Iterator[Run | NotRun]:
         if case["kind"] == "policy":
             yield _policy(case)
             continue
-        if _discards(case):
-            yield NotRun(case["name"], REASONS["discarding"])
-            continue
-        if case["kind"] != "session":
+        if case["kind"] != "session" or _discards(case):
             yield _triggered(case)
             continue
         answers = _answers(case)
@@ -290,13 +287,23 @@ def _triggered(case: Case) -> Run:
     rules = DIALECTS[case["dialect"]]
     if case["kind"] == "finished_trigger":
         rules = attrs.evolve(rules, lateness="none")
-    spec = attrs.evolve(_spec(case, rules), emit=TRIGGERS[case["trigger"]])
+    emit = TRIGGERS[case["trigger"]] if "trigger" in case else "on_close"
+    spec = attrs.evolve(_spec(case, rules), emit=emit)
     steps = [_step(case, step, rules) for step in case["steps"]]
-    outcome = _outcome(case, case)
-    if "emissions" in case:
-        rows = [(_window(row), row["pane"] == "early") for row in case["emissions"]]
-        outcome = attrs.evolve(outcome, emissions=rows)
+    outcome = _with_emissions(case, _outcome(case, case))
+    if _discards(case):
+        # What has been in a row is in no state.
+        opened = [attrs.evolve(window, values=[]) for window in outcome.still_open]
+        outcome = attrs.evolve(outcome, still_open=opened)
+        spec = attrs.evolve(spec, revisions="discarding")
     return Run(case["name"], case["dialect"], spec, steps, outcome)
+
+
+def _with_emissions(case: Case, outcome: Outcome) -> Outcome:
+    if "emissions" not in case:
+        return outcome
+    rows = [(_window(row), row["pane"] == "early") for row in case["emissions"]]
+    return attrs.evolve(outcome, emissions=rows)
 
 
 def _answers(case: Case) -> dict[str, Case]:
@@ -315,7 +322,10 @@ def _planned(case: Case, dialect: str, answer: Case) -> Run | NotRun:
         return NotRun(name, REASONS[dialect])
     rules = DIALECTS[dialect]
     steps = [_step(case, step, rules) for step in case["steps"]]
-    return Run(name, dialect, _spec(case, rules), steps, _outcome(case, answer))
+    outcome = _outcome(case, answer)
+    if dialect == case["dialect"]:
+        outcome = _with_emissions(case, outcome)
+    return Run(name, dialect, _spec(case, rules), steps, outcome)
 
 
 def _step(case: Case, step: dict[str, Any], rules: Dialect) -> Step:

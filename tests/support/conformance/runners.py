@@ -138,8 +138,8 @@ def _shown_on_spark(row: Row) -> _Shown:
 
 def _closed(run: Run, shown: list[_Shown]) -> list[Window]:
     """Return the sessions that are closed, each by its last row."""
-    if not run.spec.revises:
-        return [row.window for row in shown]
+    if not run.spec.revises or run.spec.discards:
+        return [row.window for row in shown if row.is_final]
     table = Table()
     table.upsert(shown)
     return [row.window for row in table.rows.values() if row.is_final]
@@ -187,7 +187,7 @@ def _tick(at: datetime) -> Row:
 
 
 def _still_open(sessions: Iterable[OpenSession[Any]]) -> list[Window]:
-    return [_window(s.key[0], s.start, s.end, s.state.values) for s in sessions]
+    return [_window(s.key[0], s.start, s.end, s.state.values if s.events else []) for s in sessions]
 
 
 def _window(key: str, start: datetime, end: datetime, values: list[str]) -> Window:

@@ -67,11 +67,27 @@ def _states(plan: Plan) -> list[pa.Array]:
     """Return the columns of the states of the sessions that have events."""
     if not plan.active.any():
         return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
-    rows, active = _rows(plan), plan.active
-    columns = [column for kernel in kernels_of(plan.spec) for column in kernel.fold(rows)]
+    if plan.spec.discards:
+        return _new_states(plan)
+    columns, active = _folded(plan), plan.active
     if active.all():
         return columns
     return [column.filter(pa.array(active)) for column in columns]
+
+
+def _folded(plan: Plan) -> list[pa.Array]:
+    rows = _rows(plan)
+    return [column for kernel in kernels_of(plan.spec) for column in kernel.fold(rows)]
+
+
+def _new_states(plan: Plan) -> list[pa.Array]:
+    """Return the same where rows discard what they have, so that some sessions have no state."""
+    try:
+        return _folded(plan.with_states)
+    except SumTooLargeError as error:
+        sessions = plan.active.copy()
+        sessions[plan.active] = error.sessions
+        raise SumTooLargeError(error.bound, sessions) from error
 
 
 def _rows(plan: Plan) -> Rows:
