@@ -1,0 +1,432 @@
+"""
+Each option of a session spec: the driver, a batch and a stream come to the same rows of every kind.
+
+Each rule is there alone, and all at once; other options share cases. A new option needs a case, or
+a test of its own where it can't be compared so. The stream has an event dated 2099 in its middle.
+
+All specs run in one query: each starts as many jobs for a micro-batch as it would alone, but shares
+what a query costs.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import SessionRules, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit._instants import micros_of
+from sessionkit.spark import sessionize_all
+from sessionkit.spark.jobs import public_rows
+from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
+from sessionkit.timeouts import CLOSED_BY
+from tests.support.streams import FileStream
+
+# Half an hour before midnight in New York, on the day that has 23 hours.
+START: Final = datetime(2026, 3, 9, 3, 30, tzinfo=UTC)
+END: Final = START + timedelta(days=1)
+GAP: Final = timedelta(minutes=5)
+SETTINGS: Final = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
+}
+SCHEMA: Final = pa.schema(
+    {
+        "user": pa.string(),
+        "ts": pa.timestamp("us", tz="UTC"),
+        "n": pa.int64(),
+        "page": pa.string(),
+        "is_last": pa.bool_(),
+        "campaign": pa.string(),
+        "offset": pa.int64(),
+    }
+)
+SHOWN: Final = {
+    "kind": "string",
+    "user": "string",
+    "session_id": "string",
+    "session_start": "timestamp",
+    "session_end": "timestamp",
+    "closed_by": "string",
+    "numbers": "array<bigint>",
+    "number": "bigint",
+    "event_time": "timestamp",
+    "event_id": "string",
+    "offset": "bigint",
+}
+SPOILED: Final = 59
+"""The number of the last view, which fails where functions may."""
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    n: int
+    page: str
+    is_last: bool
+    campaign: str | None
+
+
+@attrs.define
+class Visit:
+    """The numbers of the views of a session."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
+    def update(self, event: View) -> None:
+        """Add a number, so that the order of arrival doesn't show."""
+        self.numbers = sorted([*self.numbers, event.n])
+
+    def merge(self, other: "Visit") -> None:
+        """Add those of another part."""
+        self.numbers = sorted([*self.numbers, *other.numbers])
+
+
+@attrs.define
+class Fragile(Visit):
+    """The same, but one view fails."""
+
+    def update(self, event: View) -> None:
+        """Change the state, then fail."""
+        super().update(event)
+        if event.n == SPOILED:
+            message = "spoiled"
+            raise ValueError(message)
+
+
+@attrs.define
+class Trail:
+    """The numbers of the views in the order in which they're taken."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
+    def update(self, event: View) -> None:
+        """Add a number after the others."""
+        self.numbers.append(event.n)
+
+
+def short_at_login(view: View) -> timedelta:
+    """Return the gap that a view asks for."""
+    return GAP / 2 if view.page == "/login" else GAP
+
+
+def is_seen(view: View) -> bool:
+    """Tell whether a view keeps a session open."""
+    return view.page != "/beat"
+
+
+ALONE: Final[dict[str, dict[str, Any]]] = {
+    "gap_inclusive": {"gap_inclusive": False},
+    "gap of the event": {"gap": short_at_login, "at_most": GAP},
+    "max_duration": {"max_duration": "10 minutes"},
+    "max_events": {"max_events": 5},
+    "until": {"until": "is_last"},
+    "starts_with": {"starts_with": pc.field("page") == "/login"},
+    "changes_of": {"changes_of": "campaign"},
+    "midnight": {"midnight": "America/New_York"},
+    "extends": {"extends": is_seen},
+}
+RULES: Final = {**ALONE, "all": reduce(lambda one, other: one | other, ALONE.values())}
+
+# What a spec takes beside rules. A row that's shown as it failed belongs to the micro-batch alone,
+# where a session is dropped; and of a session with several rows the last one is compared.
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "both": {
+        "per": "both",
+        "state": Fragile,
+        "on_error": "reject",
+        "passthrough": {"offset": int},
+        "event_id": ("offset",),
+        "drop_duplicates_for": "0 seconds",
+    },
+    "per event": {"per": "event", "drop_duplicates_for": "1 hour", "late_by": "session"},
+    "dropped": {"state": Fragile, "on_error": "drop_session", "bucket_count": 3},
+    "in order": {"state": Trail, "order": "event_time"},
+    "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
+    "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
+    "lateness": {"allowed_lateness": "1 hour"},
+}
+ELSEWHERE: Final = {
+    "close_idle_after": "spark/jobs/test_idle.py",  # A batch has no clock.
+    "layout": "spark/jobs/test_pages.py",  # It needs another state store.
+    "max_buffered_per_key": "spark/jobs/test_time_order.py",  # A batch holds no events.
+    "nulls": "spark/jobs/test_bad_input.py",  # It refuses the columns of files.
+    "state_version": "spark/jobs/test_restart.py",  # State of another class comes with a restart.
+    "upgrade": "spark/jobs/test_restart.py",
+}
+ALWAYS: Final = {"keys", "event_time", "event", "state", "result", "timeout", "watermark_delay"}
+FUNCTIONS: Final = {"create", "update", "merge", "finish", "aggregates"}
+
+
+def settings(**options: Any) -> dict[str, Any]:
+    """Return what all specs share, and the options of one."""
+    return {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "timeout": GAP,
+        "watermark_delay": "2 minutes",
+        "bucket_count": 1,
+        **options,
+    }
+
+
+def ruled(options: dict[str, Any], *, aggregated: bool) -> SessionSpec[Any, Any, Any]:
+    """Return a spec with rules."""
+    rules = SessionRules(**{"gap": GAP, **options})
+    given = settings(timeout=rules, order="event_time" if rules.in_order else "arrival")
+    if aggregated:
+        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **given)
+    return SessionSpec.of(Visit, **given)
+
+
+def optional(options: dict[str, Any]) -> SessionSpec[Any, Any, Any]:
+    """Return a spec with options."""
+    given = settings(**options)
+    state, aggregated = given.pop("state", Visit), given.pop("aggregates", False)
+    if given.get("per") == "event":
+        return SessionSpec(event=View, **given)
+    if aggregated:
+        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **given)
+    return SessionSpec.of(state, **given)
+
+
+SPECS: Final = {
+    **{
+        f"{name} by {way}": ruled(options, aggregated=way == "aggregates")
+        for name, options in RULES.items()
+        for way in ("functions", "aggregates")
+    },
+    **{name: optional(options) for name, options in OPTIONS.items()},
+}
+
+
+# Where the long tests don't run: each rule by functions, and all at once by aggregates.
+REST: Final = [name for name in SPECS if name.endswith("aggregates") and not name.startswith("all")]
+FEW: Final = [name for name in SPECS if name not in REST]
+some = pytest.mark.parametrize(
+    "names", [pytest.param(FEW, id="few"), pytest.param(REST, id="rest", marks=pytest.mark.long)]
+)
+
+
+def views() -> list[list[dict[str, Any]]]:
+    """Make two files of views: two users within an hour, copies, a null, and a poison event."""
+    random = Random(7)
+    minutes = sorted(random.choices(range(60), k=60))
+    rows = [
+        {
+            "user": random.choice("ab"),
+            "ts": START + timedelta(minutes=minute),
+            "n": number,
+            "page": random.choice(["/", "/", "/beat", "/login"]),
+            "is_last": random.random() < 0.15,
+            "campaign": random.choice([None, None, None, "x", "y"]),
+            "offset": number,
+        }
+        for number, minute in enumerate(minutes)
+    ]
+    poison = {**rows[10], "ts": datetime(2099, 1, 1, tzinfo=UTC), "n": 1000, "offset": 1000}
+    empty = {**rows[20], "n": None, "offset": 1001}
+    return [
+        [*rows[:10], poison, *rows[10:30], rows[3]],
+        [rows[29], *rows[30:], empty, LAST],
+    ]
+
+
+LAST: Final = {"user": "z", "ts": END, "n": -1, "page": "/", "is_last": False, "offset": -1}
+
+
+Found = dict[str, list[tuple[Any, ...]]]
+
+
+def together(events: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return the rows of several specs, each with the name of its case."""
+    frames = []
+    for name in names:
+        with pytest.MonkeyPatch.context() as patch:
+            # In one query, no two metrics have one name.
+            patch.setattr(public_rows, "OBSERVATION", name)
+            found = sessionize_all(events, SPECS[name])
+        frames.append(shown(found, name))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def shown(frame: DataFrame, name: str) -> DataFrame:
+    """Return the rows of a case with the columns of all."""
+    there = set(frame.columns)
+    if name == "dropped":
+        frame = frame.where("kind <> 'failed'")
+    if "is_final" in there:
+        frame = frame.where("is_final IS NULL OR is_final")
+    if "numbers" not in there:
+        frame = frame.withColumn("numbers", F.when(F.col("kind") == "session", F.array("n")))
+        there.add("numbers")
+    return frame.select(F.lit(name).alias("case"), *(_column(one, there) for one in SHOWN))
+
+
+def _column(name: str, there: set[str]) -> Column:
+    if name not in there:
+        kind = SHOWN[name] if SHOWN[name] != "timestamp" else "bigint"
+        return F.lit(None).cast(kind).alias(name)
+    if SHOWN[name] == "timestamp":
+        return F.unix_micros(name).alias(name)
+    return F.col(name)
+
+
+def by_case(frame: DataFrame) -> Found:
+    """Return the rows by their cases, without that of the last event."""
+    found: Found = {}
+    for row in frame.where(F.col("user") != LAST["user"]).collect():
+        found.setdefault(row["case"], []).append(tuple(row)[1:])
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def on_driver(name: str) -> list[tuple[Any, ...]]:
+    """Return the rows that the driver comes to."""
+    spec = SPECS[name]
+    driver = SessionDriver(spec, processing_time=END)
+    for file in views():
+        for row in file:
+            driver.add_row({key: row[key] for key in row if key != "offset" or spec.passthrough})
+        driver.run_until_idle()
+    assert driver.counts.is_balanced
+    kinds = [one for one in driver.take_rejections() if (name, one.kind) != ("dropped", "failed")]
+    rows = [
+        *(row_of_session(one, spec) for one in driver.take_rows() if one.is_final),
+        *map(row_of_event, driver.take_events()),
+        *map(row_of_rejection, kinds),
+    ]
+    return sorted((row for row in rows if row[1] != LAST["user"]), key=repr)
+
+
+def row_of_session(one: SessionRow[Any], spec: SessionSpec[Any, Any, Any]) -> tuple[Any, ...]:
+    """Return a session, or a row for an event, as Spark shows it."""
+    closed_by = None if spec.rules is None else one.closed_by
+    is_event, row = spec.per == "event", one.result
+    values = ([row.n], row.number) if is_event else (row.numbers, None)
+    bounds = (one.id, micros_of(one.start), micros_of(one.end))
+    return ("session", one.key.user, *bounds, closed_by, *values, None, None, None)
+
+
+def row_of_event(one: SessionEvent) -> tuple[Any, ...]:
+    """Return an event of a closed session as Spark shows it."""
+    bounds = (one.session_id, micros_of(one.session_start), micros_of(one.session_end))
+    rest = (one.number, micros_of(one.event_time), one.event_id, one.passthrough["offset"])
+    return ("event", one.key.user, *bounds, None, None, *rest)
+
+
+def row_of_rejection(one: Rejection) -> tuple[Any, ...]:
+    """Return a rejected row as Spark shows it."""
+    times = (one.session_start, one.session_end, one.event_time)
+    start, end, at = (None if time is None else micros_of(time) for time in times)
+    rest = (None, None, None, at, one.event_id, one.passthrough.get("offset"))
+    return (one.kind, one.key.user, one.session_id, start, end, *rest)
+
+
+@pytest.fixture
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    """
+    Let many specs run in one query, each in one partition.
+
+    Spark refuses a second `applyInPandasWithState`, wherever it is. Here none sees what another
+    returns, so each has the state and the watermark that it would have alone.
+    """
+    before = {name: str(spark.conf.get(name)) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Found:
+    """The rows of all cases, from the driver."""
+    return {name: on_driver(name) for name in SPECS}
+
+
+@pytest.fixture(scope="module")
+def stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FileStream:
+    """The events, in two files: sessions are open from the first to the second."""
+    files = FileStream(spark, None, tmp_path_factory.mktemp("options"))
+    files.put(*(pa.Table.from_pylist(rows, SCHEMA) for rows in views()))
+    return files
+
+
+def test_every_option_has_a_case() -> None:
+    """Here, or in a test of its own, which is there."""
+    own = {
+        field.alias
+        for cls in (SessionSpec, SessionRules)
+        for field in attrs.fields(cls)
+        if field.init
+    }
+    here = {name for options in (*RULES.values(), *OPTIONS.values()) for name in options}
+    assert own == here | ELSEWHERE.keys() | ALWAYS | FUNCTIONS | {"gap"}
+    assert not here & ELSEWHERE.keys()
+    for path in ELSEWHERE.values():
+        assert (Path(__file__).parents[2] / path).exists()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_functions_and_aggregates_agree(name: str, expected: Found) -> None:
+    """Rows, bounds, ids and reasons are the same; each rule alone ends a session of these."""
+    by_functions = expected[f"{name} by functions"]
+    assert by_functions
+    assert by_functions == expected[f"{name} by aggregates"]
+    reasons = {row[5] for row in by_functions if row[0] == "session"}
+    assert reasons == {"gap", name} & set(CLOSED_BY) or name == "all"
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
+    """Dated 2099 in the middle of a stream: it alone and the row with a null are quarantined."""
+    kinds = [row[0] for row in expected[name]]
+    assert 2 == kinds.count("quarantined")
+    assert "late" not in kinds
+    assert {
+        "both": {"session", "event", "failed", "duplicate", "quarantined"},
+        "per event": {"session", "duplicate", "quarantined"},
+        "dropped": {"session", "failed_output", "quarantined"},
+    }.get(name, {"session", "quarantined"}) == set(kinds)
+    if name not in {"dropped", "both", "per event"}:
+        honest = sorted(row["n"] for file in views() for row in file if row["n"] is not None)
+        numbers = [row[6] for row in expected[name] if row[0] == "session"]
+        assert honest[1:-1] == sorted(n for own in numbers for n in own)
+
+
+@some
+def test_a_batch_agrees(
+    names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found
+) -> None:
+    """Cases as one batch."""
+    events = quick.read.parquet(str(stream.source))
+    found = by_case(together(events, names))
+    assert {name: expected[name] for name in names} == found
+
+
+@some
+def test_a_stream_agrees(
+    names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found, tmp_path: Path
+) -> None:
+    """Cases as one stream over the files."""
+    query = (
+        together(stream.events(), names)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("path", str(tmp_path / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = by_case(quick.read.parquet(str(tmp_path / "out")).select("case", *SHOWN))
+    assert {name: expected[name] for name in names} == found
