@@ -11,7 +11,7 @@ import attrs
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._spec import E, R, S
-from sessionkit.errors import ScriptError, with_hint
+from sessionkit.errors import ScriptError, SpecError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.frames import Rejection
@@ -54,10 +54,15 @@ def explain_session(
             far in the future. It stands still, so no session closes by `idle`.
 
     Raises:
+        SpecError: Sessions may go on after their close.
         ScriptError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
         UserFunctionError: A function failed, and the spec says `on_error="raise"`.
     """
-    driver = SessionDriver(_never_idle(spec), processing_time=processing_time)
+    if spec.mergeable is not None:
+        found = "sessions that go on after their close can't be explained"
+        hint = "pass attrs.evolve(spec, allowed_lateness=None, reopen_within=None)"
+        raise SpecError(with_hint(found, hint))
+    driver = SessionDriver(_by_events(spec), processing_time=processing_time)
     run = _Run(driver, plain_key(key))
     for given in events:
         run.take(*_arrival(spec, key, given))
@@ -69,8 +74,10 @@ def explain_session(
     return attrs.evolve(run.explanation(), idle=idle)
 
 
-def _never_idle(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
-    """Return the same spec without `close_idle_after`: here processing time stands still."""
+def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
+    """Return the spec without early rows and `close_idle_after`: processing time stands still."""
+    if spec.early is not None:
+        spec = attrs.evolve(spec, emit="on_close", revisions="accumulating")
     if spec.rules is None or spec.close_idle_after is None:
         return spec
     return attrs.evolve(spec, timeout=attrs.evolve(spec.rules, close_idle_after=None))

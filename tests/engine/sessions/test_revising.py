@@ -10,10 +10,12 @@ from sessionkit import (
     Session,
     SessionRules,
     SessionSpec,
+    SpecError,
     StateMismatchError,
     UserFunctionError,
 )
-from sessionkit.testing import SessionDriver, at
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver, at, explain_session
 from tests.support.session_specs import Listed, Open, Reading, collecting, fed, in_order
 
 GAP = EventTimeGap("10 seconds")
@@ -336,3 +338,118 @@ def test_a_frame_has_the_columns_of_spark() -> None:
         "values", "events",
     ]  # fmt: skip
     assert [(1, False)] == [*zip(frame["revision"], frame["is_final"], strict=True)]
+
+
+# -- rows that discard what they have ----------------------------------------------------------
+
+
+@BOTH_LAYOUTS
+def test_the_first_event_after_a_row_begins_a_state(layout: str) -> None:
+    """The session keeps its bounds and its id; a close with nothing new gives no row."""
+    spec = collecting(GAP, emit="every 2 events", revisions="discarding", layout=layout)
+    driver = SessionDriver(spec)
+    assert [([10, 12], 1, False)] == feed(driver, 10, 12)
+    (opened,) = driver.open_sessions()
+    assert (0, "None") == (opened.events, str(opened.state))
+    assert not feed(driver, 14)
+    assert [14] == driver.open_sessions()[0].state.values
+    assert [([14], 2, True)] == move(driver, 24)
+    assert [([30, 31], 1, False)] == feed(driver, 30, 31)
+    assert not move(driver, 41)
+    assert (5, 2, 3) == (driver.counts.processed, driver.counts.sessions, driver.counts.rows)
+
+
+def test_a_bridge_joins_what_is_new_on_both_sides() -> None:
+    """The parts whose events are out have nothing to be merged."""
+    options: dict[str, Any] = {"emit": "every 2 events", "revisions": "discarding"}
+    driver = SessionDriver(collecting(GAP, watermark_delay="1 hour", **options))
+    feed(driver, 10, 11, 40)
+    (row,) = fed(driver, (after(20), reading(20)), (after(30), reading(30))).take_rows()
+    assert ([20, 30, 40], 3, 2, ()) == (
+        row.result.values, row.result.events, row.revision, row.supersedes
+    )  # fmt: skip
+
+
+def test_a_failed_event_begins_no_state() -> None:
+    """Where all events since the row fail, there is nothing for another one."""
+    options: dict[str, Any] = {"emit": "on_update", "revisions": "discarding"}
+    spec = collecting(GAP, on_error="reject", update=poisoned, create=created, **options)
+    driver = SessionDriver(spec)
+    assert [([10], 1, False)] == feed(driver, 10)
+    assert not fed(driver, (after(11), reading(13))).take_rows()
+    assert 1 == len(driver.take_rejections("failed"))
+    assert [([12], 2, False)] == feed(driver, 12)
+
+
+def test_a_sum_that_is_too_large_fails_the_events_of_its_session() -> None:
+    """Not those of another one, whether its events are out or not."""
+    spec = SessionSpec.aggregate(
+        Reading,
+        {"values": agg.sum("value")},
+        keys={"key": str},
+        event_time="at",
+        gap="10 seconds",
+        watermark_delay="1 hour",
+        on_error="reject",
+        emit="on_update",
+        revisions="discarding",
+    )
+    driver = SessionDriver(spec)
+    for key in "abc":
+        driver.add(key, at(after(10)), reading(2**62))
+    driver.run_batch()
+    assert 3 == len(driver.take_rows())
+    for key, number in (("a", 1), ("b", 2), ("c", 1)):
+        for _ in range(number):
+            driver.add(key, at(after(11)), reading(2**62))
+    driver.run_batch()
+    assert ["a", "c"] == [row.key[0] for row in driver.take_rows()]
+    assert ["b", "b"] == [one.key[0] for one in driver.take_rejections("failed")]
+
+
+def test_what_rows_have_cannot_be_carried_over() -> None:
+    """A state with some events alone isn't one with all of them."""
+    driver = SessionDriver(collecting(GAP, emit="on_update", revisions="discarding"))
+    feed(driver, 10)
+    with pytest.raises(StateMismatchError):
+        driver.carry_over(collecting(GAP, emit="on_update"))
+
+
+# -- with other options -------------------------------------------------------------------------
+
+
+@BOTH_LAYOUTS
+@pytest.mark.parametrize("options", [{}, {"revisions": "discarding"}])
+def test_an_event_that_comes_again_gives_no_row(layout: str, options: dict[str, Any]) -> None:
+    """Its id is known while its session is there, and for so long after that as the spec says."""
+    spec = collecting(
+        GAP,
+        emit="on_update",
+        allowed_lateness="1 minute",
+        drop_duplicates_for="2 minutes",
+        layout=layout,
+        **options,
+    )
+    driver = SessionDriver(spec)
+    assert 1 == len(feed(driver, 10))
+    assert not feed(driver, 10)
+    move(driver, 50)
+    assert not feed(driver, 10)
+    assert 2 == len(driver.take_rejections("duplicate"))
+    move(driver, 100)
+    assert not driver.open_sessions()
+    assert driver.snapshot().groups
+    move(driver, 140)
+    assert not driver.snapshot().groups
+
+
+def test_explain_session_shows_a_session_with_early_rows_once() -> None:
+    """Rows that come before its close change nothing; what comes after it isn't explained."""
+    events = [(at(after(second)), reading(second)) for second in (10, 15, 60)]
+    spec = collecting(GAP, emit="every 5 seconds of processing time")
+    first, second = explain_session(spec, "a", events).sessions
+    assert (2, False, 1, True) == (
+        len(first.events), first.is_open, len(second.events), second.is_open
+    )  # fmt: skip
+    with pytest.raises(SpecError, match="allowed_lateness=None"):
+        explain_session(collecting(GAP, allowed_lateness="1 hour"), "a", events)
