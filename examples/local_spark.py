@@ -5,10 +5,12 @@ import sys
 import warnings
 from collections.abc import Mapping
 
+import pyspark
 from pyspark.sql import SparkSession
 
-__all__ = ["start_spark"]
+__all__ = ["KAFKA_CONNECTOR", "start_spark"]
 
+KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PANDAS_WARNING = "PySpark does not yet fully support pandas"
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",

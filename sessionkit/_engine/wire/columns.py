@@ -1,8 +1,8 @@
 """
 The columns that cross between Spark and Python, and the forms of their values.
 
-In    `_time`, `_future`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key column can have.
-      They reach Python as Arrow columns, with nulls and nested types as they are.
+In    `_time`, `_future`, `_unreadable`, `_key_*`, `_event_*`, `_passthrough_*`: names that no key
+      column can have. They reach Python as Arrow columns, with nulls and nested types as they are.
 Over  the shuffle, `_events` and `_rejected`: Arrow record batches as bytes (`packing` has both
       ends), and `_watermark`, by which Spark moves its watermark. A seed adds `_kept` and `_held`.
 Out   of a stream, `_counts`, after which a bucket says how it stands, and `_rows`: result and
@@ -43,6 +43,7 @@ __all__ = [
     "REJECTED_COLUMN",
     "ROWS_COLUMN",
     "TIME_COLUMN",
+    "UNREADABLE_COLUMN",
     "WATERMARK_COLUMN",
     "WireColumn",
     "is_nested",
@@ -53,6 +54,8 @@ Role: TypeAlias = Literal["key", "event", "passthrough"]
 
 TIME_COLUMN: Final = "_time"
 FUTURE_COLUMN: Final = "_future"
+UNREADABLE_COLUMN: Final = "_unreadable"
+"""Why the source couldn't make an event of a row; null where it could."""
 WATERMARK_COLUMN: Final = "_watermark"
 EVENTS_COLUMN: Final = "_events"
 REJECTED_COLUMN: Final = "_rejected"

@@ -12,6 +12,7 @@ from sessionkit._engine.rows.table import INSTANT, events_schema, whole
 from sessionkit._engine.wire.columns import (
     FUTURE_COLUMN,
     TIME_COLUMN,
+    UNREADABLE_COLUMN,
     WireColumn,
     is_nested,
     wire_columns,
@@ -49,9 +50,9 @@ def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     """
     Find out which rows can be events.
 
-    Quarantined, with the reason: no event time, an event time outside the years 1 to 9999 or too
-    far ahead, a null in a key or a required field, a value that its type can't hold. Of the others,
-    those after a silence longer than `max_jump`.
+    Quarantined, with the reason: what the source couldn't read, no event time, an event time
+    outside the years 1 to 9999 or too far ahead, a null in a key or a required field, a value that
+    its type can't hold. Of the others, those after a silence longer than `max_jump`.
 
     Args:
         spec: The spec whose columns crossed.
@@ -62,6 +63,8 @@ def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
         where a row can.
     """
     reasons = _Reasons(rows.num_rows)
+    if UNREADABLE_COLUMN in rows.column_names:
+        reasons.take(whole(rows[UNREADABLE_COLUMN]))
     time = _time(spec, rows, reasons)
     columns = [_stored(rows, column, reasons) for column in wire_columns(spec)]
     _look_for_jumps(spec, time, reasons)
@@ -81,6 +84,13 @@ class _Reasons:
         if rows.any():
             self.texts[rows & self.good] = text
             self.good &= ~rows
+
+    def take(self, texts: pa.Array) -> None:
+        """Take the reasons that a source gives; null where it has none."""
+        given = _mask(texts.is_valid())
+        if given.any():
+            self.texts[given] = texts.to_numpy(zero_copy_only=False)[given]
+            self.good &= ~given
 
 
 def _time(spec: AnySpec, rows: pa.Table, reasons: _Reasons) -> pa.Array:

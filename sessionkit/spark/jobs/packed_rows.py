@@ -19,6 +19,7 @@ from sessionkit._engine.wire.columns import (
     NULL_KEYS,
     REJECTED_COLUMN,
     TIME_COLUMN,
+    UNREADABLE_COLUMN,
     WATERMARK_COLUMN,
     wire_columns,
 )
@@ -84,7 +85,7 @@ def packed(
         return packer(batches)
 
     groups = [column.alias(name) for name, column in group.items()]
-    chosen = events.select(*groups, *_crossing(spec))
+    chosen = events.select(*groups, *_crossing(spec, events))
     kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
     watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
     schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
@@ -155,7 +156,9 @@ def _hashable(column: Column, kind: FieldType) -> Column:
     return column if isinstance(kind, DecimalType) else grouping_form(column, kind)
 
 
-def _crossing(spec: AnySpec) -> Iterator[Column]:
+def _crossing(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
+    if UNREADABLE_COLUMN in events.columns:
+        yield _column(UNREADABLE_COLUMN)
     if spec.event_time is not None:
         yield _column(spec.event_time).alias(TIME_COLUMN)
         if spec.max_future_skew is not None:

@@ -1,0 +1,34 @@
+"""
+Where events come from: Kafka and files, decoded into what a spec reads.
+
+`read_stream` and `read_batch` return the columns of the spec. A payload that can't be read becomes
+a quarantined row, with its bytes, where it came from, and the reason.
+"""
+
+from sessionkit.spark.sources.payloads import Avro, Json
+from sessionkit.spark.sources.reading import read_batch, read_stream
+from sessionkit.spark.sources.values import (
+    FILE_COLUMNS,
+    KAFKA_COLUMNS,
+    Csv,
+    JsonLines,
+    KafkaTopics,
+    Parquet,
+    Rate,
+    Socket,
+)
+
+__all__ = [
+    "FILE_COLUMNS",
+    "KAFKA_COLUMNS",
+    "Avro",
+    "Csv",
+    "Json",
+    "JsonLines",
+    "KafkaTopics",
+    "Parquet",
+    "Rate",
+    "Socket",
+    "read_batch",
+    "read_stream",
+]

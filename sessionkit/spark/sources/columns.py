@@ -1,0 +1,39 @@
+"""The columns that a source makes of a payload: those that the spec reads, with its types."""
+
+from collections.abc import Collection
+
+from sessionkit._spec import AnySpec
+from sessionkit.spark._columns import public_type, quoted
+from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
+
+__all__ = ["ddl", "payload_fields", "required"]
+
+
+def payload_fields(spec: AnySpec, position: Collection[str]) -> tuple[Field, ...]:
+    """
+    Return the columns that the spec reads, but for those that say where a row came from.
+
+    Args:
+        spec: The spec.
+        position: The names of those.
+    """
+    time = [] if spec.event_time is None else [Field(spec.event_time, DatetimeType(), "")]
+    passed = [field for field in spec.passthrough_fields if field.name not in position]
+    fields = [*spec.key_fields, *time, *codec_of(spec.event).type.fields, *passed]
+    # A key column or the time may be a field of the event too.
+    return tuple({field.name: field for field in reversed(fields)}.values())[::-1]
+
+
+def required(spec: AnySpec, fields: Collection[Field]) -> list[str]:
+    """Return the names of those that may not be null in an event."""
+    always = {*spec.keys, spec.event_time}
+    return [
+        field.name
+        for field in fields
+        if field.name in always or not isinstance(field.type, OptionalType)
+    ]
+
+
+def ddl(fields: Collection[Field]) -> str:
+    """Return the columns as Spark's SQL has them."""
+    return ", ".join(f"{quoted(field.name)} {public_type(field.type)}" for field in fields)

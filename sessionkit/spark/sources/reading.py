@@ -1,0 +1,224 @@
+"""Read a source as the columns of a spec."""
+
+import os
+from collections.abc import Collection, Mapping
+from functools import reduce
+from importlib.util import find_spec
+from operator import or_
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit._spec import AnySpec
+from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark.sources.columns import ddl, payload_fields, required
+from sessionkit.spark.sources.json_payloads import with_json
+from sessionkit.spark.sources.payloads import Avro, PayloadFormat
+from sessionkit.spark.sources.values import (
+    FILE_COLUMNS,
+    KAFKA_COLUMNS,
+    PAYLOAD,
+    Csv,
+    JsonLines,
+    KafkaTopics,
+    Parquet,
+    Rate,
+    Socket,
+    Source,
+)
+from sessionkit.state import Field
+
+__all__ = ["read_batch", "read_stream"]
+
+CORRUPT: Final = "_corrupt"
+POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {
+    KafkaTopics: ("KAFKA_COLUMNS", KAFKA_COLUMNS),
+    JsonLines: ("FILE_COLUMNS", FILE_COLUMNS),
+    Csv: ("FILE_COLUMNS", FILE_COLUMNS),
+    Parquet: ("FILE_COLUMNS", FILE_COLUMNS),
+}
+PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
+
+
+def read_stream(
+    spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
+) -> DataFrame:
+    """
+    Return a stream of the events of a source, in the columns that a spec reads.
+
+    A payload that can't be read becomes a quarantined row, never one of nulls: with the reason, its
+    bytes, and where it came from. Between this and `sessionize`, keep the column `_unreadable`,
+    which says so; `withColumn` and a left join do.
+
+    Args:
+        spark: The session.
+        source: Where events come from.
+        spec: The spec, whose key, event time and event class say which columns there are, and of
+            which types.
+        with_position: Whether rejected rows say where they came from. By default the spec must pass
+            it through: `passthrough=KAFKA_COLUMNS`, or `FILE_COLUMNS`, or some of these.
+
+    Raises:
+        SpecError: The spec passes nothing through that says where a row came from, or the source
+            can't have the columns that it reads.
+        UnsupportedError: A library is missing.
+    """
+    return _events(spark, spark.readStream, source, spec, with_position=with_position)
+
+
+def read_batch(
+    spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
+) -> DataFrame:
+    """
+    Return all that a source has now, as `read_stream` returns a stream.
+
+    Args:
+        spark: The session.
+        source: Where events come from; not `Rate` or `Socket`.
+        spec: As for `read_stream`.
+        with_position: As for `read_stream`.
+
+    Raises:
+        SpecError: As for `read_stream`; or the source is only a stream.
+        UnsupportedError: A library is missing.
+    """
+    if isinstance(source, Rate | Socket):
+        found = f"{type(source).__name__} never ends, so it can't be a batch"
+        raise SpecError(with_hint(found, "use read_stream"))
+    return _events(spark, spark.read, source, spec, with_position=with_position)
+
+
+def _events(
+    spark: SparkSession,
+    reader: DataStreamReader | DataFrameReader,
+    source: Source,
+    spec: AnySpec,
+    *,
+    with_position: bool,
+) -> DataFrame:
+    name, position = POSITIONS.get(type(source), ("", {}))
+    if with_position and position and not (position.keys() - {PAYLOAD}) & {*spec.passthrough}:
+        found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
+        hint = f"add passthrough={name} to the spec, or with_position=False here"
+        raise SpecError(with_hint(found, hint))
+    fields = payload_fields(spec, PLACES)
+    decoded = _decoded(spark, reader, source, fields)
+    columns = [F.col(quoted(field.name)) for field in fields]
+    places = [field for field in spec.passthrough_fields if field.name in PLACES]
+    own = [_place(spec, fields, field, decoded.columns) for field in places]
+    unreadable = [UNREADABLE_COLUMN] if UNREADABLE_COLUMN in decoded.columns else []
+    return decoded.select(*columns, *own, *unreadable)
+
+
+def _place(
+    spec: AnySpec, fields: Collection[Field], place: Field, there: Collection[str]
+) -> Column:
+    """Return a column that says where a row came from; null where the source has none."""
+    if place.name not in there:
+        return F.lit(None).cast(public_type(place.type)).alias(place.name)
+    return _kept(spec, fields) if place.name == PAYLOAD else F.col(place.name)
+
+
+def _kept(spec: AnySpec, fields: Collection[Field]) -> Column:
+    """Return the payload of a row that can't be an event: it needn't travel with the others."""
+    nulls = [F.col(quoted(name)).isNull() for name in required(spec, fields)]
+    return F.when(reduce(or_, nulls, F.col(UNREADABLE_COLUMN).isNotNull()), F.col(PAYLOAD)).alias(
+        PAYLOAD
+    )
+
+
+def _decoded(
+    spark: SparkSession,
+    reader: DataStreamReader | DataFrameReader,
+    source: Source,
+    fields: Collection[Field],
+) -> DataFrame:
+    match source:
+        case KafkaTopics():
+            return _with_payload(_messages(reader, source), source.payload, fields)
+        case JsonLines():
+            lines = reader.options(**source.options).text(os.fspath(source.path))
+            return with_json(_lines(lines, "_metadata.file_path"), source.payload, fields)
+        case Socket():
+            lines = reader.format("socket").options(host=source.host, port=source.port).load()
+            return with_json(_lines(lines), source.payload, fields)
+        case Csv():
+            return _csv(spark, reader, source, fields)
+        case Parquet():
+            schema = spark.read.parquet(os.fspath(source.path)).schema
+            files = reader.schema(schema).options(**source.options).parquet(os.fspath(source.path))
+            return files.select("*", F.col("_metadata.file_path").alias("file_path"))
+        case Rate():
+            made = reader.format("rate").option("rowsPerSecond", source.rows_per_second).load()
+            return made.selectExpr(
+                *(f"{sql} AS {quoted(to)}" for to, sql in source.columns.items())
+            )
+
+
+def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -> DataFrame:
+    options = {
+        "kafka.bootstrap.servers": source.servers,
+        "subscribe": ",".join(source.topics),
+        "startingOffsets": source.starting,
+        **source.options,
+    }
+    loaded = reader.format("kafka").options(**options).load()
+    places = [name.removeprefix("kafka_") for name in KAFKA_COLUMNS if name != PAYLOAD]
+    return loaded.select(
+        F.col("value").alias(PAYLOAD), *(F.col(name).alias(f"kafka_{name}") for name in places)
+    )
+
+
+def _lines(lines: DataFrame, path: str | None = None) -> DataFrame:
+    position = [] if path is None else [F.col(path).alias("file_path")]
+    full = lines.where(F.trim("value") != F.lit(""))
+    return full.select(F.col("value").cast("binary").alias(PAYLOAD), *position)
+
+
+def _with_payload(raw: DataFrame, payload: PayloadFormat, fields: Collection[Field]) -> DataFrame:
+    if not isinstance(payload, Avro):
+        return with_json(raw, payload, fields)
+    if find_spec("fastavro") is None:
+        found = "payloads of Avro need fastavro, which isn't installed"
+        hint = 'pip install "sessionkit[avro]", where the driver and the executors run'
+        raise UnsupportedError(with_hint(found, hint))
+    from sessionkit.spark.sources.avro_payloads import with_avro  # noqa: PLC0415 (an extra)
+
+    return with_avro(raw, payload, fields)
+
+
+def _csv(
+    spark: SparkSession,
+    reader: DataStreamReader | DataFrameReader,
+    source: Csv,
+    fields: Collection[Field],
+) -> DataFrame:
+    path, types = os.fspath(source.path), {field.name: field for field in fields}
+    header = {"header": "true", **source.options}
+    columns = source.columns or tuple(spark.read.options(**header).csv(path).columns)
+    missing = [name for name in types if name not in columns]
+    if missing:
+        found = f"the CSV files at {path} have no column `{missing[0]}`"
+        raise SpecError(with_hint(found, f"they have {', '.join(columns)}"))
+    known = [ddl([types[name]]) if name in types else f"{quoted(name)} string" for name in columns]
+    options = {
+        **header,
+        "mode": "PERMISSIVE",
+        # Spark would take the columns by their places, whatever the files call them.
+        "enforceSchema": "false",
+        # It would take a line with too few values for a whole one.
+        "columnPruning": "false",
+        "columnNameOfCorruptRecord": CORRUPT,
+    }
+    files = reader.schema(", ".join([*known, f"{CORRUPT} string"])).options(**options).csv(path)
+    reason = F.when(F.col(CORRUPT).isNotNull(), "its line doesn't fit the types of the columns")
+    return files.select(
+        *(F.col(quoted(name)) for name in types),
+        F.col(CORRUPT).cast("binary").alias(PAYLOAD),
+        F.col("_metadata.file_path").alias("file_path"),
+        reason.alias(UNREADABLE_COLUMN),
+    )

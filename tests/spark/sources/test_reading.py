@@ -1,0 +1,226 @@
+"""Files as a source: what can't be read is a quarantined row, with its bytes and the reason."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import SessionSpec
+from sessionkit.errors import SpecError
+from sessionkit.spark import reconcile, sessionize
+from sessionkit.spark.sources import (
+    FILE_COLUMNS,
+    KAFKA_COLUMNS,
+    Avro,
+    Csv,
+    JsonLines,
+    KafkaTopics,
+    Parquet,
+    Rate,
+    Socket,
+    read_batch,
+    read_stream,
+)
+
+
+@attrs.frozen
+class View:
+    """An event with a part of its own, and one that may be null."""
+
+    page: str
+    tags: list[int]
+    note: str | None
+
+
+@attrs.frozen
+class Page:
+    """An event without what a table adds."""
+
+    page: str
+
+
+@attrs.frozen
+class Sectioned:
+    """An event with what a table adds."""
+
+    page: str
+    section: str | None
+
+
+@attrs.frozen
+class Counted:
+    """An event with a number that may be missing."""
+
+    page: str
+    n: int | None
+
+
+def spec_of(event: type[Any] = View, **changes: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec that numbers its events."""
+    settings: dict[str, Any] = {"passthrough": FILE_COLUMNS, **changes}
+    return SessionSpec.per_event(
+        event, keys={"user": str}, event_time="at", gap="1h", watermark_delay="1h", **settings
+    )
+
+
+GOOD = '{"user": "ann", "at": "2026-03-08T12:00:00Z", "page": "/", "tags": [1], "more": true}'
+OTHER = '{"user": "ann", "at": 1772971210, "page": 5, "tags": [], "note": "n"}'
+REASONS = {
+    b"{": "its payload isn't one JSON object",
+    b"[" + GOOD.encode() + b"]": "its payload isn't one JSON object",
+    b"null": "its payload isn't one JSON object",
+    GOOD.encode() + b" and more": "its payload isn't one JSON object",
+    GOOD.encode() + GOOD.encode(): "its payload isn't one JSON object",
+    GOOD.encode() + b"," + GOOD.encode(): "its payload isn't one JSON object",
+    b'{"user": "a\xff"}': "its payload isn't UTF-8",
+    b'{"user": "ann", "at": "soon", "page": "/"}': "`at` isn't a timestamp: soon",
+    GOOD.encode().replace(b"[1]", b'["x"]'): '`tags` isn\'t a array<bigint>: ["x"]',
+    b"{}": "its event time is null",
+    GOOD.encode().replace(b"/", b"").replace(b'"page"', b'"p"'): "`event.page` is null",
+}
+
+
+def outcome(events: DataFrame, spec: Any) -> tuple[list[Any], dict[bytes, str]]:
+    """Return the result rows, and the reason for each payload."""
+    rows = sessionize(events, spec, with_rejected=True).collect()
+    results = [row for row in rows if row.kind == "session"]
+    rejected = [row for row in rows if row.kind != "session"]
+    assert {"quarantined"} >= {row.kind for row in rejected}
+    return sorted(results, key=lambda row: row.at), {row.payload: row.reason for row in rejected}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with good and bad lines, and empty ones."""
+    folder = tmp_path_factory.mktemp("lines")
+    lines = [GOOD.encode(), b"", *REASONS, b"  ", OTHER.encode()]
+    (folder / "views.json").write_bytes(b"\n".join(lines))
+    return folder
+
+
+class TestJsonLines:
+    """Lines of JSON, in a batch and in a stream."""
+
+    def test_each_bad_line_says_why(self, spark: SparkSession, folder: Path) -> None:
+        """And has its bytes; the good ones have the declared types."""
+        spec = spec_of()
+        results, reasons = outcome(read_batch(spark, JsonLines(folder), spec), spec)
+
+        assert REASONS == reasons
+        assert [("/", [1], None), ("5", [], "n")] == [
+            (row.page, row.tags, row.note) for row in results
+        ]
+
+    def test_a_table_is_joined_in_one_line(self, spark: SparkSession, folder: Path) -> None:
+        """A left join keeps what can't be read, with its reason."""
+        pages = spark.createDataFrame([("/", "home")], "page string, section string")
+        spec = spec_of(Sectioned)
+        source = spec_of(Page)
+        views = read_batch(spark, JsonLines(folder), source).join(pages, "page", "left")
+        results, reasons = outcome(views, spec)
+
+        assert [("/", "home"), ("/", "home"), ("5", None)] == [
+            (row.page, row.section) for row in results
+        ]
+        assert "its payload isn't UTF-8" == reasons[b'{"user": "a\xff"}']
+
+    def test_a_stream_counts_them(self, spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+        """Each is an event that is quarantined; rows without rejected ones don't show them."""
+        spec = spec_of(passthrough={})
+        events = read_stream(spark, JsonLines(folder), spec, with_position=False)
+        query = (
+            sessionize(events, spec)
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        counts = reconcile(query).counts
+        assert (len(REASONS) + 2, len(REASONS)) == (counts.events, counts.quarantined)
+
+
+def test_csv(spark: SparkSession, tmp_path: Path) -> None:
+    """Columns are taken by the names in the files; a line that doesn't fit comes whole."""
+    text = (
+        'page,more,user,at,n\n/,1,ann,2026-03-08T12:00:00Z,3\n"/a,b",1,ann,2026-03-08T12:01:00Z,\n'
+    )
+    (tmp_path / "views.csv").write_text(f"{text}/,1,bob,2026-03-08T12:00:00Z,many\n/,bob\n")
+    spec = spec_of(Counted)
+    results, reasons = outcome(read_batch(spark, Csv(tmp_path), spec), spec)
+
+    assert [("/", 3), ("/a,b", None)] == [(row.page, row.n) for row in results]
+    wrong = "its line doesn't fit the types of the columns"
+    assert {b"/,1,bob,2026-03-08T12:00:00Z,many": wrong, b"/,bob": wrong} == reasons
+    with pytest.raises(SpecError, match="no column `tags`"):
+        read_batch(spark, Csv(tmp_path), spec_of())
+    files = read_batch(spark, Csv(tmp_path, columns=("user", "page", "more", "at", "n")), spec)
+    with pytest.raises(Exception, match="CSV header"):
+        files.collect()
+
+
+def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    """The files have types of their own; a null row says from which file it is."""
+    query = """
+        SELECT 'ann' AS user, current_timestamp() AS at, '/' AS page, array(1L) AS tags, 'n' AS note
+    """
+    good, bad = spark.sql(query), spark.sql(query).withColumn("user", F.lit(None).cast("string"))
+    good.union(bad).coalesce(1).write.parquet(str(tmp_path / "views"))
+    spec = spec_of()
+    rows = sessionize(
+        read_batch(spark, Parquet(tmp_path / "views"), spec), spec, with_rejected=True
+    ).collect()
+    (rejected,) = [row for row in rows if row.kind == "quarantined"]
+
+    assert "`key` is null" == rejected.reason.replace("`user`", "`key`")
+    assert rejected.file_path.endswith(".parquet")
+    assert rejected.payload is None
+    assert ["/"] == [row.page for row in rows if row.kind == "session"]
+
+
+def test_rate_is_a_stream_of_made_up_events(spark: SparkSession) -> None:
+    """Its columns are SQL over a number and a time; it can't be a batch."""
+    spec = spec_of(Counted, passthrough={})
+    rate = Rate({"user": "concat('u', value % 2)", "at": "timestamp", "page": "'/'", "n": "value"})
+    events = read_stream(spark, rate, spec)
+
+    assert ["user", "at", "page", "n"] == events.columns
+    assert sessionize(events, spec).isStreaming
+    with pytest.raises(SpecError, match="Rate never ends"):
+        read_batch(spark, rate, spec)
+
+
+def test_a_socket_sends_lines_of_json(spark: SparkSession) -> None:
+    """They are decoded as files are."""
+    spec = spec_of(passthrough={})
+
+    assert "_unreadable" in read_stream(spark, Socket("127.0.0.1", 9), spec).columns
+
+
+def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: Path) -> None:
+    """Unless the caller says that they needn't."""
+    with pytest.raises(SpecError, match="add passthrough=FILE_COLUMNS to the spec"):
+        read_batch(spark, JsonLines(tmp_path), spec_of(passthrough={"line": int}))
+    with pytest.raises(SpecError, match="add passthrough=KAFKA_COLUMNS to the spec"):
+        read_batch(spark, KafkaTopics("localhost:1", "t"), spec_of(passthrough={}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "found"),
+    [("{", "isn't JSON"), ('"string"', "must be that of a record"), ("{}", "must be that")],
+)
+def test_a_wrong_avro_schema_is_refused(schema: str, found: str) -> None:
+    """As soon as it is given."""
+    with pytest.raises(SpecError, match=found):
+        Avro(schema)
+
+
+def test_sources_are_values() -> None:
+    """Two that say the same are equal, and options, which may have a password, aren't shown."""
+    options = {"kafka.sasl.jaas.config": "secret"}
+    assert KafkaTopics("h:1", "t", options=options) == KafkaTopics("h:1", ("t",), options=options)
+    assert "secret" not in repr(KafkaTopics("h:1", "t", options=options))
+    assert KAFKA_COLUMNS.keys() > {"kafka_topic", "kafka_partition", "kafka_offset"}

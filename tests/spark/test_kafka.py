@@ -1,0 +1,299 @@
+"""Kafka as a source and as a sink, on a real broker with Spark's real connector."""
+
+import ast
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F
+
+from examples import kafka_to_postgres
+from examples.kafka_to_postgres import VISITS
+from sessionkit import EventTimeGap
+from sessionkit.spark import Files, Routes, Seed, carry_over, reconcile, sessionize
+from sessionkit.spark.query.rules import output_rules
+from sessionkit.spark.query.start import start_query
+from sessionkit.spark.sinks import native as sinks
+from sessionkit.spark.sources import Avro, KafkaTopics, read_batch
+from tests.support.cells import Events, quick, try_cells
+from tests.support.figures import FIGURES, Record
+from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
+from tests.support.postgres import Postgres, PostgresMissingError, running_postgres
+from tests.support.session_specs import collecting
+from tests.support.streams import FileStream
+
+READINGS = pa.schema(
+    {
+        "key": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+        "value": pa.int64(),
+    }
+)
+CELLS = [rule for rule in output_rules() if rule.sink == "kafka"]
+
+
+@pytest.fixture(scope="module")
+def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker, and a session that can reach it; tests are skipped where none can be had."""
+    try:
+        with running_kafka(tmp_path_factory.mktemp("kafka"), spark.version) as broker:
+            broker.connect(spark)
+            yield broker
+    except KafkaMissingError as error:
+        pytest.skip(f"cells tried: 0, not tried: {len(CELLS)} ({error})")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """A server; tests are skipped where none can be had."""
+    try:
+        with running_postgres() as server:
+            yield server
+    except PostgresMissingError as error:
+        pytest.skip(f"not run: {error}")
+
+
+def send(kafka: Kafka, spark: SparkSession, topic: str, *values: bytes | str | None) -> None:
+    """Send messages to the one partition of a topic, in this order."""
+    sent = [(value.encode() if isinstance(value, str) else value,) for value in values]
+    rows = spark.createDataFrame(sent, "value binary").coalesce(1)
+    options = {"kafka.bootstrap.servers": kafka.servers, "topic": topic}
+    rows.write.format("kafka").options(**options).save()
+
+
+def view(user: str, time: str, page: str = "/", seconds: object = 1.5) -> str:
+    """Return a page view of the example as JSON."""
+    at = f"2026-03-08T{time}:00Z"
+    return json.dumps({"user": user, "at": at, "page": page, "seconds": seconds})
+
+
+def test_the_example_writes_each_visit_once(
+    kafka: Kafka, postgres: Postgres, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Over a restart that repeats a micro-batch; what can't be read says where it is, and why."""
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> None:
+        query = kafka_to_postgres.start(
+            spark, kafka.servers, postgres.dsn, checkpoint=checkpoint, trigger="availableNow"
+        )
+        query.awaitTermination()
+
+    send(
+        kafka,
+        spark,
+        "views",
+        view("ann", "12:00"),
+        b'{"user": "ann"\xff',
+        None,
+        view("ann", "12:10", "/shoes"),
+        view("bob", "12:05", seconds="long"),
+    )
+    run()
+    # As if Spark had stopped between the sink's commit and its own.
+    max((checkpoint / "commits").glob("[0-9]*")).unlink()
+    send(kafka, spark, "views", view("cid", "15:00"), view("ann", "12:20"))
+    run()
+    send(kafka, spark, "views", view("ann", "12:01"))
+    run()
+
+    assert [("ann", 3, 4.5, "/")] == postgres.rows(
+        'SELECT "user", pages, seconds, last_page FROM visits'
+    )
+    rejected = postgres.rows(
+        "SELECT kind, kafka_topic, kafka_partition, kafka_offset, payload, reason FROM rejected"
+    )
+    assert [
+        ("late", "views", 0, 7, None),
+        ("quarantined", "views", 0, 1, b'{"user": "ann"\xff'),
+        ("quarantined", "views", 0, 2, None),
+        ("quarantined", "views", 0, 4, view("bob", "12:05", seconds="long").encode()),
+    ] == [row[:-1] for row in rejected]
+    assert [
+        "its payload isn't UTF-8",
+        "its payload is null",
+        "`seconds` isn't a double: long",
+    ] == [row[-1] for row in rejected[1:]]
+
+
+def test_avro_is_read_by_a_batch(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+    """With the bytes of what can't be read; the counts say the same."""
+    schema = {
+        "type": "record",
+        "name": "view",
+        "fields": [
+            {"name": "user", "type": "string"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "page", "type": ["null", "string"]},
+            {"name": "seconds", "type": "double"},
+        ],
+    }
+
+    def written(user: str, minute: int, page: str | None) -> bytes:
+        out = io.BytesIO()
+        at = datetime(2026, 3, 8, 12, minute, tzinfo=UTC)
+        record = {"user": user, "at": at, "page": page, "seconds": 2.0}
+        fastavro.schemaless_writer(out, schema, record)
+        return out.getvalue()
+
+    good = [written("ann", 0, "/"), written("ann", 5, "/shoes")]
+    bad = [written("bob", 0, None), good[0][:-1], good[0] + b"?"]
+    send(kafka, spark, "avro", *good, *bad)
+    source = KafkaTopics(kafka.servers, "avro", payload=Avro(json.dumps(schema)))
+    observation = Observation()
+    frame = sessionize(
+        read_batch(spark, source, VISITS), VISITS, with_rejected=True, observation=observation
+    )
+    rows = frame.orderBy("kind", "kafka_offset").collect()
+
+    assert 3 == reconcile(observation).counts.quarantined
+    assert [("quarantined", offset, payload) for offset, payload in enumerate(bad, 2)] == [
+        (row.kind, row.kafka_offset, bytes(row.payload)) for row in rows[:3]
+    ]
+    null, short, long = (row.reason for row in rows[:3])
+    assert "`event.page` is null" == null
+    assert "its payload isn't Avro of this schema: EOFError" in short
+    assert "1 bytes follow the record" in long
+    assert [("ann", 2, "/shoes")] == [(row.user, row.pages, row.last_page) for row in rows[3:]]
+
+
+def test_rows_are_messages_with_their_ids_as_keys(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A replay sends them again, with the same keys; who stores them by key has each once."""
+    spec = collecting(EventTimeGap("10 minutes"), watermark_delay="0 seconds", bucket_count=1)
+    gap = F.expr("INTERVAL '10' MINUTE")
+    stream = FileStream(
+        spark, spec, tmp_path, with_rejected=True, shape=lambda rows: rows.withColumn("gap", gap)
+    )
+    for minutes in ([0, 5], [100, 101], [1]):
+        times = [datetime(2026, 3, 8, 12, tzinfo=UTC) + timedelta(minutes=m) for m in minutes]
+        columns = {"key": ["ann"] * len(minutes), "at": times, "value": minutes}
+        stream.put(pa.table(columns).cast(READINGS))
+    topics = [sinks.Kafka(kafka.servers, name) for name in ("sessions", "others")]
+
+    def run() -> None:
+        query = start_query(
+            stream.output(),
+            sink=Routes(session=topics[0], rejected=topics[1]),
+            trigger="availableNow",
+            checkpoint=stream.checkpoint,
+        )
+        query.awaitTermination()
+
+    run()
+    last = max(int(path.name) for path in Path(stream.checkpoint, "commits").glob("[0-9]*"))
+    for number in range(1, last + 1):
+        Path(stream.checkpoint, "commits", str(number)).unlink()
+    run()
+
+    def messages(topic: str) -> list[tuple[str, dict[str, object]]]:
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", kafka.servers)
+        found = reader.option("subscribe", topic).load().orderBy("offset")
+        return [(row.key.decode(), json.loads(row.value)) for row in found.collect()]
+
+    sent, rejected = messages("sessions"), messages("others")
+    assert 2 <= len(sent) == len(rejected) * len(dict(sent))
+    assert [[0, 5]] == [value["values"] for value in dict(sent).values()]
+    assert all(key == value["session_id"] for key, value in sent)
+    assert [("late", 1)] == [
+        (value["kind"], value["event"]["value"])  # type: ignore[index]
+        for value in dict(rejected).values()
+    ]
+
+
+def test_the_example_is_short() -> None:
+    """It has at most 12 lines besides its imports, exports and classes."""
+    text = Path(kafka_to_postgres.__file__).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    left_out = (ast.Import, ast.ImportFrom, ast.ClassDef)
+    shown = [
+        line
+        for node in ast.parse(text).body[1:]
+        if not isinstance(node, left_out) and "__all__" not in ast.unparse(node)
+        for line in lines[node.lineno - 1 : node.end_lineno]
+        if line.strip() and not line.strip().startswith('"""')
+    ]
+
+    assert len(shown) <= 12
+
+
+def test_every_cell_agrees_with_spark(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
+    """Spark writes a micro-batch to Kafka in the cells that the table accepts, and no others."""
+    options = {"kafka.bootstrap.servers": kafka.servers, "topic": "cells"}
+    with quick(spark):
+        outcomes = try_cells(Events(spark, tmp_path).write(), CELLS, options)
+    record_property(FIGURES, f"Kafka, {kafka.connector.name}: {outcomes.summary(0, '')}")
+
+    assert set(outcomes.said) == set(CELLS)
+    assert outcomes.disagreements == []
+
+
+def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of the frame are messages of the topic, each once after a restart."""
+    events = Events(spark, tmp_path).write().stream()
+    messages = events.select("key", F.to_json(F.struct("key", "value")).alias("value"))
+    for _ in range(2):
+        query = start_query(
+            messages,
+            sink=sinks.Kafka(kafka.servers, "started"),
+            trigger="availableNow",
+            checkpoint=tmp_path / "checkpoint",
+        )
+        query.awaitTermination()
+
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", kafka.servers)
+    found = reader.option("subscribe", "started").load()
+    rows = found.select(F.col("key").cast("string"), F.col("value").cast("string")).collect()
+    assert [("a", '{"key":"a","value":1}')] == [tuple(row) for row in rows]
+
+
+def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Under another gap, a query reads each message of a topic once: those that came since."""
+    before = collecting(EventTimeGap("10 minutes"), watermark_delay="1 hour", bucket_count=1)
+    after = collecting(EventTimeGap("20 minutes"), watermark_delay="1 hour", bucket_count=2)
+    first, second = (
+        FileStream(spark, spec, tmp_path / name)
+        for spec, name in ((before, "first"), (after, "second"))
+    )
+    kafka_options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "minutes"}
+
+    def send(*minutes: int) -> None:
+        rows = spark.createDataFrame([(str(minute),) for minute in minutes], "value string")
+        rows.write.format("kafka").options(**kafka_options, topic="minutes").save()
+
+    def run(stream: FileStream, start: str, seed: Seed | None = None) -> None:
+        reader = spark.readStream.format("kafka").options(**kafka_options)
+        minute = F.col("value").cast("string").cast("long")
+        views = (
+            reader.option("startingOffsets", start)
+            .load()
+            .select(
+                F.lit("ann").alias("key"),
+                F.timestamp_seconds(F.lit(1_770_000_000) + minute * F.lit(60)).alias("at"),
+                minute.alias("value"),
+                F.expr("interval 10 minutes").alias("gap"),
+            )
+        )
+        start_query(
+            sessionize(views, stream.spec, seed=seed),
+            sink=Files("parquet", stream.folder / "out"),
+            trigger="availableNow",
+            checkpoint=stream.checkpoint,
+        ).awaitTermination()
+
+    send(0, 5)
+    run(first, "earliest")
+    seed = carry_over(first.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
+    send(12)
+    run(second, seed.starting_offsets(), seed)
+
+    assert [[0, 5, 12]] == [found.state.values for found in second.open()]
