@@ -154,7 +154,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "in order": {"state": Trail, "order": "event_time"},
     "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
     "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
-    "lateness": {"allowed_lateness": "1 hour"},
+    "lateness": {"allowed_lateness": "1 hour", "revisions": "discarding"},
 }
 ELSEWHERE: Final = {
     "close_idle_after": "spark/jobs/test_idle.py",  # A batch has no clock.
