@@ -7,6 +7,7 @@ from sessionkit._functions import (
     FinishMethod,
     Place,
     check_function,
+    check_key,
     is_frozen,
     is_method,
     name_of,
@@ -18,10 +19,9 @@ from sessionkit.timeouts import SessionRules
 
 __all__ = [
     "annotations",
-    "check_in_place",
-    "check_left_out",
+    "check_functions",
     "check_no_functions",
-    "check_role",
+    "check_roles",
 ]
 
 FUNCTIONS: Final = {
@@ -65,7 +65,22 @@ def _meanings(spec: Any, role: str) -> tuple[Any, dict[int | None, str]]:
     return function, {} if function is None else dict(MEANINGS[role])
 
 
-def check_role(spec: Any, role: str, classes: Mapping[str, type[Any]]) -> None:
+def check_functions(spec: Any, classes: Mapping[str, type[Any]]) -> None:
+    """Check the functions against the classes, and against what else the spec says."""
+    check_roles(spec, classes)
+    for place in (*annotations(spec, "key"), *annotations(spec, "session")):
+        check_key(place, spec.keys)
+    _check_left_out(spec)
+    _check_in_place(spec)
+
+
+def check_roles(spec: Any, classes: Mapping[str, type[Any]]) -> None:
+    """Check that each function can be called with what it's given, of these classes."""
+    for role in FUNCTIONS:
+        _check_role(spec, role, classes)
+
+
+def _check_role(spec: Any, role: str, classes: Mapping[str, type[Any]]) -> None:
     """Check one function, with the classes that are known by now."""
     function, meanings = _meanings(spec, role)
     if function is None and role != "update":
@@ -101,7 +116,7 @@ def check_no_functions(spec: Any, instead: str) -> None:
         raise SpecError(with_hint(found, "leave `order` out: any order comes to the same"))
 
 
-def check_left_out(spec: Any) -> None:
+def _check_left_out(spec: Any) -> None:
     """
     Check that what is left out can be done without.
 
@@ -135,7 +150,7 @@ def _check_new_state(state: type[Any]) -> None:
         raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
 
 
-def check_in_place(spec: Any) -> None:
+def _check_in_place(spec: Any) -> None:
     """
     Check that a function annotated to return nothing can change the state in place.
 

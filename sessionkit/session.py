@@ -23,15 +23,14 @@ from sessionkit._aggregated import (
     check_result,
 )
 from sessionkit._event_rows import event_row_class, held_class
-from sessionkit._functions import check_key, takes_time
+from sessionkit._functions import takes_time
 from sessionkit._revisions import read_lateness, read_reopening
 from sessionkit._session_columns import SESSION_COLUMNS, session_fields
 from sessionkit._session_functions import (
     annotations,
-    check_in_place,
-    check_left_out,
+    check_functions,
     check_no_functions,
-    check_role,
+    check_roles,
 )
 from sessionkit._session_times import check_times, read_delay, read_repeats, read_timeout
 from sessionkit._session_view import Session
@@ -223,8 +222,7 @@ class SessionSpec(Spec[E, S, R]):
         set_derived(self, bound=())
         create_at = self.create is not None and takes_time(self.create)
         set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
-        for role in ("create", "update", "merge", "finish"):
-            check_role(self, role, {})
+        check_roles(self, {})
         self._set_class("event", annotations(self, "event"), "in `update`: `event: View`")
         self._set_class("state", annotations(self, "state"), "in `update`: `state: Visit`")
         if self.finish is None and self._result is None:
@@ -232,13 +230,7 @@ class SessionSpec(Spec[E, S, R]):
         else:
             self._set_class("result", annotations(self, "row"), "what `finish` returns")
         check_shared(self)
-        classes = {"event": self.event, "state": self.state, "session": Session}
-        for role in ("create", "update", "merge", "finish"):
-            check_role(self, role, classes)
-        for place in (*annotations(self, "key"), *annotations(self, "session")):
-            check_key(place, self.keys)
-        check_left_out(self)
-        check_in_place(self)
+        check_functions(self, {"event": self.event, "state": self.state, "session": Session})
         check_times(self)
 
     def _set_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:

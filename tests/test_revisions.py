@@ -111,6 +111,8 @@ def test_late_events_cannot_come_in_order(name: str) -> None:
 def test_each_event_once_is_not_several_times(options: dict[str, Any]) -> None:
     """A row for each event comes when its session is over."""
     with pytest.raises(SpecError, match="gives each event once"):
+        collecting(GAP, per="both", **options)
+    with pytest.raises(SpecError, match="gives each event once"):
         SessionSpec.per_event(
             Reading, keys={"key": str}, event_time="at", gap="10s", watermark_delay="0s", **options
         )

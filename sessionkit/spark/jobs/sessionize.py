@@ -31,7 +31,9 @@ def sessionize(
     sessions, as if the watermark had passed the end of time.
 
     The columns are the key, `session_id`, `session_start` and `session_end` (event time; the end
-    is exclusive), and the fields of the result class. The counts of every micro-batch are in the
+    is exclusive), and the fields of the result class. Between them come `closed_by` under
+    `SessionRules`, and `revision`, `is_final` and `supersedes` where a session may give several
+    rows. The counts of every micro-batch are in the
     query's progress; read them with `batch_counts`.
 
     Args:
