@@ -161,7 +161,6 @@ ELSEWHERE: Final = {
     "layout": "spark/jobs/test_pages.py",  # It needs another state store.
     "max_buffered_per_key": "spark/jobs/test_time_order.py",  # A batch holds no events.
     "nulls": "spark/jobs/test_bad_input.py",  # It refuses the columns of files.
-    "revisions": "spark/jobs/test_revisions.py",  # Rows that discard are of one stream alone.
     "state_version": "spark/jobs/test_restart.py",  # State of another class comes with a restart.
     "upgrade": "spark/jobs/test_restart.py",
 }
