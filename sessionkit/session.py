@@ -94,7 +94,7 @@ class SessionSpec(Spec[E, S, R]):
             bridges; `left` starts first, and may be changed as by `update`. A spec without it must
             say `order="event_time"`, where no event can come between.
         finish: `finish(session, state)` for a session that is over: a result row, several, or
-            None. Called once a session. Left out, the state is the row.
+            None. Called once a session, or for each of its rows. Left out, the state is the row.
         aggregates: Instead of all functions: what a session comes to, by the fields of its row. See
             `sessionkit.aggregates`. The row so far is then what `open_sessions` shows as the state.
         per: `"session"`: what `finish` or the aggregates return. `"event"`: instead of all

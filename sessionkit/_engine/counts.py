@@ -23,7 +23,7 @@ class Counts:
             that were dropped for that, under `on_error="drop_session"`.
         buffered: Under `order="event_time"`, by how many the events that wait for the watermark
             have grown; negative where more were processed than came.
-        sessions: Sessions that closed.
+        sessions: Sessions that closed; one that late events reopen or revise closes again.
         timers: Named timers that went off, and keys that their timeout policy ended, of a
             `StatefulSpec`.
         rows: The result rows.
