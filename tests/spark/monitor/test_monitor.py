@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 
 import attrs
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -97,7 +98,8 @@ def test_a_listener_says_what_a_look_at_the_query_says(watched: Watched) -> None
     assert [0, 1, 2, 2] == [found.batch for found in watched.statuses]
     assert (False, None) == (last.is_active, last.failure)
     assert 9 == last.totals.events
-    assert 1 == last.open_sessions
+    # Spark 3.5 reports nothing of the last micro-batch, which has no data.
+    assert (None if pyspark.__version__.startswith("3.") else 1) == last.open_sessions
     assert status(watched.query) == last
 
 

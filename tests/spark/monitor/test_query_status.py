@@ -45,7 +45,8 @@ def followed(stream: FileStream) -> list[QueryStatus]:
 
 
 @pytest.mark.parametrize(
-    "layout", ["buckets", pytest.param("pages", marks=pytest.mark.since_spark("4.0", "pages"))]
+    "layout",
+    ["buckets", pytest.param("pages", marks=pytest.mark.since_spark("4.0", "pages need 4.0"))],
 )
 def test_buckets_tell_how_many_sessions_are_open(
     spark: SparkSession, tmp_path: Path, layout: Any
@@ -56,9 +57,9 @@ def test_buckets_tell_how_many_sessions_are_open(
     stream.put(FIRST, SECOND)
     earlier = followed(stream)
     now = earlier[-1]
-    there = stream.open()
 
     assert 6 == earlier[0].open_sessions
+    there = stream.open()
     assert len(there) == now.open_sessions
     assert 8 == now.totals.sessions + len(there)
     assert (9, 1, 0) == (now.totals.events, now.totals.quarantined, now.buffered)
