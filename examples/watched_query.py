@@ -97,8 +97,10 @@ def main(arguments: list[str] | None = None) -> None:
         .start()
     )
     console = None if asked.svg is None else Console(record=True, width=WIDTH, file=StringIO())
-    Timer(asked.seconds, interrupt_main).start()
+    timer = Timer(asked.seconds, interrupt_main)
+    timer.start()
     watch(query, console=console)
+    timer.cancel()
     query.stop()
     if console is not None:
         # With the fonts of whoever looks at it.

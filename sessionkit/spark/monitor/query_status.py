@@ -42,8 +42,8 @@ class _Step:
     began: datetime
     seconds: float
     events: int
-    rows: int
-    closed: int
+    rows: int | None
+    closed: int | None
     opened: int | None
 
 
@@ -169,12 +169,12 @@ class QueryStatus:
 
     @property
     def rows_out_per_second(self) -> float | None:
-        """Result rows, by the time that the last ten micro-batches span."""
+        """Result rows, by that time; None where Spark didn't count them, see `totals`."""
         return self._per_second([step.rows for step in self._recent])
 
     @property
     def closed_per_second(self) -> float | None:
-        """Sessions that closed, by the time that the last ten micro-batches span."""
+        """Sessions that closed, by that time; None where Spark didn't count them."""
         return self._per_second([step.closed for step in self._recent])
 
     @property
@@ -288,7 +288,10 @@ def _step(now: QueryStatus, before: QueryStatus) -> _Step:
     if was is not None and now.open_sessions is not None:
         opened = now.open_sessions - was + now.counts.sessions
     counts, began = now.counts, now.began or EPOCH
-    return _Step(began, now.seconds or 0.0, counts.events, counts.rows, counts.sessions, opened)
+    rows, closed = (
+        None if name in counts.unknown else getattr(counts, name) for name in ("rows", "sessions")
+    )
+    return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened)
 
 
 def _in_buckets(progress: Any) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SessionSpec
-from sessionkit.spark.monitor import METRICS, monitor
+from sessionkit.spark.monitor import monitor
 from tests.support.figures import FIGURES, Record
 from tests.support.prometheus import Prometheus, PrometheusMissingError, running_prometheus
 from tests.support.streams import FileStream, needs_own_process
@@ -172,12 +172,3 @@ def test_every_alert_fires(site: Site, record_property: Record) -> None:
 def asked(expression: str) -> str:
     """Return a query of the dashboard as Grafana sends it, for all queries and a short span."""
     return expression.replace("$query", ".*").replace("$__rate_interval", SPAN)
-
-
-def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
-    """Every name in them is one of the table."""
-    names = {metric.full_name for metric in METRICS}
-    used = set(re.findall(r"sessionkit_\w+", RULES + json.dumps(DASHBOARD["panels"])))
-
-    assert used - names == set()
-    assert len(ALERTS) == len(set(ALERTS)) == 8

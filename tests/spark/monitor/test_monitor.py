@@ -30,6 +30,9 @@ from sessionkit.spark.monitor import PrometheusEndpoint, watch
 from sessionkit.spark.monitor.picture import picture
 from sessionkit.spark.monitor.watching import read_endpoint, reading_of
 
+KNOWS_LESS = pyspark.__version__.startswith("3.")
+"""Spark 3.5 reports nothing of the last micro-batch of the query below, which has no data."""
+
 
 @attrs.frozen
 class Watched:
@@ -98,8 +101,7 @@ def test_a_listener_says_what_a_look_at_the_query_says(watched: Watched) -> None
     assert [0, 1, 2, 2] == [found.batch for found in watched.statuses]
     assert (False, None) == (last.is_active, last.failure)
     assert 9 == last.totals.events
-    # Spark 3.5 reports nothing of the last micro-batch, which has no data.
-    assert (None if pyspark.__version__.startswith("3.") else 1) == last.open_sessions
+    assert (None if KNOWS_LESS else 1) == last.open_sessions
     assert status(watched.query) == last
 
 
@@ -151,7 +153,7 @@ def test_the_live_view_shows_a_query_until_it_ends(watched: Watched) -> None:
     assert watched.statuses[-1] == last
     for text in ("visits", "stopped", "2026-03-08 13:30:00Z", "1  11.11 %", "addBatch"):
         assert text in shown
-    assert "unknown" not in shown
+    assert ("unknown" in shown) == KNOWS_LESS
     assert "unknown" in captured.get()
 
 

@@ -116,6 +116,8 @@ def test_what_spark_3_5_does_not_report_is_unknown() -> None:
     found = QueryStatus().add(progress_of(0, "8|1:2:0:50:7:")).add(silent)
 
     assert (1, None, None) == (found.uncounted, found.open_sessions, found.opened_per_second)
+    assert (None, None) == (found.closed_per_second, found.rows_out_per_second)
+    assert found.rows_in_per_second is not None
     assert "sessions" in found.totals.unknown
 
 
