@@ -258,6 +258,26 @@ def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
     ]
 
 
+@BOTH_LAYOUTS
+def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layout: str) -> None:
+    """Late events are of the day in which they happened."""
+    rules = SessionRules("10 seconds", midnight="UTC")
+    spec = collecting(rules, allowed_lateness="1 minute", layout=layout)
+    driver = SessionDriver(spec)
+    for seconds, value in ((-5, 1), (1, 2), (-3, 3), (2, 4), (-1, 5)):
+        driver.add("a", at("23:59:59") + timedelta(seconds=1 + seconds), reading(value))
+        driver.run_batch()
+    driver.advance_watermark_to(at("23:59:59") + timedelta(seconds=30))
+    driver.run_until_idle()
+    found = [(row.result.values, row.closed_by, row.revision) for row in driver.take_rows()]
+    assert found == [
+        ([1], "midnight", 1),
+        ([1, 3], "midnight", 2),
+        ([1, 3, 5], "midnight", 3),
+        ([2, 4], "gap", 1),
+    ]
+
+
 def test_an_idle_source_closes_with_a_final_row() -> None:
     """And what it has closed waits for late events as any other does."""
     rules = SessionRules("10 seconds", close_idle_after="1 minute")
