@@ -174,6 +174,8 @@ def specs(layout: str) -> SearchStrategy[AnySpec]:
         max_buffered_per_key=st.sampled_from([3, 100]),
         emit=st.sampled_from(["on_close"] * 4 + EARLY),
         kept=st.sampled_from([{}] * 2 + LATER),
+        drop_duplicates_for=st.sampled_from([None] * 2 + [timedelta(0), 2 * GAP]),
+        event_id=st.sampled_from([None, ("value", "gap_s")]),
         bucket_count=st.sampled_from([1, 3]),
         layout=st.just(layout),
     )
