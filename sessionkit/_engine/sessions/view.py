@@ -11,9 +11,8 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.close import ids_of, sessions_of
-from sessionkit._engine.sessions.duplicates import open_only
-from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.ruled import closes_of, closing_times, reasons_of
+from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.sessions.ways import way_of
 from sessionkit._instants import instant_of
 from sessionkit._spec import S
@@ -106,5 +105,5 @@ def _held(spec: AnySessionSpec, table: pa.Table, states: pa.Array) -> pa.Array:
 
 def _open(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
-    table = open_only(way_of(spec).join(spec, memory.kept, memory.buffered, None).sessions)
-    return table.filter(pa.array(~closed_ones(table))) if spec.revises else table
+    logic = SessionLogic(spec)
+    return logic.open_in(logic.way.join(spec, memory.kept, memory.buffered, None).sessions)
