@@ -8,14 +8,23 @@ kinds in the same order; when exactly each falls, the machine decides.
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import cycle
+from math import inf
 from pathlib import Path
 from random import Random
 
 from tests.support.faults.campaign import JOBS, Campaign, deck
-from tests.support.faults.job import Job
+from tests.support.faults.job import Job, Servers
+from tests.support.faults.servers import class_path, running
 from tests.support.faults.timeline import Audit
+from tests.support.kafka import KafkaMissingError
+from tests.support.postgres import PostgresMissingError
 from tests.support.spark_settings import quick_settings
 
 __all__ = ["main"]
@@ -27,12 +36,21 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="how often; default: 100")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="what decides")
     parser.add_argument("--segment", type=int, default=25, help="kills of one job; default: 25")
+    parser.add_argument("--minutes", type=float, default=inf, help="begin no other job after these")
+    parser.add_argument(
+        "--ends", choices=("files", "servers", "both"), default="both", help="source and sink"
+    )
     options = parser.parse_args()
+    # An end from outside is an exit as any other: it leaves no process behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="sessionkit-faults-"))
     _say(f"faults: seed {options.seed}")
-    campaign = Campaign(folder, quick_settings(), Random(options.seed))
-    with campaign.running():
-        audit = _run(campaign, options.kills, options.segment, options.seed)
+    with ExitStack() as stack:
+        ends = _ends(stack, folder, options.ends)
+        settings = {name: value for end in ends if end for name, value in class_path(end).items()}
+        campaign = Campaign(folder, quick_settings() | settings, Random(options.seed))
+        stack.enter_context(campaign.running())
+        audit = _run(campaign, ends, options)
     for cause, times in campaign.failures.most_common():
         _say(f"faults: {times} queries had lost workers: {cause}")
     if audit.is_sound:
@@ -43,14 +61,30 @@ def main() -> int:
     return int(not audit.is_sound)
 
 
-def _run(campaign: Campaign, kills: int, size: int, seed: str) -> Audit:
-    kinds = deck(campaign.random, kills)
+def _ends(stack: ExitStack, folder: Path, chosen: str) -> list[Servers | None]:
+    """Start servers, where they are wanted and can be had; None is for files."""
+    ends: list[Servers | None] = [] if chosen == "servers" else [None]
+    if chosen != "files":
+        try:
+            ends.append(stack.enter_context(running(folder)))
+        except (KafkaMissingError, PostgresMissingError) as error:
+            _say(f"faults: Kafka to PostgreSQL not run: {error}")
+    return ends
+
+
+def _run(campaign: Campaign, ends: Sequence[Servers | None], options: argparse.Namespace) -> Audit:
+    kinds, size = deck(campaign.random, options.kills), options.segment
+    parts = [kinds[first : first + size] for first in range(0, len(kinds), size)]
     total = Audit(0, 0, 0, 0)
-    parts = [kinds[first : first + size] for first in range(0, kills, size)]
-    for number, part in enumerate(parts):
-        job = Job(*JOBS[number % len(JOBS)], campaign.folder / f"{number}")
+    # Where both ends are tried, each job comes with each of them, one after the other.
+    jobs = cycle((what, end) for what in JOBS for end in ends)
+    last = time.monotonic() + 60 * options.minutes
+    for number, (part, (what, end)) in enumerate(zip(parts, jobs, strict=False)):
+        if time.monotonic() > last:
+            break
+        job = Job(*what, campaign.folder / f"{number}", end)
         before = campaign.kills.total()
-        audit = campaign.segment(job, f"{seed}/{number}", part)
+        audit = campaign.segment(job, f"{options.seed}/{number}", part)
         done = f"{campaign.kills.total() - before} kills, {audit.events} events: {audit}"
         _say(f"faults: {number + 1}/{len(parts)}, {job.name}: {done}")
         total = total.plus(audit)

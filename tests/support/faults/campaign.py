@@ -17,8 +17,9 @@ from typing import Final
 
 import attrs
 
-from tests.support.faults.job import Job, Life
-from tests.support.faults.ledger import begin, rows_of
+from tests.support.faults import servers
+from tests.support.faults.job import TABLES, Job, Life, rows_in
+from tests.support.faults.ledger import begin
 from tests.support.faults.processes import (
     PATIENCE_S,
     Driver,
@@ -29,7 +30,14 @@ from tests.support.faults.processes import (
     start_jvm,
     wait_for,
 )
-from tests.support.faults.timeline import Audit, Timeline, audited, placed, table_of
+from tests.support.faults.timeline import (
+    Arrival,
+    Audit,
+    Timeline,
+    audited,
+    placed,
+    table_of,
+)
 from tests.support.streams import write_files
 
 __all__ = ["JOBS", "KINDS", "Campaign", "LifeError", "Segment", "deck"]
@@ -83,30 +91,38 @@ class Segment:
     batches: int = 0
 
     def __attrs_post_init__(self) -> None:
-        """Make source and sink."""
-        self.job.folder.mkdir()
+        """Make the sink."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Make an empty ledger."""
+        self.job.ledger.parent.mkdir(parents=True, exist_ok=True)
         begin(self.job.ledger)
 
-    def feed(self) -> None:
-        """Put files before the source, if few are left."""
-        done = max(batches_in(self.job.checkpoint / "commits"), default=-1) + 1
+    def done(self) -> list[int]:
+        """Return the micro-batches that Spark has finished."""
+        return sorted(batches_in(self.job.checkpoint / "commits"))
+
+    def feed(self, jvm: Jvm) -> None:
+        """Put events before the source, if few are left."""
+        done = max(self.done(), default=-1) + 1
         while self.batches < done + AHEAD:
-            write_files(
-                self.job.source,
-                [table_of(self.timeline.batch(self.batches))],
-                first=self.batches,
-            )
+            self._put(jvm, self.timeline.batch(self.batches))
             self.batches += 1
 
-    def end(self) -> None:
-        """Put the last file before the source: it closes all sessions."""
-        write_files(
-            self.job.source, [table_of(self.timeline.end(self.batches))], first=self.batches
-        )
+    def end(self, jvm: Jvm) -> None:
+        """Put the last event before the source: it closes all sessions."""
+        self._put(jvm, self.timeline.end(self.batches))
 
     def audit(self) -> Audit:
         """Look for every event in the sink."""
-        return audited(self.timeline.places(self.batches), placed(rows_of(self.job.ledger)))
+        return audited(self.timeline.places(self.batches), placed(rows_in(self.job)))
+
+    def _put(self, jvm: Jvm, rows: Sequence[Arrival]) -> None:
+        if self.job.servers is None:
+            write_files(self.job.source, [table_of(rows)], first=self.batches)
+        else:
+            servers.send(jvm, self.job, rows)
 
 
 @attrs.define
@@ -162,7 +178,7 @@ class Campaign:
         for place, ender in enumerate(enders):
             share = workers[place :: len(enders)]
             self._life(segment, share, ender)
-        segment.end()
+        segment.end(self.jvm)
         self.drain(job)
         return segment.audit()
 
@@ -201,12 +217,12 @@ class Campaign:
         return driver
 
     def _start(self, segment: Segment) -> Driver:
-        segment.feed()
+        segment.feed(self.jvm)
         return start_driver(Life(segment.job, self.jvm.address))
 
     def _revived(self, driver: Driver, segment: Segment) -> Driver:
         """Return the driver, or another one if its query has failed for want of its workers."""
-        segment.feed()
+        segment.feed(self.jvm)
         if driver.look():
             return driver
         if not self._has_lost_workers:
@@ -239,10 +255,31 @@ class Campaign:
         return self._end_jvm(driver)
 
     def _kill_in_sink(self, segment: Segment, driver: Driver, kind: str) -> bool:
-        segment.feed()
+        segment.feed(self.jvm)
+        if segment.job.servers is not None:
+            return self._kill_at_server(segment.job, driver, kind)
         driver.order(kind)
         wait_for("the sink", lambda: driver.has_committed or not driver.look())
         return self._end_jvm(driver) if driver.has_committed else driver.wait() == -SIGKILL
+
+    def _kill_at_server(self, job: Job, driver: Driver, kind: str) -> bool:
+        """Kill where the sink has written and not committed, or as soon as it has committed."""
+        if kind == "in the transaction":
+            name = self.random.choice(TABLES)
+            wait_for("a table", lambda: servers.has_table(job, name) or not driver.look())
+            if not servers.has_table(job, name):
+                return False
+            with servers.held(job, name):
+                wait_for("the sink", lambda: servers.is_waited_for(job) or not driver.look())
+                return driver.kill() == -SIGKILL
+        before = servers.last_batch(job, TABLES[-1])
+        wait_for(
+            "a commit",
+            lambda: servers.last_batch(job, TABLES[-1]) > before or not driver.look(),
+        )
+        if kind == "JVM after the commit":
+            return self._end_jvm(driver)
+        return driver.kill() == -SIGKILL
 
     def _end_jvm(self, driver: Driver) -> bool:
         self.jvm.kill()

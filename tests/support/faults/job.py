@@ -15,16 +15,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import psycopg
+from psycopg import sql
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import StatefulSpec
-from sessionkit.spark import ForeachBatch, apply_with_state, sessionize, start_query
+from sessionkit.spark import (
+    ForeachBatch,
+    Postgres,
+    Routes,
+    apply_with_state,
+    sessionize,
+    start_query,
+)
 from sessionkit.spark.query.start import Trigger
-from tests.support.faults.ledger import Row, write_batch
+from tests.support.faults.ledger import Row, rows_of, write_batch
 from tests.support.faults.specs import spec_of
+from tests.support.faults.timeline import ON_TIME
 
 COMMITTED: Final = "committed"
 HOUR_S: Final = 3600.0
@@ -32,7 +42,19 @@ STORE: Final = "spark.sql.streaming.stateStore"
 PACKAGE: Final = "org.apache.spark.sql.execution.streaming.state"
 PROVIDERS: Final = {"HDFS": "HDFSBackedStateStoreProvider", "RocksDB": "RocksDBStateStoreProvider"}
 CHANGELOGS: Final = f"{STORE}.rocksdb.changelogCheckpointing.enabled"
-ROW: Final = "kind string, key string, numbers array<long>"
+EVENT: Final = "key string, at timestamp, number long"
+TABLES: Final = ("sessions", "rejected")
+SESSIONS: Final = sql.SQL("SELECT key, numbers FROM {}")
+REJECTED: Final = sql.SQL("SELECT kind, (event->>'number')::bigint FROM {}")
+
+
+@attrs.frozen
+class Servers:
+    """A broker of Kafka, the jars with which Spark reaches it, and a PostgreSQL."""
+
+    kafka: str
+    jars: Path
+    dsn: str = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -45,17 +67,25 @@ class Job:
         layout: How it keeps its state.
         store: The state store.
         folder: Where source, checkpoint and sink are.
+        servers: Kafka and PostgreSQL, instead of files and the ledger.
     """
 
     spec: str
     layout: str
     store: str
     folder: Path
+    servers: Servers | None = None
 
     @property
     def name(self) -> str:
         """What is run, for people."""
-        return f"{self.spec}, {self.layout}, {self.store}"
+        ends = "Kafka to PostgreSQL" if self.servers else "files to SQLite"
+        return f"{self.spec}, {self.layout}, {self.store}, {ends}"
+
+    @property
+    def topic(self) -> str:
+        """The topic of its events, and in what its tables' names begin."""
+        return f"job_{self.folder.name}"
 
     @property
     def checkpoint(self) -> Path:
@@ -65,7 +95,7 @@ class Job:
     @property
     def ledger(self) -> Path:
         """The sink."""
-        return self.folder / "ledger.db"
+        return self.folder / "sink" / "ledger.db"
 
     @property
     def source(self) -> Path:
@@ -155,20 +185,49 @@ def _session(life: Life) -> SparkSession:
 def _start(spark: SparkSession, life: Life, sink: Sink) -> Any:
     job = life.job
     spec = spec_of(job.spec, job.layout)
-    reader = spark.readStream.schema("key string, at timestamp, number long")
-    events = reader.option("maxFilesPerTrigger", 1).parquet(str(job.source))
     run = apply_with_state if isinstance(spec, StatefulSpec) else sessionize
-    frame = run(events, spec, with_rejected=True)
+    rows = run(_events(spark, job), spec, with_rejected=True)
+    settings: Any = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
+    if job.servers is not None:
+        tables = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
+        kind = spec.row_kind
+        return start_query(
+            rows, sink=Routes(**{kind: tables[0], "rejected": tables[1]}), **settings
+        )
     numbers = F.coalesce("numbers", F.array("event.number"))
-    return start_query(
-        frame.select("kind", "key", numbers.alias("numbers")),
-        sink=ForeachBatch(sink.write),
-        trigger=life.until,
-        checkpoint=job.checkpoint,
-        spec=spec,
-    )
+    shown = rows.select("kind", "key", numbers.alias("numbers"))
+    return start_query(shown, sink=ForeachBatch(sink.write), **settings)
+
+
+def _events(spark: SparkSession, job: Job) -> DataFrame:
+    if job.servers is None:
+        reader = spark.readStream.schema(EVENT).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(job.source))
+    options: dict[str, Any] = {
+        "kafka.bootstrap.servers": job.servers.kafka,
+        "subscribe": job.topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": ON_TIME + 2,
+    }
+    messages = spark.readStream.format("kafka").options(**options).load()
+    value = F.from_json(F.col("value").cast("string"), EVENT)
+    return messages.select(value.alias("value")).select("value.*")
 
 
 def _row(row: Any) -> Row:
     kind = "session" if row.kind == "result" else row.kind
     return kind, row.key, tuple(row.numbers)
+
+
+def rows_in(job: Job) -> list[Row]:
+    """Return what is in the sink of a job."""
+    if job.servers is None:
+        return rows_of(job.ledger)
+    sessions, rejected = (sql.Identifier(f"{job.topic}_{name}") for name in TABLES)
+    with psycopg.connect(job.servers.dsn) as connection:
+        found = connection.execute(SESSIONS.format(sessions)).fetchall()
+        others = connection.execute(REJECTED.format(rejected)).fetchall()
+    return [
+        *(("session", key, tuple(numbers)) for key, numbers in found),
+        *((kind, None, (number,)) for kind, number in others),
+    ]

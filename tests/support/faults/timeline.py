@@ -11,12 +11,24 @@ import pyarrow as pa
 
 from tests.support.naive_sessions import Event, naive_sessions
 
-__all__ = ["DELAY", "GAP", "Arrival", "Audit", "Place", "Timeline", "audited", "placed", "table_of"]
+__all__ = [
+    "DELAY",
+    "GAP",
+    "ON_TIME",
+    "Arrival",
+    "Audit",
+    "Place",
+    "Timeline",
+    "audited",
+    "placed",
+    "table_of",
+]
 
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
 STEP: Final = timedelta(minutes=10)
 GAP: Final = timedelta(minutes=4)
-DELAY: Final = timedelta(minutes=20)
+DELAY: Final = timedelta(minutes=30)
+"""More than a batch spans: a source may cut one in two, and no event may be late for that."""
 DISORDER: Final = timedelta(minutes=15)
 TOO_LATE: Final = timedelta(hours=3)
 KEYS: Final = 12
@@ -31,22 +43,35 @@ Place = tuple[object, ...]
 
 
 class Timeline(NamedTuple):
-    """Events in batches, made one by one: any number of them, and the same for the same seed."""
+    """
+    Events in batches, made one by one: any number of them, and the same for the same seed.
+
+    Attributes:
+        seed: What decides.
+        size: How many events of a batch are on time.
+        keys: How many keys they have.
+    """
 
     seed: str
+    size: int = ON_TIME
+    keys: int = KEYS
 
     def batch(self, number: int) -> list[Arrival]:
         """Return a batch: events out of order, one without a key and, later on, one too late."""
         random = Random(f"{self.seed}/{number}")
-        first = number * (ON_TIME + 2)
+        first = number * (self.size + 2)
         start = NOON + number * STEP
         rows: list[Arrival] = [
-            (f"k{random.randrange(KEYS)}", start + _up_to(random, STEP + DISORDER) - DISORDER, n)
-            for n in range(first, first + ON_TIME)
+            (
+                f"k{random.randrange(self.keys)}",
+                start + _up_to(random, STEP + DISORDER) - DISORDER,
+                n,
+            )
+            for n in range(first, first + self.size)
         ]
-        rows.append((None, start, first + ON_TIME))
+        rows.append((None, start, first + self.size))
         if number >= FIRST_WITH_LATE:
-            rows.append(("k0", start - TOO_LATE, first + ON_TIME + 1))
+            rows.append(("k0", start - TOO_LATE, first + self.size + 1))
         random.shuffle(rows)
         return rows
 
@@ -62,7 +87,7 @@ class Timeline(NamedTuple):
         for key, at, number in rows:
             if key is None:
                 places[number] = ("quarantined",)
-            elif number % (ON_TIME + 2) == ON_TIME + 1:
+            elif number % (self.size + 2) == self.size + 1:
                 places[number] = ("late",)
             else:
                 on_time.append(Event(key, at, number, GAP))
