@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import environments
+from benchmarks.child import LOCAL
 from benchmarks.entrants import ENTRANTS, Entrant
 from benchmarks.environments import MissingToolError
 from benchmarks.measure import Place, RunError, place, timed, wrong_rows
@@ -65,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="times the events and keys")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each entrant")
     parser.add_argument("--patience", type=float, default=1200, help="seconds that a run may take")
+    parser.add_argument("--master", default=LOCAL, help="where Spark runs; default: %(default)s")
     parser.add_argument("--output", type=Path, default=RESULTS, help="the file for the results")
     return parser.parse_args()
 
@@ -80,7 +82,7 @@ def _run(options: argparse.Namespace) -> None:
         scaled = workload.scaled(options.scale).shortened(options.batches)
         with tempfile.TemporaryDirectory(prefix="sessionkit-bench-") as folder:
             _say(f"\n{scaled.name}: writing {scaled.batches} batches")
-            at = place(scaled, Path(folder), options.patience)
+            at = place(scaled, Path(folder), options.patience, options.master)
             result = _measured(at, options, unable)
         # Kept after every workload: what comes later may fail.
         saved({**loaded(options.output), workload.name: result}, options.output)
@@ -135,7 +137,7 @@ def _measured(at: Place, options: argparse.Namespace, unable: dict[str, str]) ->
     return Result(
         workload=at.workload,
         scale=options.scale,
-        machine=_machine(load),
+        machine={**_machine(load), "master": options.master},
         runs={name: each for name, each in runs.items() if each},
         not_run=not_run,
     )

@@ -23,14 +23,18 @@ from benchmarks.entrants import ENTRANTS
 from benchmarks.events import FILES_A_BATCH, schema_of
 from benchmarks.workloads import WORKLOADS, Workload
 
-__all__ = ["Batch", "Job", "main", "run_query", "spark_session", "stream_of"]
+__all__ = ["LOCAL", "Batch", "Job", "main", "run_query", "spark_session", "stream_of"]
 
 CORES: Final = 2
+LOCAL: Final = f"local[{CORES}]"
+ROOT: Final = Path(__file__).resolve().parents[1]
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "6g",
+    # Executors of another machine, or in another folder, find the entrants there.
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
     # Below 2 GiB, Spark measures an Arrow batch anew after each of its rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.session.timeZone": "UTC",
@@ -53,6 +57,7 @@ class Job:
         checkpoint: The folder for the checkpoint.
         answer: The file for the batches.
         rows: The folder for the rows, where they are compared; nothing is timed then.
+        master: Where Spark runs.
     """
 
     entrant: str
@@ -61,6 +66,7 @@ class Job:
     checkpoint: Path
     answer: Path
     rows: Path | None = None
+    master: str = LOCAL
 
     def as_json(self) -> str:
         """Return the job as the child takes it."""
@@ -100,17 +106,18 @@ def main() -> None:
     # A stream that is timed leaves its last sessions open: no batch without data closes them.
     closes = job.rows is not None or workload.mode == "job"
     settings = {"spark.sql.streaming.noDataMicroBatches.enabled": str(closes).lower()}
-    spark = spark_session({**settings, **workload.settings, **entrant.settings})
+    settings = {**settings, **workload.settings, **entrant.settings}
+    spark = spark_session(settings, job.master)
     run = _batches if workload.mode == "batch" else _micro_batches
     batches = run(spark, workload, job)
     job.answer.write_text(json.dumps([attrs.asdict(batch) for batch in batches]))
     spark.stop()
 
 
-def spark_session(settings: Mapping[str, str]) -> SparkSession:
+def spark_session(settings: Mapping[str, str], master: str = LOCAL) -> SparkSession:
     """Start Spark with what all entrants have, and these settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("sessionkit benchmark")
+    builder = SparkSession.builder.master(master).appName("sessionkit benchmark")
     for name, value in {**SETTINGS, **settings}.items():
         builder.config(name, value)
     spark = builder.getOrCreate()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from benchmarks.child import Batch, Job
+from benchmarks.child import LOCAL, Batch, Job
 from benchmarks.entrants import Entrant
 from benchmarks.environments import packages_of, python_of
 from benchmarks.events import CLOSING, linked, write_batches
@@ -52,6 +52,7 @@ class Place:
         few: The same for a small part of it.
         folder: Where runs may write.
         patience_s: How long a run may take.
+        master: Where Spark runs.
     """
 
     workload: Workload
@@ -59,6 +60,7 @@ class Place:
     few: Path
     folder: Path
     patience_s: float
+    master: str = LOCAL
 
     def new_folder(self) -> Path:
         """Make a folder that nobody has used."""
@@ -67,9 +69,9 @@ class Place:
         return folder
 
 
-def place(workload: Workload, folder: Path, patience_s: float) -> Place:
+def place(workload: Workload, folder: Path, patience_s: float, master: str = LOCAL) -> Place:
     """Write the events of a workload."""
-    found = Place(workload, folder / "files", folder / "few", folder, patience_s)
+    found = Place(workload, folder / "files", folder / "few", folder, patience_s, master)
     write_batches(workload, found.files)
     if workload.few:
         write_batches(_part(workload), found.few)
@@ -87,7 +89,7 @@ def wrong_rows(entrant: Entrant, at: Place) -> str | None:
     folder = at.new_folder()
     linked(files, [*batches, *closing], folder / "files")
     rows = folder / ("rows" if entrant.script is None else "rows.parquet")
-    _finished(entrant, workload, folder, at.patience_s, rows)
+    _finished(entrant, workload, folder, at, rows)
     right = expected(workload, [_events(files, batch) for batch in batches])
     found = pq.read_table(rows).select(COLUMNS[workload.task]).cast(right.schema)
     # Spark would push this filter below the watermark, which the event then couldn't move.
@@ -104,7 +106,7 @@ def timed(entrant: Entrant, at: Place) -> Run:
     closing = [workload.batches] if closes else []
     linked(at.files, [*range(batches), *closing], folder / "files")
     begun = time.time()
-    answer, usage = _finished(entrant, workload, folder, at.patience_s)
+    answer, usage = _finished(entrant, workload, folder, at)
     found = [Batch(**each) for each in json.loads(answer.read_text())]
     if workload.mode == "job":
         took_s = answer.stat().st_mtime - begun
@@ -150,7 +152,7 @@ def _written(workload: Workload, checkpoint: Path, batches: Sequence[Batch]) -> 
 
 
 def _finished(
-    entrant: Entrant, workload: Workload, folder: Path, patience_s: float, rows: Path | None = None
+    entrant: Entrant, workload: Workload, folder: Path, at: Place, rows: Path | None = None
 ) -> tuple[Path, Sampler]:
     job = Job(
         entrant=entrant.name,
@@ -159,6 +161,7 @@ def _finished(
         checkpoint=folder / "checkpoint",
         answer=folder / "answer.json",
         rows=rows,
+        master=at.master,
     )
     if entrant.reads == "csv":
         _as_csv(job.files)
@@ -174,7 +177,7 @@ def _finished(
             start_new_session=True,
         )
         with Sampler(process.pid) as usage:
-            code = _waited(process, patience_s)
+            code = _waited(process, at.patience_s)
     if code != 0 or not job.answer.exists():
         raise RunError(_last_words(folder / "log") or f"it ended with code {code}")
     return job.answer, usage

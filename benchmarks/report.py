@@ -176,7 +176,7 @@ def _not_run(result: Result) -> str:
 
 
 def _machines(results: Mapping[str, Result]) -> Rows:
-    facts: Iterable[str] = ("when", "cores", "platform", "python", "versions", "load")
+    facts: Iterable[str] = ("when", "cores", "platform", "master", "python", "versions", "load")
     rows: list[Sequence[str]] = [("workload", *facts)]
     rows += [
         (name, *(str(result.machine.get(fact, NONE)) for fact in facts))

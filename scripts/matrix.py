@@ -34,12 +34,13 @@ RESULTS: Final = ROOT / "docs" / "reference" / "supported-versions.json"
 PAGE: Final = RESULTS.with_suffix(".md")
 START, END = "<!-- cells: written by scripts/matrix.py -->", "<!-- end of the cells -->"
 
-Where: TypeAlias = Literal["classic", "cluster", "connect", "server"]
+Where: TypeAlias = Literal["classic", "cluster", "connect", "server", "standalone"]
 PLACES: Final[dict[Where, str]] = {
     "classic": "`local[2]`",
     "cluster": "`local-cluster[2,1,1024]`",
     "connect": '`remote("local")`',
     "server": "`sc://` to a server",
+    "standalone": "`spark://` to a master with two workers",
 }
 
 DEV: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
@@ -115,6 +116,7 @@ CELLS: Final = (
     Cell("4.3.0", "classic", "3.11", "2.2.0", "18.0.0"),
     Cell("4.3.0", "classic", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "cluster", "3.13", "3.1.1", "26.0.1"),
+    Cell("4.3.0", "standalone", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "connect", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "server", "3.13", "3.1.1", "26.0.1"),
 )
@@ -188,7 +190,12 @@ def connect_package(spark: str) -> tuple[str, ...]:
 def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
     """Return the environment variables of a cell's processes."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    where = {"cluster": "local-cluster[2,1,1024]", "connect": "connect", "server": address}
+    where = {
+        "cluster": "local-cluster[2,1,1024]",
+        "connect": "connect",
+        "server": address,
+        "standalone": address,
+    }
     own = {
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": str(ROOT),
@@ -203,26 +210,69 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def server(cell: Cell, python: Path) -> Iterator[str | None]:
-    """Run a Spark Connect server of the cell's Spark, if it needs one; return its address."""
-    if cell.where != "server":
-        yield None
-        return
+def place(cell: Cell, python: Path) -> Iterator[str | None]:
+    """Run what the cell's Spark needs beside it; return the address, if there is one."""
+    env = variables(cell, python, None)
+    match cell.where:
+        case "server":
+            port = free_port()
+            log = ENVIRONMENTS / "server.log"
+            with running([server_command(cell, python, port)], port, env, log):
+                yield f"sc://127.0.0.1:{port}"
+        case "standalone":
+            with standalone(python, env, ENVIRONMENTS / "standalone") as address:
+                yield address
+        case _:
+            yield None
+
+
+@contextmanager
+def standalone(python: Path, env: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """
+    Run a standalone master with two workers of one core each; return its address.
+
+    Args:
+        python: The Python in whose environment Spark is.
+        env: The variables of the processes; the executors inherit them.
+        folder: Where the executors work, and the logs are.
+    """
+    folder.mkdir(exist_ok=True)
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    start = [str(python.with_name("spark-class"))]
+    where = ["--host", "127.0.0.1", "--webui-port", "0"]
+    deploy = "org.apache.spark.deploy"
+    master = [*start, f"{deploy}.master.Master", *where, "--port", str(port)]
+    worker = [*start, f"{deploy}.worker.Worker", *where, "--cores", "1", "--memory", "1g"]
+    workers = [[*worker, "--work-dir", str(folder / name), address] for name in ("1", "2")]
+    with (
+        running([master], port, env, folder / "master.log"),
+        running(workers, port, env, folder / "workers.log"),
+    ):
+        yield address
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = server_command(cell, python, port)
-    log = ENVIRONMENTS / "server.log"
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def running(
+    commands: Sequence[Sequence[str]], port: int, env: Mapping[str, str], log: Path
+) -> Iterator[None]:
+    """Run commands until the end of the block, which begins once somebody listens on a port."""
     with log.open("w") as out:
-        process = subprocess.Popen(
-            command, env=variables(cell, python, None), stdout=out, stderr=out
-        )
+        begun = [subprocess.Popen(each, env=env, stdout=out, stderr=out) for each in commands]
     try:
-        _wait_for(port, process, log)
-        yield f"sc://127.0.0.1:{port}"
+        _wait_for(port, begun[0], log)
+        yield
     finally:
-        process.terminate()
-        process.wait()
+        for process in begun:
+            process.terminate()
+            process.wait()
 
 
 def server_command(cell: Cell, python: Path, port: int) -> list[str]:
@@ -248,7 +298,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.5)
-    found = f"the server didn't start: {log.read_text()[-400:]}"
+    found = f"{log.stem} didn't start: {log.read_text()[-400:]}"
     raise NotHereError(found)
 
 
@@ -259,7 +309,7 @@ def run_cell(cell: Cell, tests: Sequence[str]) -> dict[str, Any]:
     began = time.monotonic()
     try:
         python = environment(cell)
-        with server(cell, python) as address:
+        with place(cell, python) as address:
             command = [str(python), "-m", "pytest", "-q", "-p", "tests.support.cell"]
             command += ["-o", "filterwarnings=", "-p", "no:cacheprovider", f"--junitxml={report}"]
             env = variables(cell, python, address)

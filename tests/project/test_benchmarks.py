@@ -222,9 +222,14 @@ def test_a_difference_names_the_column_and_the_row() -> None:
 
 def test_a_job_is_the_same_after_its_way_through_json(tmp_path: Path) -> None:
     """The process that runs an entrant gets what the one that measures it meant."""
-    paths = {"files": tmp_path / "a", "checkpoint": tmp_path / "b", "answer": tmp_path / "c"}
-    job = Job(entrant="functions", workload="dense", **paths)
-    compared = attrs.evolve(job, rows=tmp_path / "d")
+    job = Job(
+        entrant="functions",
+        workload="dense",
+        files=tmp_path / "a",
+        checkpoint=tmp_path / "b",
+        answer=tmp_path / "c",
+    )
+    compared = attrs.evolve(job, rows=tmp_path / "d", master="local-cluster[2,1,1024]")
 
     assert job == Job.of_json(job.as_json())
     assert compared == Job.of_json(compared.as_json())

@@ -8,9 +8,8 @@ from typing import Final
 
 import pyspark
 
-__all__ = ["LOCAL_CLUSTER", "bare_python", "cluster_environment"]
+__all__ = ["bare_python", "cluster_environment"]
 
-LOCAL_CLUSTER: Final = "local-cluster[2,1,1024]"
 PYSPARK: Final = Path(pyspark.__file__).parent
 
 
