@@ -180,21 +180,23 @@ def test_rows_that_the_server_has_lost_stop_the_query(
 
 
 def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:
-    """Within a micro-batch and over several, in any order."""
-    writer = PostgresWriter(Postgres(postgres.dsn, "revised"), ("session_id",))
+    """Within a micro-batch and over several, in any order, and without what is superseded."""
+    writer = PostgresWriter(Postgres(postgres.dsn, "revised"), ("session_id", "n"))
+    columns = "session_id string, n int, revision long, supersedes array<string>"
 
-    def write(number: int, *rows: tuple[str, int, str]) -> None:
-        frame = spark.createDataFrame([*rows], "session_id string, revision long, text string")
-        batch = Batch(frame, number, "query", "run")
+    def write(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
+        batch = Batch(spark.createDataFrame([*rows], columns), number, "query", "run")
         assert not writer.is_written(batch)
         writer.write(batch)
+        return postgres.rows("SELECT session_id, n, revision FROM revised")
 
-    write(0, ("a", 2, "second"), ("a", 1, "first"), ("b", 1, "first"))
-    write(1, ("a", 1, "first again"), ("b", 3, "third"), ("c", 1, "first"))
-
-    assert [("a", 2, "second"), ("b", 3, "third"), ("c", 1, "first")] == postgres.rows(
-        "SELECT * FROM revised"
+    assert [("a", 0, 2), ("b", 0, 1), ("b", 1, 1)] == write(
+        0, ("a", 0, 2, []), ("a", 0, 1, []), ("a", 1, 1, []), ("b", 0, 1, []), ("b", 1, 1, [])
     )
+    assert [("a", 0, 2), ("b", 0, 2), ("c", 0, 3)] == write(
+        1, ("a", 0, 1, []), ("b", 0, 2, []), ("c", 0, 3, [])
+    )
+    assert [("d", 0, 3)] == write(2, ("d", 0, 3, ["a", "b", "e"]), ("e", 0, 1, ["c"]))
 
 
 def test_two_rows_with_one_key_are_refused(postgres: server.Postgres, spark: SparkSession) -> None:

@@ -56,19 +56,16 @@ def test_names_are_quoted() -> None:
 
 def test_a_row_replaces_the_earlier_one_by_its_key() -> None:
     """Without a key rows are added; with nothing but a key they stay as they are."""
-    added = Statements(("t",), ("id", "n"), ()).merge().as_string(None)
-    replaced = Statements(("t",), ("id", "n"), ("id",)).merge().as_string(None)
-    kept = Statements(("t",), ("id",), ("id",)).merge().as_string(None)
+    added = merged(("id", "n"), ())
+    replaced = merged(("id", "n"), ("id",))
+    kept = merged(("id",), ("id",))
 
     assert "ON CONFLICT" not in added
     assert replaced.endswith('ON CONFLICT ("id") DO UPDATE SET "n" = excluded."n"')
     assert kept.endswith('ON CONFLICT ("id") DO NOTHING')
 
 
-def test_a_revision_replaces_only_lower_ones() -> None:
-    """Of several in one micro-batch the highest is taken first."""
-    merge = Statements(("t",), ("id", "revision"), ("id",)).merge().as_string(None)
-
-    assert 'SELECT DISTINCT ON ("id") "id", "revision" FROM' in merge
-    assert 'ORDER BY "id", "revision" DESC ON CONFLICT' in merge
-    assert merge.endswith('WHERE present."revision" <= excluded."revision"')
+def merged(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
+    """Return the SQL that moves rows without revisions."""
+    (statement,) = Statements(("t",), columns, key).merge()
+    return statement.as_string(None)

@@ -35,8 +35,8 @@ class Postgres:
             the executors. No message and no plan shows it.
         table: The name of the table, with or without its schema.
         key: The columns by which a row replaces an earlier one. By default it is `session_id` for
-            sessions; other rows are added. Where there is a column `revision`, the row with the
-            highest one stays.
+            sessions; other rows are added. Of a session that gives several revisions, the rows of
+            the highest one stay, and none that another row `supersedes`.
 
     Raises:
         SpecError: The name of the table is too long, or isn't one.

@@ -9,6 +9,7 @@ from psycopg.sql import Literal as Value
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark.sinks.postgres.sink import STAGING
 
 __all__ = ["ATTEMPT", "COLUMNS_OF", "LOCK", "Statements", "is_json", "postgres_type"]
@@ -16,7 +17,10 @@ __all__ = ["ATTEMPT", "COLUMNS_OF", "LOCK", "Statements", "is_json", "postgres_t
 ATTEMPT: Final = "_attempt"
 """The column of the table beside, that says which attempt of which task has copied a row."""
 LEDGER: Final = "sessionkit_batches"
+ATTEMPTS: Final = SQL(f"{ATTEMPT} = ANY(%(attempts)s)")
+SESSION_ID: Final = SESSION_COLUMNS[0]
 REVISION: Final = "revision"
+SUPERSEDES: Final = "supersedes"
 
 SCALARS: Final[dict[type[T.DataType], str]] = {
     T.StringType: "text",
@@ -172,14 +176,38 @@ class Statements:
 
     def count(self) -> Composed:
         """Count the rows that these attempts have copied."""
-        return SQL("SELECT count(*) FROM {} WHERE {} = ANY(%(attempts)s)").format(
-            self.staging, Identifier(ATTEMPT)
-        )
+        return SQL("SELECT count(*) FROM {} WHERE {}").format(self.staging, ATTEMPTS)
 
-    def merge(self) -> Composed:
-        """Move the rows that these attempts have copied into the table."""
-        return SQL("INSERT INTO {} AS present ({}) {} {}").format(
-            self.table, _listed(self.columns), self._copied(), self._conflict()
+    def merge(self) -> list[Composed]:
+        """
+        Move the rows that these attempts have copied into the table.
+
+        Of a session that gives several rows, the ones with the highest revision stay, and none that
+        another row supersedes.
+        """
+        if not self._has_revisions:
+            return [self._insert(SQL("{} WHERE {}").format(self.staging, ATTEMPTS))]
+        lower = SQL(
+            "DELETE FROM {table} AS present USING {staging} AS copied WHERE {attempts}"
+            " AND present.session_id = copied.session_id AND present.revision < copied.revision"
+        ).format(table=self.table, staging=self.staging, attempts=ATTEMPTS)
+        highest = SQL(
+            "(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS _rank"
+            " FROM {staging} WHERE {attempts}) AS copied WHERE _rank = 1 AND NOT EXISTS"
+            " (SELECT FROM {table} AS other WHERE other.session_id = copied.session_id"
+            " AND other.revision > copied.revision)"
+        ).format(table=self.table, staging=self.staging, attempts=ATTEMPTS)
+        if SUPERSEDES not in self.columns:
+            return [lower, self._insert(highest)]
+        gone = SQL("(SELECT unnest(supersedes) FROM {} WHERE {})").format(self.staging, ATTEMPTS)
+        superseded = SQL("DELETE FROM {} WHERE session_id IN {}").format(self.table, gone)
+        left = SQL("{} AND session_id NOT IN {}").format(highest, gone)
+        return [superseded, lower, self._insert(left)]
+
+    def _insert(self, rows: Composed) -> Composed:
+        columns = _listed(self.columns)
+        return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(
+            self.table, columns, columns, rows, self._conflict()
         )
 
     def release(self) -> str:
@@ -192,18 +220,7 @@ class Statements:
 
     @property
     def _has_revisions(self) -> bool:
-        return bool(self.key) and REVISION in self.columns and REVISION not in self.key
-
-    def _copied(self) -> Composed:
-        rows = SQL("{} FROM {} WHERE {} = ANY(%(attempts)s)").format(
-            _listed(self.columns), self.staging, Identifier(ATTEMPT)
-        )
-        if not self._has_revisions:
-            return SQL("SELECT {}").format(rows)
-        key = _listed(self.key)
-        return SQL("SELECT DISTINCT ON ({}) {} ORDER BY {}, {} DESC").format(
-            key, rows, key, Identifier(REVISION)
-        )
+        return SESSION_ID in self.key and REVISION in self.columns
 
     def _conflict(self) -> Composed:
         if not self.key:
@@ -214,11 +231,7 @@ class Statements:
         changes = SQL(", ").join(
             SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in others
         )
-        revision = Identifier(REVISION)
-        newer = SQL(" WHERE present.{} <= excluded.{}").format(revision, revision)
-        return SQL("ON CONFLICT ({}) DO UPDATE SET {}{}").format(
-            _listed(self.key), changes, newer if self._has_revisions else Composed([])
-        )
+        return SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(_listed(self.key), changes)
 
 
 def _listed(names: Sequence[str]) -> Composed:

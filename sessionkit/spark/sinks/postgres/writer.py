@@ -205,7 +205,8 @@ def _move(
         )
         raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
     try:
-        connection.execute(statements.merge(), named)
+        for statement in statements.merge():
+            connection.execute(statement, named)
     except psycopg.errors.CardinalityViolation:
         key = ", ".join(statements.key)
         found = (
