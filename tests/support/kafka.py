@@ -1,9 +1,10 @@
 """
 A real Kafka for tests: one process from Maven's jars, and Spark's connector to it.
 
-The jars are fetched once, with `mvn`, into `~/.cache/sessionkit-tests`. Spark's own version of the
-connector is asked for first. Maven may have it later than the package index has Spark, or in part:
-then the one that was last seen to work is taken, and the name of the folder says so.
+The jars are fetched once, with the Ivy that comes with Spark, into `~/.cache/sessionkit-tests`.
+Spark's own version of the connector is asked for first. Maven may have it later than the package
+index has Spark, or in part: then the one that was last seen to work is taken, and the name of the
+folder says so.
 """
 
 import os
@@ -18,6 +19,7 @@ from typing import Final
 from uuid import uuid4
 
 import attrs
+import pyspark
 from pyspark.sql import SparkSession
 
 from tests.support.ports import free_ports
@@ -35,8 +37,7 @@ LAST_SEEN_TO_WORK: Final = {
 }
 FETCH_S: Final = 300
 START_S: Final = 60
-ALONE: Final = """\
-<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
+SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
@@ -75,7 +76,7 @@ def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
     Run a broker, with its data in a folder, until the end of the block.
 
     Raises:
-        KafkaMissingError: There is no Maven, it cannot be reached, or the broker does not start.
+        KafkaMissingError: The jars cannot be fetched, or the broker does not start.
     """
     jars = _fetched(f"kafka-{KAFKA}", {f"org.apache.kafka:kafka_{SCALA}": KAFKA})
     connector = _connector(spark_version)
@@ -98,11 +99,14 @@ def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
 
 
 def _connector(spark_version: str) -> Path:
+    fallback = f"connector-4.2.0-for-{spark_version}"
+    if (CACHE / fallback).exists():
+        return CACHE / fallback
     own = {f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}": spark_version}
     try:
         return _fetched(f"connector-{spark_version}", own)
     except KafkaMissingError:
-        return _fetched(f"connector-4.2.0-for-{spark_version}", LAST_SEEN_TO_WORK, alone=True)
+        return _fetched(fallback, LAST_SEEN_TO_WORK, alone=True)
 
 
 def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Path:
@@ -110,37 +114,34 @@ def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Pa
     target = CACHE / name
     if target.exists():
         return target
-    maven = shutil.which("mvn")
-    if maven is None:
-        found = "there is no `mvn` to fetch Kafka with"
-        raise KafkaMissingError(found)
     # A folder is complete once it has its name: another run may fetch the same jars.
-    failed_output = CACHE / f"{name}.{uuid4().hex}"
-    failed_output.mkdir(parents=True)
-    project = failed_output / "pom.xml"
+    unfinished = CACHE / f"{name}.{uuid4().hex}"
+    unfinished.mkdir(parents=True)
+    project = unfinished / "ivy.xml"
     project.write_text(_project(artifacts, alone=alone))
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-    command = [maven, "-B", "-q", "-f", str(project), *goal, f"-DoutputDirectory={failed_output}"]
+    ivy = [_java(), "-cp", str(SPARK_JARS / "*")]
+    what = ["-ivy", str(project), "-cache", str(CACHE / "ivy"), "-types", "jar", "bundle"]
+    where = ["-retrieve", str(unfinished / "[artifact]-[revision].[ext]")]
     try:
-        _run(command, FETCH_S)
+        _run([*ivy, "org.apache.ivy.Main", *what, *where], FETCH_S)
+        project.unlink()
         if not target.exists():
-            failed_output.rename(target)
+            unfinished.rename(target)
     finally:
-        shutil.rmtree(failed_output, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return target
 
 
 def _project(artifacts: dict[str, str], *, alone: bool) -> str:
+    transitive = str(not alone).lower()
     wanted = []
     for coordinates, version in artifacts.items():
         group, artifact = coordinates.split(":")
-        names = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        more = ALONE if alone else ""
-        wanted.append(f"<dependency>{names}<version>{version}</version>{more}</dependency>")
+        named = f'org="{group}" name="{artifact}" rev="{version}"'
+        wanted.append(f'<dependency {named} transitive="{transitive}" conf="default"/>')
     return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId>"
-        "<artifactId>kafka</artifactId><version>1</version>"
-        f"<dependencies>{''.join(wanted)}</dependencies></project>"
+        '<ivy-module version="2.0"><info organisation="tests" module="kafka"/>'
+        f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
     )
 
 
