@@ -104,7 +104,7 @@ DISTUTILS: Final = ("setuptools<81",)
 
 CELLS: Final = (
     Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),
-    Cell("3.5.9", "classic", "3.12", "3.1.1", "26.0.1", DISTUTILS),
+    Cell("3.5.9", "classic", "3.12", "3.1.1", "25.0.0", DISTUTILS),
     Cell("3.5.7", "connect", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("3.5.7", "server", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("4.0.0", "classic", "3.11", "2.2.0", "18.0.0"),

@@ -2,28 +2,50 @@
 
 import sys
 from importlib.util import find_spec
+from typing import Final
 
+import pyarrow as pa
 import pyspark
 
 from sessionkit.errors import UnsupportedError, with_hint
 
 __all__ = ["check_libraries"]
 
+PYARROW_WITHOUT_FLOATS: Final = (26,)
+"""From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
+SPARK_WITHOUT_FLOATS: Final = (4, 0, 5)
+"""Until this release, Spark passes it floats where a micro-batch has several groups."""
+
 
 def check_libraries(
-    spark: str = pyspark.__version__, python: tuple[int, ...] = sys.version_info[:2]
+    spark: str = pyspark.__version__,
+    python: tuple[int, ...] = sys.version_info[:2],
+    pyarrow: str = pa.__version__,
+    *,
+    is_streaming: bool = True,
 ) -> None:
     """
-    Check that this Spark finds what it imports when a query with Python functions starts.
+    Check that this Spark can run a query with Python functions and these libraries.
 
     Args:
         spark: The release of PySpark.
         python: The release of Python.
+        pyarrow: The release of pyarrow.
+        is_streaming: Whether the query is a stream.
 
     Raises:
-        UnsupportedError: It doesn't; the hint names what to install.
+        UnsupportedError: It can't; the hint names what to install.
     """
     if spark.startswith("3.") and python >= (3, 12) and find_spec("distutils") is None:
         found = f"Spark {spark} imports `distutils`, which Python has no longer since 3.12"
         hint = 'pip install "setuptools<81", which brings it, where the driver and executors run'
         raise UnsupportedError(with_hint(found, hint))
+    too_new = _release(pyarrow) >= PYARROW_WITHOUT_FLOATS
+    if is_streaming and too_new and _release(spark) < SPARK_WITHOUT_FLOATS:
+        found = f"streams of Spark {spark} stop with a TypeError in pyarrow {pyarrow}"
+        hint = 'pip install "pyarrow<26", where the driver and executors run, or use Spark 4.0.5'
+        raise UnsupportedError(with_hint(found, hint))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -15,11 +15,22 @@ from sessionkit.spark._libraries import check_libraries
 def test_spark_3_without_distutils_is_refused() -> None:
     """The hint says what brings it back."""
     with pytest.raises(UnsupportedError, match="imports `distutils`") as refused:
-        check_libraries("3.5.9")
+        check_libraries("3.5.9", pyarrow="18.0.0")
     assert 'pip install "setuptools<81"' in str(refused.value)
+
+
+@pytest.mark.parametrize("spark", ["3.5.9", "4.0.4"])
+def test_a_pyarrow_that_is_too_new_for_the_spark_is_refused(spark: str) -> None:
+    """The hint has the pin. A batch runs all the same."""
+    with pytest.raises(UnsupportedError, match=f"streams of Spark {spark} stop") as refused:
+        check_libraries(spark, (3, 11), "26.0.1")
+    assert 'pip install "pyarrow<26"' in str(refused.value)
+    check_libraries(spark, (3, 11), "26.0.1", is_streaming=False)
+    check_libraries(spark, (3, 11), "25.0.0")
+    check_libraries("4.0.5", (3, 11), "26.0.1")
 
 
 @pytest.mark.parametrize(("spark", "python"), [("3.5.9", (3, 11, 7)), ("4.0.0", (3, 13, 0))])
 def test_other_releases_need_nothing_more(spark: str, python: tuple[int, ...]) -> None:
     """Python 3.11 has `distutils`, and Spark 4 doesn't import it."""
-    check_libraries(spark, python)
+    check_libraries(spark, python, "18.0.0")

@@ -88,7 +88,7 @@ def run_spec(
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed, or a stream an end.
     """
-    check_libraries()
+    check_libraries(is_streaming=events.isStreaming)
     check_input(events, spec)
     check_picklable(spec)
     _check_bounds(events, spec, bounds)
