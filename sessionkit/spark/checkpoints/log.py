@@ -99,9 +99,15 @@ def last_batch_of(path: str, spark: SparkSession) -> LastBatch | None:
 
 def query_id_of(spark: SparkSession, path: str) -> str | None:
     """Return the id that the query of a checkpoint keeps over restarts; None if none has begun."""
-    for text in folder_texts(spark, f"{path}/metadata").values():
-        return str(json.loads(text)["id"])
-    return None
+    metadata = f"{path}/metadata"
+    try:
+        # With two paths, Spark doesn't look for a file sink's log, nor warn that it is missing.
+        (row,) = spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
+    except PySparkException as error:
+        if NO_SUCH_PATH in str(error):
+            return None
+        raise
+    return str(json.loads(row[0])["id"])
 
 
 def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:
