@@ -15,7 +15,7 @@ OURS: Final = re.compile(
     r"sessionkit\.errors\.(State\w*Error|UserFunctionError): (.*?\n\nHint: [^\n]*)", re.DOTALL
 )
 """An error that was raised in a Python worker, in the trace that Spark makes of it."""
-FILE: Final = re.compile(r"[^\s\[\]()',]*/state/\d+/[^\s\[\]()',]+")
+FILE: Final = re.compile(r"[^\s\[\]()',]*/(?:state/\d+|sources/\d+|offsets|commits)/[^\s\[\]()',]+")
 REASON: Final = re.compile(r"(?:Exception|Error): (.+)")
 FOUND_BY_SPARK: Final = (
     "STATE_STORE",

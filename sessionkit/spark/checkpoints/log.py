@@ -16,6 +16,7 @@ __all__ = [
     "Progress",
     "folder_texts",
     "last_batch_of",
+    "planned_offsets",
     "progress_of",
     "query_id_of",
 ]
@@ -95,6 +96,12 @@ def last_batch_of(path: str, spark: SparkSession) -> LastBatch | None:
     found: dict[str, Any] = json.loads(_by_batch(spark, f"{path}/offsets/{last}")[last][1])
     partitions = int(found["conf"]["spark.sql.shuffle.partitions"])
     return LastBatch(found["batchWatermarkMs"], found["batchTimestampMs"], partitions)
+
+
+def planned_offsets(path: str, spark: SparkSession) -> list[str]:
+    """Return, for each source, up to where the last planned micro-batch reads it, as JSON."""
+    offsets = _by_batch(spark, f"{path}/offsets")
+    return offsets[max(offsets)][2:] if offsets else []
 
 
 def query_id_of(spark: SparkSession, path: str) -> str | None:

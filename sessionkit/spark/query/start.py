@@ -16,6 +16,7 @@ from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import FIRST_WITH_READER
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
+from sessionkit.spark.checkpoints.sources import check_source_logs
 from sessionkit.spark.query.file_log import check_file_log
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
@@ -93,7 +94,8 @@ def start_query(
             `Files` has micro-batches of another query, or a table belongs to another one.
         StateMismatchError: The checkpoint was written by another kind of query, or under a spec
             with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
-        StateCorruptedError: The stored state is damaged.
+        StateCorruptedError: The stored state is damaged, or the log of a file source has lost
+            what the query has planned to read.
     """
     timing = _timing(trigger)
     _check_stream(frame)
@@ -223,6 +225,7 @@ def _check_location(spark: SparkSession, location: str, plan: Plan, spec: AnySpe
     if identity is None:
         return  # no query has used it
     _check_not_active(spark, location, identity)
+    check_source_logs(location, spark)
     if _reads_state(spark) and _lines(spark, f"{location}/commits"):
         _check_operators(spark, location, plan)
         if spec is not None:
