@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick test-long test-matrix test-oldest conformance faults check lint types contracts suite format demo bench clean
+.PHONY: help setup test quick test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -28,6 +28,7 @@ help:
 	@echo "make test-oldest  run a few in the cell with the lowest versions"
 	@echo "make conformance  run the cases of other engines, on the driver and on Spark"
 	@echo "make faults       kill jobs, 100 times or KILLS=1000 times, and look for every event"
+	@echo "make soak         watch memory and checkpoint of a job for SOAK=3600 s; writes docs/soak.svg"
 	@echo "make check        run the linter, the type checker and the import contracts"
 	@echo "make lint         run the linter alone"
 	@echo "make format       format the code, and fix what the linter can fix"
@@ -64,7 +65,7 @@ format: setup
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
-test quick test-long suite conformance faults: export TZ := America/New_York
+test quick test-long suite conformance faults soak: export TZ := America/New_York
 
 # The type checker fills the moments in which the tests wait for Spark.
 test test-long: lint
@@ -92,6 +93,10 @@ conformance: setup
 KILLS := 100
 faults: setup
 	@$(RUN) -m tests.support.faults --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+SOAK := 3600
+soak: setup
+	@$(RUN) -m tests.support.faults.soak --seconds $(SOAK)
 
 demo: setup
 	@$(RUN) -m examples.flights
