@@ -59,10 +59,10 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def is_daemon(pid: int) -> bool:
-    """Return whether a process is Spark's daemon, from which Python workers are forked."""
+def is_python(pid: int) -> bool:
+    """Return whether a process runs a module of Python; a JVM's child may still be a copy of it."""
     try:
-        return b"daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2] == [b"-m"]
     except OSError:
         return False
 
@@ -92,7 +92,7 @@ class Jvm:
 
     def daemons(self) -> list[int]:
         """Return the processes of which its Python workers are children."""
-        return [pid for pid in children_of(self.pid) if is_daemon(pid)]
+        return [pid for pid in children_of(self.pid) if is_python(pid)]
 
     def workers(self) -> list[int]:
         """Return its Python workers."""
