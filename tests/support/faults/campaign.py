@@ -189,9 +189,12 @@ class Campaign:
         Raises:
             LifeError: It failed.
         """
-        driver = start_driver(Life(job, self.jvm.address, until="availableNow"))
-        if driver.wait() != 0:
-            raise LifeError(driver.failure)
+        while (driver := start_driver(Life(job, self.jvm.address, "availableNow"))).wait() != 0:
+            if not self._has_lost_workers:
+                raise LifeError(driver.failure)
+            self.failures[cause_of(driver.failure)] += 1
+            # Spark still tried workers that were killed before; it does so once.
+            self._has_lost_workers = False
 
     def _life(self, segment: Segment, workers: Sequence[str], ender: str) -> None:
         """Start a driver, kill workers under it, and then end it."""
