@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SessionSpec
+from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError
 from sessionkit.spark import reconcile, sessionize
 from sessionkit.spark.sources import (
@@ -16,6 +17,7 @@ from sessionkit.spark.sources import (
     KAFKA_COLUMNS,
     Avro,
     Csv,
+    Json,
     JsonLines,
     KafkaTopics,
     Parquet,
@@ -24,6 +26,8 @@ from sessionkit.spark.sources import (
     read_batch,
     read_stream,
 )
+from sessionkit.spark.sources.columns import payload_fields
+from sessionkit.spark.sources.json_payloads import with_json
 
 
 @attrs.frozen
@@ -99,6 +103,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [GOOD.encode(), b"", *REASONS, b"  ", OTHER.encode()]
     (folder / "views.json").write_bytes(b"\n".join(lines))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (Json(), f"{GOOD}\r\n"),
+        (Json(), f"\n\t{GOOD}\t \n"),
+        (Json({"allowUnquotedFieldNames": "true"}), GOOD.replace('"user"', "user")),
+    ],
+)
+def test_what_json_and_its_options_allow_is_read(
+    spark: SparkSession, payload: Json, text: str
+) -> None:
+    """White space around an object, as producers send it, and what an option admits."""
+    fields = payload_fields(spec_of(), FILE_COLUMNS)
+    raw = spark.createDataFrame([(bytearray(text.encode()),)], "payload binary")
+    (row,) = with_json(raw, payload, fields).collect()
+
+    assert ("ann", "/", [1], None) == (row.user, row.page, row.tags, row[UNREADABLE_COLUMN])
 
 
 class TestJsonLines:
