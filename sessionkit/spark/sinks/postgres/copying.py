@@ -11,13 +11,16 @@ from uuid import uuid4
 
 import attrs
 import pyarrow as pa
+from psycopg import Connection, Cursor
 from psycopg.types.json import Jsonb
+from psycopg.types.string import StrDumper
 
 from sessionkit._engine.wire.inbound import in_utc
 from sessionkit.spark.sinks.postgres.connections import connected
 
 __all__ = ["COPIED", "Copying"]
 
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COPIED: Final = "attempt string, rows bigint"
 """What a part tells the driver: by which attempt how many rows were copied."""
 
@@ -49,7 +52,7 @@ class Copying:
         attempt, rows = str(uuid4()), 0
         with (
             connected(self.dsn) as connection,
-            connection.cursor() as cursor,
+            _cursor(connection) as cursor,
             cursor.copy(self.statement.encode()) as copy,
         ):
             for batch in chain([first], full):
@@ -63,6 +66,24 @@ class Copying:
         return map(_as_json, values) if as_json else iter(values)
 
 
+def _storable(text: str) -> str:
+    """Return a text as PostgreSQL can hold it: without a NUL, for which it has no form."""
+    return text.replace("\0", REPLACEMENT)
+
+
+class _TextDumper(StrDumper):
+    """Writes a text, also where it is an item of an array."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(_storable(obj))
+
+
+def _cursor(connection: Connection[Any]) -> Cursor[Any]:
+    cursor = connection.cursor()
+    cursor.adapters.register_dumper(str, _TextDumper)
+    return cursor
+
+
 def _as_json(value: Any) -> Jsonb | None:
     return None if value is None else Jsonb(value, dumps=_dumps)
 
@@ -74,6 +95,8 @@ def _dumps(value: Any) -> str:
 def _plain(value: Any) -> Any:
     """Return a value of which JSON knows the parts; what it has no form for becomes text."""
     match value:
+        case str():
+            return _storable(value)
         case dict():
             return {_name(key): _plain(item) for key, item in value.items()}
         case list() | tuple():
