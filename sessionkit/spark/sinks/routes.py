@@ -1,6 +1,8 @@
 """Several sinks of one query: each kind of row has its own."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -21,6 +23,8 @@ BATCH_SINKS: Final = (Postgres, Files, Kafka, Once, ForeachBatch)
 KIND: Final = "kind"
 RESULTS: Final = ("session", "result")
 REST: Final = "rejected"
+PUBLIC: Final = "public"
+"""The schema of PostgreSQL in which a table is whose name has none, by default."""
 
 
 @attrs.frozen(kw_only=True)
@@ -129,3 +133,39 @@ def _check(schema: T.StructType, sink: Routes) -> None:
             kinds = ", ".join(one.__name__ for one in BATCH_SINKS)
             found = f"`{kind}` of Routes must be a sink that takes micro-batches, found {own!r}"
             raise SpecError(with_hint(found, f"pass one of {kinds}"))
+    _check_places({**sink.named, REST: sink.rejected})
+
+
+def _check_places(sinks: Mapping[str, BatchSink | None]) -> None:
+    """Refuse two sinks of one place: with the rows of one, it has the micro-batch for both."""
+    for (kind, own), (other, theirs) in combinations(sinks.items(), 2):
+        if _place(own) is not None and _place(own) == _place(theirs):
+            found = (
+                f"`{kind}` and `{other}` of Routes write to {_said(own)}, which would take the "
+                "rows of one of them for the whole micro-batch"
+            )
+            hint = "give each a place of its own; `rejected` takes all kinds that you don't name"
+            raise SpecError(with_hint(found, hint))
+
+
+def _place(sink: BatchSink | None) -> object:
+    """Return what tells a place from others; None for those that don't know micro-batches."""
+    match sink:
+        case Files():
+            return os.path.normpath(sink.path)
+        case Postgres():
+            return (sink.dsn, (PUBLIC, *sink.names)[-2:])
+        case Once():
+            return sink.last_batch
+        case _:
+            return None
+
+
+def _said(sink: BatchSink | None) -> str:
+    match sink:
+        case Files():
+            return f"the folder {os.fspath(sink.path)}"
+        case Postgres():
+            return f"the table {sink.table}"
+        case _:
+            return "the store of `last_batch`"

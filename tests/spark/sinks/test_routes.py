@@ -6,11 +6,13 @@ import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark import Console, Files, ForeachBatch, Once, Postgres, Routes
+from sessionkit.spark import Console, Files, ForeachBatch, Kafka, Once, Postgres, Routes
 from sessionkit.spark.sinks.routes import routes_of
 
 COLUMNS = ("kind", "user", "session_id", "pages", "reason", "event_time", "event_id", "event")
 SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in COLUMNS])
+WRITE: Any = repr
+LAST: Any = max
 VISITS, REJECTED = Files("json", "/visits"), Files("json", "/rejected")
 
 
@@ -82,6 +84,26 @@ def test_what_cannot_be_routed_is_refused(
     message, _, advice = str(refused.value).partition("\n\nHint: ")
     assert found in message
     assert hint in advice
+
+
+@pytest.mark.parametrize(
+    ("sink", "same", "place"),
+    [
+        (Files("json", "/rejected"), Files("csv", "/rejected/"), "the folder /rejected"),
+        (Postgres("d", "visits"), Postgres("d", "public.visits"), "the table visits"),
+        (Once(WRITE, LAST), Once(print, LAST), "the store"),
+    ],
+)
+def test_two_sinks_of_one_place_are_refused(sink: Any, same: Any, place: str) -> None:
+    """After the rows of the first, the place would have the micro-batch, and not those of both."""
+    with pytest.raises(SpecError, match=f"`late` and `rejected` of Routes write to {place}"):
+        routes_of(SCHEMA, Routes(session=VISITS, late=sink, rejected=same))
+
+
+def test_a_topic_and_a_function_may_take_two_kinds() -> None:
+    """They don't know micro-batches."""
+    for sink in (Kafka("h:1", "rejected"), ForeachBatch(print)):
+        assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=sink, rejected=sink)))
 
 
 @pytest.mark.parametrize("table", ["", "a.b.c", ".visits", "v" * 56])
