@@ -84,7 +84,8 @@ def start_query(
             over, as `Console` and `Memory` do without a checkpoint.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
-        options: More options of the sink, under Spark's names.
+        options: More options of the sink, under Spark's names; none for `Routes`, `Postgres` and
+            `Once`.
 
     Returns:
         The running query.
@@ -100,7 +101,7 @@ def start_query(
     timing = _timing(trigger)
     _check_stream(frame)
     check_sink(frame, sink, mode)
-    _check_options(options or {})
+    _check_options(options or {}, sink)
     plan = plan_of(frame)
     check_output(plan.query, mode, SINKS[type(sink)])
     by_spec = spec is not None and spec.clock == "processing_time"
@@ -129,7 +130,13 @@ def _check_stream(frame: DataFrame) -> None:
         raise SpecError(with_hint(found, "write it with frame.write, or read with readStream"))
 
 
-def _check_options(options: Mapping[str, Option]) -> None:
+def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
+    if options and isinstance(sink, BatchesSink):
+        found = f"{_said(sink)} has no options of Spark's, and would ignore `{next(iter(options))}`"
+        hint = (
+            "in Routes, pass those of Kafka as Kafka(options=...); write others in a ForeachBatch"
+        )
+        raise SpecError(with_hint(found, hint))
     for option in options:
         argument = OPTIONS_WITH_AN_ARGUMENT.get(option.lower())
         if argument is not None:

@@ -18,6 +18,7 @@ from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark.jobs.sessionize import sessionize
 from sessionkit.spark.query.start import Temporary, Trigger, _timing, start_query
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.spark.sinks.once import Once
 from tests.support.cells import Events, windowed, with_state
 from tests.support.session_specs import collecting
 
@@ -361,6 +362,11 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
         ({"sink": Kafka("h:1", "t")}, "text or bytes, but it has type bigint", "to_json"),
         ({"options": {"Path": "/x"}}, "the option `Path` has an argument", "Files(path=...)"),
         ({"options": {"checkpointLocation": "/x"}}, "has an argument of its own", "checkpoint="),
+        (
+            {"sink": Once(print, print), "options": {"header": True}},
+            "would ignore `header`",
+            "Kafka(options=...)",
+        ),
         ({"mode": "upsert"}, "`mode` must be one of append, update, complete", "'append'"),
     ],
 )
