@@ -9,7 +9,7 @@ import pyspark
 
 from sessionkit.errors import UnsupportedError, with_hint
 
-__all__ = ["check_libraries"]
+__all__ = ["check_extra", "check_libraries"]
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)
 """From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
@@ -44,6 +44,27 @@ def check_libraries(
     if is_streaming and too_new and _release(spark) < SPARK_WITHOUT_FLOATS:
         found = f"streams of Spark {spark} stop with a TypeError in pyarrow {pyarrow}"
         hint = 'pip install "pyarrow<26", where the driver and executors run, or use Spark 4.0.5'
+        raise UnsupportedError(with_hint(found, hint))
+
+
+def check_extra(
+    extra: str, module: str, what: str, where: str = "where the driver and the executors run"
+) -> None:
+    """
+    Check that a library of an extra is installed.
+
+    Args:
+        extra: The extra, such as `avro`.
+        module: What is imported of it.
+        what: What needs it, as the beginning of a sentence.
+        where: Where it must be installed.
+
+    Raises:
+        UnsupportedError: It isn't.
+    """
+    if find_spec(module) is None:
+        found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
+        hint = f'pip install "sessionkit[{extra}]", {where}'
         raise UnsupportedError(with_hint(found, hint))
 
 

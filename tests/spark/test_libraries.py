@@ -6,7 +6,8 @@ from importlib.util import find_spec
 import pytest
 
 from sessionkit import UnsupportedError
-from sessionkit.spark._libraries import check_libraries
+from sessionkit.spark import _libraries, monitor
+from sessionkit.spark._libraries import check_extra, check_libraries
 
 
 @pytest.mark.skipif(
@@ -34,3 +35,16 @@ def test_a_pyarrow_that_is_too_new_for_the_spark_is_refused(spark: str) -> None:
 def test_other_releases_need_nothing_more(spark: str, python: tuple[int, ...]) -> None:
     """Python 3.11 has `distutils`, and Spark 4 doesn't import it."""
     check_libraries(spark, python, "18.0.0")
+
+
+@pytest.mark.parametrize("missing", ["prometheus_client", "rich"])
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """With what needs it; other names of the package can still be had."""
+    monkeypatch.setattr(_libraries, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.delitem(vars(monitor), "watch", raising=False)
+
+    with pytest.raises(UnsupportedError, match=f"`watch` needs {missing.replace('_', '-')}") as no:
+        monitor.watch  # noqa: B018 (asking for it is the point)
+    assert 'pip install "sessionkit[monitor]"' in str(no.value)
+    assert monitor.status is not None
+    check_extra("avro", "fastavro", "the payload Avro")

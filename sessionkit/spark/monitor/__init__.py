@@ -5,9 +5,10 @@ Needs prometheus-client and rich (the extra `sessionkit[monitor]`) for `Promethe
 and `watch_endpoint`; the other names need neither.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionkit._lazy import lazy_names
+from sessionkit.spark._libraries import check_extra
 
 __all__ = [
     "METRICS",
@@ -24,6 +25,12 @@ __all__ = [
     "watch_endpoint",
 ]
 
+NEEDED: Final = {
+    "PrometheusEndpoint": ("prometheus_client",),
+    "watch": ("prometheus_client", "rich"),
+    "watch_endpoint": ("prometheus_client", "rich"),
+}
+
 if TYPE_CHECKING:
     from sessionkit.spark.monitor.listener import Receiver, monitor
     from sessionkit.spark.monitor.log import to_log
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from sessionkit.spark.monitor.query_status import Bucket, QueryStatus, status
     from sessionkit.spark.monitor.watching import watch, watch_endpoint
 else:
-    __getattr__, __dir__ = lazy_names(
+    _load, __dir__ = lazy_names(
         __name__,
         __all__,
         "sessionkit.spark.monitor.query_status",
@@ -44,3 +51,8 @@ else:
         "sessionkit.spark.monitor.prometheus",
         "sessionkit.spark.monitor.watching",
     )
+
+    def __getattr__(name: str) -> Any:
+        for module in NEEDED.get(name, ()):
+            check_extra("monitor", module, f"`{name}`", "where it runs")
+        return _load(name)

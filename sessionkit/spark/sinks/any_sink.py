@@ -1,7 +1,6 @@
 """Every sink that `start_query` takes: what it needs, and how Spark gets it."""
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
@@ -9,7 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark._libraries import check_extra
 from sessionkit.spark.query.rules import OutputMode, Sink
 from sessionkit.spark.sinks.batches import BatchWriter, Part, WriteBatches
 from sessionkit.spark.sinks.folders import FolderWriter
@@ -131,8 +131,5 @@ def check_tables(frame: DataFrame, sink: StreamSink, query_id: str | None) -> No
 
 def _postgres() -> Any:
     """Return the module that imports psycopg."""
-    if find_spec("psycopg") is None:
-        found = "the sink Postgres needs psycopg, which isn't installed"
-        hint = 'pip install "sessionkit[postgres]", where the driver and the executors run'
-        raise UnsupportedError(with_hint(found, hint))
+    check_extra("postgres", "psycopg", "the sink Postgres")
     return import_module("sessionkit.spark.sinks.postgres.writer")

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Collection, Mapping
 from functools import reduce
-from importlib.util import find_spec
 from operator import or_
 from typing import Any, Final
 
@@ -13,8 +12,9 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit._spec import AnySpec
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._libraries import check_extra
 from sessionkit.spark.sources.columns import ddl, payload_fields, required
 from sessionkit.spark.sources.json_payloads import with_json
 from sessionkit.spark.sources.payloads import Avro, PayloadFormat
@@ -182,10 +182,7 @@ def _lines(lines: DataFrame, path: str | None = None) -> DataFrame:
 def _with_payload(raw: DataFrame, payload: PayloadFormat, fields: Collection[Field]) -> DataFrame:
     if not isinstance(payload, Avro):
         return with_json(raw, payload, fields)
-    if find_spec("fastavro") is None:
-        found = "payloads of Avro need fastavro, which isn't installed"
-        hint = 'pip install "sessionkit[avro]", where the driver and the executors run'
-        raise UnsupportedError(with_hint(found, hint))
+    check_extra("avro", "fastavro", "the payload Avro")
     from sessionkit.spark.sources.avro_payloads import with_avro  # noqa: PLC0415 (an extra)
 
     return with_avro(raw, payload, fields)
