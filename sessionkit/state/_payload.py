@@ -6,7 +6,8 @@ The bytes of a group: a header that identifies them, then Arrow IPC streams.
     4 bytes   CRC-32 of the name of the group: its bucket or its key
     4 bytes   CRC-32 of the columns beside the payload
     4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the eight bytes before
-    4 bytes   length of the identity, then the identity: JSON, the rules and the types
+    4 bytes   length of the identity, then the identity: JSON, the rules and the types, and spaces
+              after it, so that each table begins at a multiple of 8 bytes, as Arrow wants it
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
 The bytes of a page: what its bucket has once, identity and schemas, isn't repeated in it.
@@ -54,6 +55,8 @@ BOND: Final = struct.Struct(">II")
 IDENTITY: Final = struct.Struct(">I")
 TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
+ALIGNMENT: Final = 8
+PADDING: Final = b" "
 HEADER_BYTES: Final = HEADER.size
 """How long a header is; the identity follows it."""
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
@@ -80,7 +83,8 @@ class Bond:
 
 def pack(identity: bytes, tables: Sequence[pa.Table], bond: Bond) -> bytes:
     """Return the bytes of these tables under this identity."""
-    parts: list[Any] = [IDENTITY.pack(len(identity)), identity]
+    stored = _padded(identity)
+    parts: list[Any] = [IDENTITY.pack(len(stored)), stored]
     for table in tables:
         stream = _stream(table)
         parts += [TABLE.pack(stream.size), stream]
@@ -232,7 +236,13 @@ def _identity(body: memoryview) -> tuple[bytes, int]:
         raise StateCorruptedError(with_hint(found, RESTORE))
     (length,) = IDENTITY.unpack_from(body)
     end = IDENTITY.size + length
-    return bytes(body[IDENTITY.size : end]), end
+    return bytes(body[IDENTITY.size : end]).rstrip(PADDING), end
+
+
+def _padded(identity: bytes) -> bytes:
+    """Return an identity with spaces, after which an Arrow stream is aligned."""
+    begins = HEADER.size + IDENTITY.size + len(identity) + TABLE.size
+    return identity + PADDING * (-begins % ALIGNMENT)
 
 
 def _parts(body: memoryview) -> Iterator[pa.Buffer]:

@@ -55,7 +55,19 @@ def corruption(payload: bytes) -> str:
     return str(refused.value)
 
 
-@given(made=st.lists(classes_with_objects(), max_size=3), identity=st.binary(max_size=50))
+def unpadded(identity: bytes) -> bytes:
+    """Return the payload as it was before tables were aligned."""
+    body = PAYLOAD[HEADER_SIZE:]
+    rest = body[4 + int.from_bytes(body[:4], "big") :]
+    body = len(identity).to_bytes(4, "big") + identity + rest
+    checksum = zlib.crc32(body, zlib.crc32(PAYLOAD[6:14]))
+    return PAYLOAD[:14] + checksum.to_bytes(4, "big") + body
+
+
+@given(
+    made=st.lists(classes_with_objects(), max_size=3),
+    identity=st.binary(max_size=50).map(lambda text: text + b"}"),
+)
 def test_tables_come_back_as_they_were(
     made: list[tuple[type[Any], list[Any]]], identity: bytes
 ) -> None:
@@ -94,8 +106,26 @@ def test_the_header_is_as_described() -> None:
     assert zlib.crc32(BOND.columns) == int.from_bytes(PAYLOAD[10:14], "big")
     checksum = zlib.crc32(body, zlib.crc32(PAYLOAD[6:14]))
     assert checksum == int.from_bytes(PAYLOAD[14:HEADER_SIZE], "big")
-    assert len(IDENTITY) == int.from_bytes(body[:4], "big")
-    assert IDENTITY == body[4 : 4 + len(IDENTITY)]
+    length = int.from_bytes(body[:4], "big")
+    assert length - len(IDENTITY) in range(8)
+    assert IDENTITY.ljust(length) == body[4 : 4 + length]
+
+
+@pytest.mark.parametrize("spaces", range(8))
+def test_every_table_is_aligned(spaces: int) -> None:
+    """However long the identity is, Arrow reads the tables in place without a warning."""
+    identity = b"{" + b" " * spaces + b"}"
+    found = unpack(pack(identity, [TABLE, TABLE], BOND))
+    assert identity == found.identity
+    buffers = [one for table in found.tables for one in table["pages"].chunk(0).buffers() if one]
+    assert {0} == {one.address % 8 for one in buffers}
+
+
+def test_payloads_without_spaces_are_read() -> None:
+    """Those of an earlier release have a table wherever the identity ends."""
+    for identity in (IDENTITY, IDENTITY + b"}"):
+        found = unpack(unpadded(identity))
+        assert (identity, [TABLE]) == (found.identity, found.tables)
 
 
 def test_nothing_is_pickled() -> None:
