@@ -120,8 +120,8 @@ def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
     """
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
     kept = memory.kept
-    if isinstance(new, SessionSpec):
-        kept = under_revisions(new, under_rules(new, under_ids(new, kept)))
+    if isinstance(old, SessionSpec) and isinstance(new, SessionSpec):
+        kept = under_revisions(old, new, under_rules(new, under_ids(new, kept)))
     return Memory(_fitted(old, kept, logic_of(new).schema), _fitted(old, held, events_schema(new)))
 
 

@@ -124,7 +124,8 @@ class NaiveRows:
             row = Row(found.key, found.start, found.end, values, over)
             parts = [one for one in self.known if self._is_part(one.row, row)]
             out = frozenset[int]().union(*(one.out for one in parts))
-            times = [one.next_at for one in parts if one.next_at is not None]
+            counts = parts if out or not self._by_start else []
+            times = [one.next_at for one in counts if one.next_at is not None]
             is_out = row in [one.row for one in parts if one.out]
             next_at = min(times, default=self._after(row.start if self._by_start else now))
             early = (

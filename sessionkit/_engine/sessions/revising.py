@@ -170,12 +170,15 @@ class _Settled:
 
 
 def _with_next_row(early: Every, sessions: pa.Table, clocks: BatchClocks) -> pa.Table:
-    """Set when sessions that are new give their first row."""
+    """Set when sessions give their first row; in event time their start may still move back."""
     if early.duration is None:
         return sessions
-    begun = micros(sessions["start"]) if early.clock == "event_time" else clocks.processing_us
     stored = numbers_of(sessions, "next_row")
-    at = np.where(stored == NEVER_US, begun + span_us(early.duration), stored)
+    begins, begun = stored == NEVER_US, np.full(len(stored), clocks.processing_us)
+    if early.clock == "event_time":
+        begins |= numbers_of(sessions, "revision") == 0
+        begun = micros(sessions["start"])
+    at = np.where(begins, begun + span_us(early.duration), stored)
     return _with_numbers(sessions, "next_row", at)
 
 

@@ -19,10 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.rows.table import INSTANT, whole
+from sessionkit._engine.rows.table import INSTANT, parted, stacked, whole
 from sessionkit._engine.sessions.aggregates.values import lists_of
+from sessionkit._engine.sessions.duplicates import closed_ids
 from sessionkit._engine.sessions.ruled import with_column
-from sessionkit._instants import span_us
+from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.session import AnySessionSpec
 
 __all__ = [
@@ -115,15 +116,24 @@ def joined_revisions(
     return columns
 
 
-def under_revisions(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
+def under_revisions(old: AnySessionSpec, spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
     """
     Return sessions of another spec with what is stored for the revisions of this one.
 
-    Those that are over, and only wait for late events, stay where this spec waits for them too. Of
-    those that have given no rows, all events are new.
+    Those that are over, and only wait for late events, stay where this spec waits for them too;
+    otherwise their ids do. Of those that have given no rows, all events are new. When a session may
+    give its next row is up to this spec.
+
+    Args:
+        old: The other spec.
+        spec: This one.
+        sessions: The sessions.
     """
     if spec.mergeable is None:
-        sessions = sessions.filter(pa.array(~closed_ones(sessions)))
+        over, others = parted(sessions, closed_ones(sessions))
+        sessions = stacked([others, closed_ids(spec, over, BEGINNING_US)])
+    if NEXT_ROW.name in sessions.column_names and old.emit != spec.emit:
+        sessions = sessions.drop_columns(NEXT_ROW.name)
     number = sessions.num_rows
     none = np.zeros(number, np.int64)
     fresh = {

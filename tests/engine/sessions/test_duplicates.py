@@ -316,6 +316,17 @@ def test_ids_are_carried_over() -> None:
     assert (0, [[2, 3, 4]]) == (off.counts.duplicate, opened(off))
 
 
+def test_ids_of_sessions_that_wait_for_late_events_are_carried_over() -> None:
+    """Where the new spec doesn't wait for them, it still knows what they have processed."""
+    options = {"drop_duplicates_for": "1 hour"}
+    driver = fed(driver_of(allowed_lateness="20 minutes", **options), ("10:00", Message("m")))
+    fed(driver, ("10:15", Message("n")))
+    driver.run_until_idle()
+    carried = fed(driver.carry_over(spec_of(**options)), ("10:16", Message("m")))
+
+    assert (1, [[0]]) == (carried.counts.duplicate, opened(carried))
+
+
 def test_sessions_from_before_know_no_ids() -> None:
     """A query that begins to drop duplicates remembers those of its own events."""
     driver = fed(driver_of(drop_duplicates_for=None), ("10:00", Message("m", 1)))

@@ -335,6 +335,34 @@ def test_state_is_carried_over_to_other_options(
     assert ("allowed_lateness" in now) == (not carried.take_rejections("late"))
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("every 1 day", "every 5 seconds"),
+        ("every 1 day of processing time", "every 5 seconds"),
+        ("every 1 day", "every 5 seconds of processing time"),
+    ],
+)
+def test_the_next_row_comes_by_the_options_of_now(before: str, now: str) -> None:
+    """When it would have come by another clock, or another duration, says nothing."""
+    gap = EventTimeGap("1 minute")
+    noon = at("12:00")
+    driver = SessionDriver(collecting(gap, emit=before), processing_time=noon.replace(year=2030))
+    assert feed(driver, 10) == []
+    carried = driver.carry_over(collecting(gap, emit=now))
+    assert feed(carried, 20) == []
+    carried.advance_processing_time(timedelta(seconds=5))
+    assert feed(carried, 21) == [([10, 20, 21], 1, False)]
+
+
+def test_the_first_row_waits_from_a_start_that_moved_back() -> None:
+    """As it does where all events came at once."""
+    options = {"emit": "every 20 seconds", "watermark_delay": "20 seconds"}
+    driver = SessionDriver(collecting(EventTimeGap("1 minute"), **options))
+    assert feed(driver, 30) == feed(driver, 15) == []
+    assert move(driver, 35) == [([15, 30], 1, False)]
+
+
 def test_a_batch_hands_over_what_its_stream_shows() -> None:
     """The sessions that a backfill leaves open give their first rows in the first micro-batch."""
     spec = collecting(GAP, emit="on_update", watermark_delay=timedelta(seconds=5))
