@@ -10,7 +10,8 @@ from sessionkit.spark.jobs.standings import UNTOLD, read_standings
 
 __all__ = ["event_times_in", "instant_in", "newest_event_in", "spark_watermark_in", "watermark_in"]
 
-LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC)
+LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
+"""In whole seconds, so that it stays in its year as a float."""
 
 
 def watermark_in(progress: Any) -> datetime | None:

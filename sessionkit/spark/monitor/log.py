@@ -14,9 +14,10 @@ LOG: Final = logging.getLogger("sessionkit.monitor")
 
 def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
     """
-    Return what writes a line a micro-batch: `visits batch=12 events_total=1000 late_total=3 ..`.
+    Return what writes a line a report: `visits batch=12 events_total=1000 late_total=3 ..`.
 
-    All known metrics are in it, by the names that Prometheus has for them. A query that fails is an
+    Spark reports each micro-batch and, some seconds apart, that there was nothing to do. All known
+    metrics are in the line, by the names that Prometheus has for them. A query that fails is an
     error, and a micro-batch that doesn't balance a warning.
 
     Args:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -61,7 +62,7 @@ def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
     if not active and not failed:
         state, color = "stopped", "dim"
     batches = _count(reading, "batches_total")
-    title = f"[bold]{name}[/]  [{color}]{state}[/]  {batches} micro-batches"
+    title = f"[bold]{escape(name)}[/]  [{color}]{state}[/]  {batches} micro-batches"
     return Panel(grid, title=title, title_align="left", border_style=color)
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._engine.counts import Counts
 from sessionkit._instants import EPOCH, instant_of
-from sessionkit.errors import BalanceError
+from sessionkit.errors import BalanceError, SessionkitError, with_hint
 from sessionkit.spark._progress_times import instant_in, newest_event_in, watermark_in
 from sessionkit.spark.jobs.progress import batch_counts, entry, has_run, said_by_buckets
 from sessionkit.spark.jobs.standings import NOTHING_KNOWN, Standings
@@ -267,8 +267,12 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
         so_far: What has been added up already; by default nothing.
 
     Raises:
-        SessionkitError: It is a query that sessionkit didn't build.
+        SessionkitError: It is a query that sessionkit didn't build, or `so_far` is of another one.
     """
+    if so_far.query_id not in {None, str(query.id)}:
+        found = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
+        hint = "begin anew with status(query): one with a new checkpoint is another query"
+        raise SessionkitError(with_hint(found, hint))
     for progress in query.recentProgress:
         so_far = so_far.add(progress)
     failure = query.exception()

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
 from sessionkit.spark import sessionize
+from sessionkit.spark._progress_times import instant_in
 from sessionkit.spark.monitor import QueryStatus, monitor, status, to_log, to_opentelemetry
 from sessionkit.spark.watermarks import explain_watermark, watermark_of
 from tests.support.streams import FileStream
@@ -166,7 +167,20 @@ def test_a_query_of_something_else_is_refused(spark: SparkSession, tmp_path: Pat
 
     with pytest.raises(SessionkitError, match="no observed metrics named 'sessionkit'"):
         status(query)
+    with pytest.raises(SessionkitError, match="what has been added up is of another"):
+        status(query, QueryStatus(query_id="another"))
     assert sessionize(stream.events(), SESSIONS).isStreaming
+
+
+def test_any_name_and_any_instant_can_be_drawn() -> None:
+    """A name in brackets isn't markup, and Spark knows years that Python doesn't."""
+    far = QueryStatus(newest_event=instant_in("+57153-11-19T19:00:00.000Z"))
+    console = Console(width=100, file=StringIO())
+    with console.capture() as captured:
+        console.print(picture({"visits [/] [red]": reading_of(far)}, {}))
+
+    for text in ("visits [/] [red]", "9999-12-31 23:59:59Z"):
+        assert text in captured.get()
 
 
 @pytest.mark.parametrize(
