@@ -25,6 +25,7 @@ from sessionkit.spark.query.rules import (
     output_rules,
 )
 from sessionkit.spark.query.start import Temporary, start_query
+from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
 from sessionkit.spark.sinks.once import Once
 from sessionkit.spark.sinks.postgres.sink import Postgres
@@ -33,6 +34,7 @@ from sessionkit.spark.sinks.routes import Routes
 __all__ = [
     "Console",
     "Counts",
+    "Delta",
     "Files",
     "Foreach",
     "ForeachBatch",

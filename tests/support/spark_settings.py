@@ -1,6 +1,7 @@
 """The settings of a Spark session that runs thousands of tiny batches, and lives for minutes."""
 
 from importlib.metadata import version
+from importlib.util import find_spec
 
 __all__ = ["quick_settings", "spark_release"]
 
@@ -36,4 +37,17 @@ def quick_settings() -> dict[str, str]:
             f"{package}.FileSystemBasedCheckpointFileManager"
         ),
         "spark.python.daemon.module": "tests.support.daemon",
+        **_delta_settings(),
+    }
+
+
+def _delta_settings() -> dict[str, str]:
+    """Let Spark fetch Delta Lake, and know its statements, where delta-spark is installed."""
+    if find_spec("delta") is None:
+        return {}
+    return {
+        "spark.jars.packages": f"io.delta:delta-spark_2.13:{version('delta-spark')}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
     }

@@ -84,8 +84,8 @@ def start_query(
             over, as `Console` and `Memory` do without a checkpoint.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
-        options: More options of the sink, under Spark's names; none for `Routes`, `Postgres` and
-            `Once`.
+        options: More options of the sink, under Spark's names; none for `Routes`, `Postgres`,
+            `Delta` and `Once`.
 
     Returns:
         The running query.

@@ -12,7 +12,10 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._libraries import check_extra
 from sessionkit.spark.query.rules import OutputMode, Sink
 from sessionkit.spark.sinks.batches import BatchWriter, Part, WriteBatches
+from sessionkit.spark.sinks.delta import writer as delta
+from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.folders import FolderWriter
+from sessionkit.spark.sinks.keys import check_key, key_of
 from sessionkit.spark.sinks.native import (
     Console,
     Files,
@@ -32,7 +35,7 @@ from sessionkit.spark.sinks.topics import TopicWriter, messages
 
 __all__ = ["SINKS", "BatchesSink", "StreamSink", "check_sink", "check_tables", "to_sink"]
 
-BatchesSink: TypeAlias = Routes | Postgres | Once
+BatchesSink: TypeAlias = Routes | Postgres | Delta | Once
 """Those that take micro-batches whole, by a function of `foreachBatch`."""
 StreamSink: TypeAlias = NativeSink | BatchesSink
 
@@ -45,6 +48,7 @@ SINKS: Final[dict[type[Any], Sink]] = {
     Memory: "memory",
     Routes: "foreachBatch",
     Postgres: "foreachBatch",
+    Delta: "foreachBatch",
     Once: "foreachBatch",
 }
 
@@ -69,9 +73,11 @@ def _part(route: Route) -> Part:
 def _writer(route: Route) -> BatchWriter:
     match route.sink:
         case Postgres():
-            key = _postgres().key_of(route.sink, route)
+            key = key_of(route.sink, route)
             writer: BatchWriter = _postgres().PostgresWriter(route.sink, key)
             return writer
+        case Delta():
+            return delta.DeltaWriter(route.sink, key_of(route.sink, route), route.name)
         case Files():
             return FolderWriter(route.sink)
         case Kafka():
@@ -88,7 +94,7 @@ def check_sink(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> None:
 
     Raises:
         SpecError: It isn't, or a column is missing.
-        UnsupportedError: A library is missing.
+        UnsupportedError: A library is missing, or Spark runs without Delta Lake.
     """
     if type(sink) not in SINKS:
         found = f"`sink` must be a sink, found {sink!r}"
@@ -101,6 +107,10 @@ def check_sink(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> None:
         match route.sink:
             case Postgres():
                 _postgres().check_columns(route.sink, route, mode)
+            case Delta():
+                check_key(route.sink, route, mode)
+                delta.check_columns(route.schema)
+                delta.check_delta(frame.sparkSession)
             case Once():
                 check_callable("Once", route.sink.write, "write(frame, query_id, batch_id)")
                 check_callable("Once", route.sink.last_batch, "last_batch(query_id)")
@@ -127,6 +137,8 @@ def check_tables(frame: DataFrame, sink: StreamSink, query_id: str | None) -> No
     for route in routes_of(frame.schema, sink):
         if isinstance(route.sink, Postgres):
             _postgres().check_table(route.sink, route, query_id)
+        elif isinstance(route.sink, Delta):
+            delta.check_table(route.sink, route, frame.sparkSession)
 
 
 def _postgres() -> Any:

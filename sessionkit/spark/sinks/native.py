@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spark.sinks.names import names_in
 
 __all__ = [
     "Console",
@@ -32,10 +33,6 @@ MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
 """What names a row, so that the consumer of a topic knows one that comes again."""
 
 
-def _names(names: Iterable[str] | str) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 @attrs.frozen
 class Files:
     """
@@ -49,7 +46,7 @@ class Files:
 
     format: str
     path: str | os.PathLike[str]
-    partition_by: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=names_in)
 
 
 @attrs.frozen

@@ -11,14 +11,15 @@ from pyspark.sql import types as T
 from sessionkit._spec import REJECTED_COLUMNS
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
 from sessionkit.spark.sinks.once import Once
 from sessionkit.spark.sinks.postgres.sink import Postgres
 
 __all__ = ["BATCH_SINKS", "BatchSink", "Route", "Routes", "routes_of"]
 
-BatchSink: TypeAlias = Postgres | Files | Kafka | Once | ForeachBatch
-BATCH_SINKS: Final = (Postgres, Files, Kafka, Once, ForeachBatch)
+BatchSink: TypeAlias = Postgres | Delta | Files | Kafka | Once | ForeachBatch
+BATCH_SINKS: Final = (Postgres, Delta, Files, Kafka, Once, ForeachBatch)
 
 KIND: Final = "kind"
 RESULTS: Final = ("session", "result")
@@ -85,6 +86,11 @@ class Route:
     of_results: bool = True
     kinds: tuple[str, ...] | None = None
     is_rest: bool = False
+
+    @property
+    def name(self) -> str:
+        """What tells its rows from those of the query's other routes, in every run."""
+        return REST if self.is_rest else ",".join(self.kinds or ("all",))
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:

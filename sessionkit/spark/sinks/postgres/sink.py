@@ -1,11 +1,12 @@
 """The sink as a value; it needs psycopg only when a query starts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark.sinks.names import names_or_none
 
 __all__ = ["STAGING", "Postgres"]
 
@@ -13,10 +14,6 @@ STAGING: Final = "_staging"
 """What the name of the table is followed by in that of the table beside it."""
 LONGEST_NAME: Final = 63 - len(STAGING)
 NAMES: Final = ("table", "schema.table")
-
-
-def _names(names: Iterable[str] | str | None) -> tuple[str, ...] | None:
-    return (names,) if isinstance(names, str) else names if names is None else tuple(names)
 
 
 @attrs.frozen
@@ -44,7 +41,7 @@ class Postgres:
 
     dsn: str | Callable[[], str] = attrs.field(repr=False)
     table: str = attrs.field()
-    key: tuple[str, ...] | None = attrs.field(default=None, converter=_names)
+    key: tuple[str, ...] | None = attrs.field(default=None, converter=names_or_none)
 
     @table.validator
     def _check_table(self, _: object, value: str) -> None:

@@ -8,9 +8,9 @@ import psycopg
 import pyarrow as pa
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.keys import check_key, key_of
 from sessionkit.spark.sinks.postgres.connections import connected
 from sessionkit.spark.sinks.postgres.copying import COPIED, Copying
 from sessionkit.spark.sinks.postgres.sink import Postgres
@@ -23,21 +23,13 @@ from sessionkit.spark.sinks.postgres.statements import (
 )
 from sessionkit.spark.sinks.routes import Route
 
-__all__ = ["PostgresWriter", "check_columns", "check_table", "key_of"]
+__all__ = ["PostgresWriter", "check_columns", "check_table"]
 
 NONE: Final = -1
-SESSION_ID: Final = SESSION_COLUMNS[0]
 UNIQUE: Final = """\
 SELECT 1 FROM pg_index WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL
 AND (SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_attribute
      WHERE attrelid = indrelid AND attnum = ANY(indkey)) = %s"""
-
-
-def key_of(sink: Postgres, route: Route) -> tuple[str, ...]:
-    """Return the columns by which a row replaces an earlier one; none where rows are added."""
-    if sink.key is not None:
-        return sink.key
-    return (SESSION_ID,) if route.of_results and SESSION_ID in route.schema.names else ()
 
 
 def check_columns(sink: Postgres, route: Route, mode: OutputMode) -> None:
@@ -47,14 +39,7 @@ def check_columns(sink: Postgres, route: Route, mode: OutputMode) -> None:
     Raises:
         SpecError: It can't.
     """
-    names, key = route.schema.names, key_of(sink, route)
-    missing = [name for name in key if name not in names]
-    if missing:
-        found = f"`key` of the table {sink.table} names `{missing[0]}`"
-        raise SpecError(with_hint(found, f"name some of {', '.join(names)}"))
-    if mode != "append" and not key:
-        found = f"mode {mode!r} writes a row again to change it, and {sink.table} has no key"
-        raise SpecError(with_hint(found, "pass key=(...) with the columns of the groups"))
+    check_key(sink, route, mode)
     for field in route.schema.fields:
         postgres_type(field.dataType, field.name)
 

@@ -1,0 +1,1 @@
+"""A table of Delta Lake as a sink: each row exactly once."""

@@ -1,0 +1,38 @@
+"""The columns by which a row of a table replaces an earlier one."""
+
+from typing import Final
+
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spark.query.rules import OutputMode
+from sessionkit.spark.sinks.delta.sink import Delta
+from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spark.sinks.routes import Route
+
+__all__ = ["check_key", "key_of"]
+
+SESSION_ID: Final = SESSION_COLUMNS[0]
+
+
+def key_of(sink: Postgres | Delta, route: Route) -> tuple[str, ...]:
+    """Return the columns by which a row replaces an earlier one; none where rows are added."""
+    if sink.key is not None:
+        return sink.key
+    return (SESSION_ID,) if route.of_results and SESSION_ID in route.schema.names else ()
+
+
+def check_key(sink: Postgres | Delta, route: Route, mode: OutputMode) -> None:
+    """
+    Check that the rows have a key, if they need one, and its columns.
+
+    Raises:
+        SpecError: They haven't.
+    """
+    names, key = route.schema.names, key_of(sink, route)
+    missing = [name for name in key if name not in names]
+    if missing:
+        found = f"`key` of the table {sink.table} names `{missing[0]}`"
+        raise SpecError(with_hint(found, f"name some of {', '.join(names)}"))
+    if mode != "append" and not key:
+        found = f"mode {mode!r} writes a row again to change it, and {sink.table} has no key"
+        raise SpecError(with_hint(found, "pass key=(...) with the columns of the groups"))
