@@ -25,7 +25,7 @@ from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.timeouts import Clock
 
-__all__ = ["BUCKET_STATE", "PAGES_STATE", "check_pages", "in_pages"]
+__all__ = ["BUCKET_STATE", "PAGES_STATE", "check_operator", "check_pages", "in_pages"]
 
 BUCKET_STATE: Final = "bucket"
 """The name of the state with the row of a bucket."""
@@ -78,13 +78,7 @@ def check_pages(spark: SparkSession) -> None:
         UnsupportedError: This release of Spark can't.
         SessionkitError: It can't; the message names the one thing to install or to set.
     """
-    # Connect has had the operator for one release less.
-    on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    first = "4.1" if on_connect else "4.0"
-    if _release(spark.version) < _release(first):
-        needed = f"Spark {first} or later{' on Connect' if on_connect else ''}"
-        found = f'layout="pages" needs {needed}, and this is {spark.version}'
-        raise UnsupportedError(with_hint(found, 'write layout="buckets"'))
+    check_operator(spark)
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
         found = f'layout="pages" needs RocksDB as the state store, found {provider}'
@@ -95,6 +89,22 @@ def check_pages(spark: SparkSession) -> None:
         found = f'layout="pages" needs protobuf, with which Python and Spark talk: {error}'
         hint = "install `sessionkit[pages]` where the driver and the executors run Python"
         raise SessionkitError(with_hint(found, hint)) from error
+
+
+def check_operator(spark: SparkSession) -> None:
+    """
+    Check that Spark has the operator that stores pages.
+
+    Raises:
+        UnsupportedError: This release doesn't, or not on Connect.
+    """
+    # Connect has had it for one release less.
+    on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    first = "4.1" if on_connect else "4.0"
+    if _release(spark.version) < _release(first):
+        needed = f"Spark {first} or later{' on Connect' if on_connect else ''}"
+        found = f'layout="pages" needs {needed}, and this is {spark.version}'
+        raise UnsupportedError(with_hint(found, 'write layout="buckets"'))
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from sessionkit import (
     UnsupportedError,
 )
 from sessionkit.spark import check_checkpoint, sessionize
-from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_pages
+from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator, check_pages
 from tests.support.clocked import Trigger
 from tests.support.scenarios import Life, command, commanded, instant, on_driver, on_spark, tick
 from tests.support.streams import FileStream
@@ -177,9 +177,9 @@ def test_a_spark_without_the_operator_is_refused(session: Any, reason: str) -> N
         check_pages(session)
 
 
-@pytest.mark.since_spark("4.0", "layout='pages' needs Spark 4.0")
 def test_another_state_store_is_refused_before_the_start(spark: SparkSession) -> None:
     """The message has the line that sets it."""
+    check_operator(spark)
     rows = spark.readStream.format("rate").load()
     events = rows.selectExpr("'a' AS key", "timestamp AS at", "value")
 
