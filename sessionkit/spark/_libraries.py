@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyspark
 
 from sessionkit.errors import UnsupportedError, with_hint
+from sessionkit.spark._release import release_of
 
 __all__ = ["check_extra", "check_libraries"]
 
@@ -40,8 +41,8 @@ def check_libraries(
         found = f"Spark {spark} imports `distutils`, which Python has no longer since 3.12"
         hint = 'pip install "setuptools<81", which brings it, where the driver and executors run'
         raise UnsupportedError(with_hint(found, hint))
-    too_new = _release(pyarrow) >= PYARROW_WITHOUT_FLOATS
-    if is_streaming and too_new and _release(spark) < SPARK_WITHOUT_FLOATS:
+    too_new = release_of(pyarrow) >= PYARROW_WITHOUT_FLOATS
+    if is_streaming and too_new and release_of(spark) < SPARK_WITHOUT_FLOATS:
         found = f"streams of Spark {spark} stop with a TypeError in pyarrow {pyarrow}"
         hint = 'pip install "pyarrow<26", where the driver and executors run, or use Spark 4.0.5'
         raise UnsupportedError(with_hint(found, hint))
@@ -66,7 +67,3 @@ def check_extra(
         found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
         hint = f'pip install "sessionkit[{extra}]", {where}'
         raise UnsupportedError(with_hint(found, hint))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -28,7 +28,12 @@ def test_a_pyarrow_that_is_too_new_for_the_spark_is_refused(spark: str) -> None:
     assert 'pip install "pyarrow<26"' in str(refused.value)
     check_libraries(spark, (3, 11), "26.0.1", is_streaming=False)
     check_libraries(spark, (3, 11), "25.0.0")
-    check_libraries("4.0.5", (3, 11), "26.0.1")
+
+
+@pytest.mark.parametrize("spark", ["4.0.5", "4.0.5+amzn.0", "4.0.5-amzn-0", "4.1.0.dev1"])
+def test_a_spark_that_takes_any_pyarrow_is_known_by_its_first_numbers(spark: str) -> None:
+    """Platforms add names of their own to the release."""
+    check_libraries(spark, (3, 11), "26.0.1")
 
 
 @pytest.mark.parametrize(("spark", "python"), [("3.5.9", (3, 11, 7)), ("4.0.0", (3, 13, 0))])

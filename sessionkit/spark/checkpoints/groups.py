@@ -9,14 +9,15 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.errors import SessionkitError, StateMismatchError, UnsupportedError, with_hint
+from sessionkit.spark._release import release_of
 from sessionkit.spark.checkpoints.damage import damage_named
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 
 __all__ = [
-    "FIRST_WITH_READER",
     "active_session",
     "explained",
     "foreign",
+    "reads_state",
     "stored_groups",
     "stored_pages",
 ]
@@ -25,7 +26,7 @@ NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
 NOT_OURS: Final = ("STDS_FAILED_TO_READ_STATE_SCHEMA", "STDS_INVALID_OPTION_VALUE")
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
-FIRST_WITH_READER: Final = 4
+FIRST_WITH_READER: Final = (4,)
 
 
 def stored_pages(path: str, spark: SparkSession | None) -> DataFrame:
@@ -75,9 +76,14 @@ def active_session(spark: SparkSession | None) -> SparkSession:
     return session
 
 
+def reads_state(spark: SparkSession) -> bool:
+    """Return whether this release of Spark can read state."""
+    return release_of(spark.version) >= FIRST_WITH_READER
+
+
 def _reader(spark: SparkSession | None) -> DataFrameReader:
     session = active_session(spark)
-    if int(session.version.partition(".")[0]) < FIRST_WITH_READER:
+    if not reads_state(session):
         found = f"Spark {session.version} can't read state; only 4.0 and later can"
         hint = "use Spark 4.0 or later; the first micro-batch compares the spec with the checkpoint"
         raise UnsupportedError(with_hint(found, hint))

@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Struc
 from sessionkit._engine.storage import columns_of
 from sessionkit._engine.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
+from sessionkit.spark._release import is_connect, release_of
 from sessionkit.spark.jobs.packed_rows import BUCKET
 from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
 from sessionkit.spark.jobs.spared import spare_imports
@@ -99,16 +100,11 @@ def check_operator(spark: SparkSession) -> None:
         UnsupportedError: This release doesn't, or not on Connect.
     """
     # Connect has had it for one release less.
-    on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    first = "4.1" if on_connect else "4.0"
-    if _release(spark.version) < _release(first):
-        needed = f"Spark {first} or later{' on Connect' if on_connect else ''}"
+    first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0", "")
+    if release_of(spark.version) < release_of(first):
+        needed = f"Spark {first} or later{where}"
         found = f'layout="pages" needs {needed}, and this is {spark.version}'
         raise UnsupportedError(with_hint(found, 'write layout="buckets"'))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")[:2]))
 
 
 @attrs.define

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sessionkit.errors import UnsupportedError, with_hint
 from sessionkit.spark._progress_times import instant_in
+from sessionkit.spark._release import is_connect, release_of
 from sessionkit.spark.jobs.progress import entry, is_counted
 from sessionkit.spark.monitor.query_status import QueryStatus
 
@@ -41,8 +42,7 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
     Raises:
         UnsupportedError: On Spark Connect before Spark 4.0, where a listener runs in the server.
     """
-    on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    if on_connect and spark.version.startswith("3."):
+    if is_connect(spark) and release_of(spark.version) < (4,):
         found = f"on Connect, Spark {spark.version} calls a listener in the server, not here"
         raise UnsupportedError(with_hint(found, "call status(query) every few seconds"))
     listener = _Listener(receivers)

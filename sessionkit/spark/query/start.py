@@ -14,7 +14,7 @@ from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.checkpoints.checking import check_checkpoint
-from sessionkit.spark.checkpoints.groups import FIRST_WITH_READER
+from sessionkit.spark.checkpoints.groups import reads_state
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
 from sessionkit.spark.checkpoints.sources import check_source_logs
 from sessionkit.spark.query.file_log import check_file_log
@@ -233,7 +233,7 @@ def _check_location(spark: SparkSession, location: str, plan: Plan, spec: AnySpe
         return  # no query has used it
     _check_not_active(spark, location, identity)
     check_source_logs(location, spark)
-    if _reads_state(spark) and _lines(spark, f"{location}/commits"):
+    if reads_state(spark) and _lines(spark, f"{location}/commits"):
         _check_operators(spark, location, plan)
         if spec is not None:
             check_checkpoint(location, spec, spark=spark)
@@ -282,7 +282,3 @@ def _lines(spark: SparkSession, path: str) -> list[Row]:
         if NO_SUCH_PATH in str(error):
             return []
         raise
-
-
-def _reads_state(spark: SparkSession) -> bool:
-    return int(spark.version.partition(".")[0]) >= FIRST_WITH_READER
