@@ -211,8 +211,11 @@ class QueryStatus:
         counts, operators = batch_counts(progress), entry(progress, "stateOperators") or []
         is_next = self.batch is None or batch == self.batch + 1
         before = self.standings if is_next else NOTHING_KNOWN
-        standings = before.after(said_by_buckets(progress), batch)
-        open_now = standings.total("open") if _in_buckets(progress) else _rows_of_keys(operators)
+        said = said_by_buckets(progress)
+        standings = before.after(said, batch)
+        # Without a word of buckets, each key has a row of its own, unless nothing is known at all.
+        by_key = said is None and not counts.unknown
+        open_now = _rows_of_keys(operators) if by_key else standings.total("open")
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,
@@ -296,11 +299,6 @@ def _step(now: QueryStatus, before: QueryStatus) -> _Step:
         None if name in counts.unknown else getattr(counts, name) for name in ("rows", "sessions")
     )
     return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened)
-
-
-def _in_buckets(progress: Any) -> bool:
-    """Return whether Spark's own count of rows is one of buckets, or nothing is known of them."""
-    return said_by_buckets(progress) is not None or bool(batch_counts(progress).unknown)
 
 
 def _rows_of_keys(operators: Any) -> int:
