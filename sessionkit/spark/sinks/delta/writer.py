@@ -10,11 +10,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, UnsupportedError, with_hint
 from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.delta.sink import Delta
+from sessionkit.spark.sinks.keys import check_has_columns, same_key_error
 from sessionkit.spark.sinks.routes import Route
 
 __all__ = ["DeltaWriter", "check_columns", "check_delta", "check_table"]
@@ -97,10 +98,7 @@ def check_table(sink: Delta, route: Route, spark: SparkSession) -> None:
         columns = spark.table(sink.identifier).columns
     except PySparkException:
         return  # there is none: the first micro-batch makes it
-    missing = [name for name in route.schema.names if name not in columns]
-    if missing:
-        found = f"the table {sink.table} has no column `{missing[0]}`; it has {', '.join(columns)}"
-        raise SpecError(with_hint(found, "add the column, or leave the table to the sink to make"))
+    check_has_columns(sink.table, route.schema.names, columns)
 
 
 @attrs.frozen
@@ -150,13 +148,7 @@ class DeltaWriter:
     def _check_unique(self, rows: DataFrame) -> None:
         counted = rows.groupBy(*map(quoted, self.key)).agg(F.count("*").alias("_rows"))
         if counted.where("_rows > 1").limit(1).collect():
-            key = ", ".join(self.key)
-            found = (
-                f"two rows of a micro-batch have the same ({key}), by which a row of the table "
-                f"{self.sink.table} replaces another"
-            )
-            hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
-            raise SinkError(with_hint(found, hint))
+            raise same_key_error(self.sink.table, self.key)
 
 
 @contextmanager

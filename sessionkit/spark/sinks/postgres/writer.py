@@ -10,7 +10,7 @@ import pyarrow as pa
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.keys import check_key, key_of
+from sessionkit.spark.sinks.keys import check_has_columns, check_key, key_of, same_key_error
 from sessionkit.spark.sinks.postgres.connections import connected
 from sessionkit.spark.sinks.postgres.copying import COPIED, Copying
 from sessionkit.spark.sinks.postgres.sink import Postgres
@@ -137,10 +137,7 @@ def _types(connection: "psycopg.Connection[Any]", statements: Statements) -> dic
 
 def _check_table(connection: "psycopg.Connection[Any]", statements: Statements) -> None:
     table, types = ".".join(statements.names), _types(connection, statements)
-    missing = [name for name in statements.columns if name not in types]
-    if missing:
-        found = f"the table {table} has no column `{missing[0]}`; it has {', '.join(types)}"
-        raise SpecError(with_hint(found, "add the column, or leave the table to the sink to make"))
+    check_has_columns(table, statements.columns, types)
     name = statements.table.as_string(connection)
     unique = [name, sorted(statements.key)]
     if statements.key and connection.execute(UNIQUE, unique).fetchone() is None:
@@ -193,10 +190,4 @@ def _move(
         for statement in statements.merge():
             connection.execute(statement, named)
     except psycopg.errors.CardinalityViolation:
-        key = ", ".join(statements.key)
-        found = (
-            f"two rows of a micro-batch have the same ({key}), by which a row of the table "
-            f"{'.'.join(statements.names)} replaces another"
-        )
-        hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
-        raise SinkError(with_hint(found, hint)) from None
+        raise same_key_error(".".join(statements.names), statements.key) from None
