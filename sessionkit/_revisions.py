@@ -50,6 +50,9 @@ def check_revisions(spec: Any) -> None:
     if spec.discards and spec.rules is not None and spec.rules.max_events is not None:
         found = '`max_events` counts events that `revisions="discarding"` has forgotten'
         raise SpecError(with_hint(found, "leave out one of the two"))
+    if spec.discards and spec.rules is not None and spec.rules.state_gap is not None:
+        found = '`state_gap` reads a state of which `revisions="discarding"` has forgotten a part'
+        raise SpecError(with_hint(found, "leave out one of the two"))
 
 
 def _keeping(spec: Any) -> str:

@@ -7,7 +7,7 @@ from sessionkit._functions import check_function
 from sessionkit._spec import KEY_TYPES
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import EnumType, codec_of, inner_type
-from sessionkit.timeouts import SessionRules
+from sessionkit.timeouts import SessionRules, StateGap
 
 __all__ = ["check_rules"]
 
@@ -25,11 +25,21 @@ def check_rules(spec: Any, rules: SessionRules) -> None:
             check_function(predicate, name, event=spec.event)
         elif predicate is not None:
             check_condition(spec.event, f"`{name}`", predicate)
+    if rules.state_gap is not None:
+        _check_state_gap(spec, rules.state_gap)
     for name in rules.changes_of:
         _check_attribute(spec.event, name)
     if rules.in_order and spec.order != "event_time":
         found = f"`{rules.in_order[0]}` depends on the order of events, and they come in any order"
         raise SpecError(with_hint(found, 'write order="event_time"'))
+
+
+def _check_state_gap(spec: Any, state_gap: StateGap) -> None:
+    if spec.per == "event" or spec.aggregates is not None:
+        instead = "aggregates" if spec.aggregates is not None else 'per="event"'
+        found = f"`state_gap` is a function of the state, and `{instead}` keeps none of yours"
+        raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
+    check_function(state_gap, "state_gap", state=spec.state)
 
 
 def _check_attribute(event: type[Any], name: str) -> None:

@@ -26,7 +26,13 @@ from sessionkit.timeouts._policies import (
     TimeToLive,
     deadlines_of,
 )
-from sessionkit.timeouts._session_rules import CLOSED_BY, ClosedBy, Predicate, SessionRules
+from sessionkit.timeouts._session_rules import (
+    CLOSED_BY,
+    ClosedBy,
+    Predicate,
+    SessionRules,
+    StateGap,
+)
 
 __all__ = [
     "CLOSED_BY",
@@ -41,6 +47,7 @@ __all__ = [
     "Predicate",
     "ProcessingTimeGap",
     "SessionRules",
+    "StateGap",
     "TimeToLive",
     "TimeoutPolicy",
     "days_of",

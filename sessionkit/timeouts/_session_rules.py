@@ -9,13 +9,17 @@ import attrs
 from sessionkit._instants import Duration, duration
 from sessionkit._validators import at_least_one
 from sessionkit.aggregates import Condition
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._days import check_zone
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_at_most
 
-__all__ = ["CLOSED_BY", "ClosedBy", "Predicate", "SessionRules"]
+__all__ = ["CLOSED_BY", "ClosedBy", "Predicate", "SessionRules", "StateGap"]
 
 Predicate: TypeAlias = Condition | Callable[[Any], bool]
 """A condition on an event, as in `sessionkit.aggregates`, or a function of it."""
+
+StateGap: TypeAlias = Callable[[Any], timedelta]
+"""The gap of a session by its state."""
 
 ClosedBy: TypeAlias = Literal[
     "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration", "idle"
@@ -62,6 +66,9 @@ class SessionRules:
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
         at_most: The longest gap that the function may return.
+        state_gap: A function from the state to a `timedelta`: the gap after the event that led to
+            this state, and no longer than `gap`. It's called after each event; of events at one
+            instant, the last answer counts. An event with which it returns something else fails.
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
         max_duration: How long a session lasts at most. An event later than the session's start plus
             this starts a new one.
@@ -83,8 +90,8 @@ class SessionRules:
             bucket in each, and never ends with the `availableNow` trigger. On a batch it has no
             effect.
 
-    `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the order of
-    events. So they need `order="event_time"`.
+    `state_gap`, `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the
+    order of events. So they need `order="event_time"`.
 
     Raises:
         SpecError: A value can't work; the message says what to change.
@@ -92,6 +99,7 @@ class SessionRules:
 
     gap: Gap = attrs.field()
     at_most: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_at_most)
+    state_gap: StateGap | None = attrs.field(default=None, kw_only=True)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
     max_events: int | None = attrs.field(
@@ -111,6 +119,9 @@ class SessionRules:
         """Check each rule, and read the gap as an `EventTimeGap` does."""
         policy = EventTimeGap(self.gap, at_most=self.at_most, gap_inclusive=self.gap_inclusive)
         object.__setattr__(self, "gap", policy.gap)
+        if self.state_gap is not None and callable(self.gap):
+            found = "`gap` is a function of the event, and `state_gap` one of the state"
+            raise SpecError(with_hint(found, "pass the longest gap as `gap`, a duration"))
         if self.midnight is not None:
             check_zone(self.midnight, "midnight")
 
@@ -122,6 +133,6 @@ class SessionRules:
     @property
     def in_order(self) -> tuple[str, ...]:
         """The rules in use whose outcome depends on the order of events, by their names."""
-        names = ("max_duration", "max_events", "until", "starts_with", "changes_of")
+        names = ("state_gap", "max_duration", "max_events", "until", "starts_with", "changes_of")
         unused = attrs.fields_dict(SessionRules)
         return tuple(name for name in names if getattr(self, name) is not unused[name].default)

@@ -111,6 +111,11 @@ def gap_of(event: Shown) -> timedelta:
     return event.gap
 
 
+def gap_by_values(state: Any) -> timedelta:
+    """Read the gap from the values so far, of a state or of the model."""
+    return GAP / (1 + len(state.values) % 3)
+
+
 gaps: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [{"gap": GAP}, {"gap": gap_of, "at_most": GAP}]
 )
@@ -192,6 +197,8 @@ def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.D
     if not callable(gap["gap"]):
         events = [event._replace(gap=GAP) for event in events]
     more: dict[str, Any] = data.draw(in_order) if ordered else {}
+    if ordered and not aggregated and not callable(gap["gap"]):
+        more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
     rules = SessionRules(**gap, **data.draw(in_any_order), **more)
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
@@ -214,6 +221,8 @@ def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> Non
     bad = data.draw(st.sets(st.sampled_from([event.value for event in events])))
     events = [one._replace(value=-1 - one.value) if one.value in bad else one for one in events]
     more: dict[str, Any] = data.draw(in_order) if ordered else {}
+    if ordered:
+        more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     cut = data.draw(batches(events, 6 * GAP))
     assume(is_ahead(cut, 6 * GAP))

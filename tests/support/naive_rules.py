@@ -88,6 +88,8 @@ def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
         cut.end = max(cut.end, at + (one.gap if keeps else own))
         cut.values.append(one.value)
         cut.campaign = one.campaign or cut.campaign
+    if rules.state_gap is not None and any(one.keeps or rules.extends is None for one in instant):
+        cut.end = at + rules.state_gap(cut)
     if rules.until is not None and any(one.ends for one in instant):
         _fire(cut, at, "until")
     if rules.max_events and len(cut.values) >= rules.max_events:

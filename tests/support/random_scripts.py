@@ -130,6 +130,16 @@ def own_gap(event: Event) -> timedelta:
     return timedelta(seconds=event.gap_s)
 
 
+def gap_by_values(state: State) -> timedelta:
+    """Return a gap that shrinks and grows with what was folded."""
+    return GAP * (1 + sum(state.values) % 3) / 3
+
+
+def fussy_gap_by_values(state: State) -> timedelta:
+    """Return the same, but not all can be had."""
+    return GAP * (sum(state.values) % 4) / 3
+
+
 def is_three(event: Event) -> bool:
     """Choose some events."""
     return event.value == 3
@@ -154,6 +164,7 @@ def _rules_in_order() -> SearchStrategy[dict[str, Any]]:
             "until": st.sampled_from([None, pc.field("value") == 4]),
             "starts_with": st.sampled_from([None, is_three]),
             "changes_of": st.sampled_from([(), "gap_s"]),
+            "state_gap": st.booleans(),
         }
     )
 
@@ -195,6 +206,8 @@ def _spec(
 ) -> AnySpec:
     order, late_by = order_and_late_by
     cuts = {**rules_in_order} if order == "event_time" else {}
+    if cuts.pop("state_gap", False) and not callable(gap):
+        cuts["state_gap"] = gap_by_values if on_error == "raise" else fussy_gap_by_values
     if on_error != "drop_session":
         options |= {"emit": emit, **(kept if order == "arrival" else {})}
     policy: Any = EventTimeGap if rules is None else partial(SessionRules, **rules, **cuts)

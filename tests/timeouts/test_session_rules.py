@@ -7,7 +7,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError
+from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError, UserFunctionError
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts import CLOSED_BY
@@ -34,6 +34,11 @@ class Visit:
     def update(self, event: View) -> None:
         """Add a page."""
         self.pages.append(event.page)
+
+
+def short_gap(visit: Visit) -> timedelta:
+    """Take ten minutes off for each page."""
+    return timedelta(minutes=40 - 10 * len(visit.pages))
 
 
 def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
@@ -68,6 +73,8 @@ def test_what_is_read() -> None:
         ({"until": "page"}, "`until` is 'page', and `View.page` is not a bool"),
         ({"extends": pc.field("page")}, "neither true nor false"),
         ({"starts_with": lambda: True}, "`starts_with` must take starts_with(event)"),
+        ({"state_gap": lambda: True}, "`state_gap` must take state_gap(state)"),
+        ({"state_gap": "page"}, "`state_gap` must be a function, found 'page'"),
         ({"changes_of": "campain"}, "`changes_of` names `campain`, and View has no such field"),
         ({"changes_of": "tags"}, "`changes_of` names `View.tags`, whose values can't be compared"),
     ],
@@ -78,6 +85,89 @@ def test_what_is_refused(options: dict[str, Any], expected: str) -> None:
         spec_of(SessionRules("30 minutes", **options))
     assert expected in str(refused.value)
     assert "\n\nHint: " in str(refused.value)
+
+
+def test_a_gap_of_the_state_needs_one() -> None:
+    """A function of yours, all of whose events it has, and one gap that is the longest."""
+    with pytest.raises(SpecError, match="pass the longest gap as `gap`, a duration"):
+        SessionRules(lambda view: timedelta(1), at_most="1h", state_gap=short_gap)
+    rules = SessionRules("30 minutes", state_gap=short_gap)
+    settings: dict[str, Any] = {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "watermark_delay": "1 minute",
+        "order": "event_time",
+        "timeout": rules,
+    }
+    with pytest.raises(SpecError, match="`aggregates` keeps none of yours"):
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
+    with pytest.raises(SpecError, match='`per="event"` keeps none of yours'):
+        SessionSpec.per_event(View, **settings)
+    with pytest.raises(SpecError, match=r'`revisions="discarding"` has forgotten a part'):
+        spec_of(rules, emit="on_update", revisions="discarding")
+
+
+def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[Any, ...]]:
+    """Let a user view pages, then let all sessions end; return their pages, ends and reasons."""
+    for minute in minutes:
+        driver.add("ann", START + timedelta(minutes=minute), View(str(minute)))
+    driver.run_batch()
+    driver.advance_watermark_to(START + timedelta(days=1))
+    driver.run_until_idle()
+    return [
+        (row.result.pages, (row.end - START).total_seconds() / 60, row.closed_by)
+        for row in driver.take_rows()
+    ]
+
+
+def test_the_state_says_how_long_the_gap_is() -> None:
+    """It may shrink: so a session ends sooner than it would have before its last event."""
+    spec = spec_of(SessionRules("30 minutes", state_gap=short_gap))
+    # 30 minutes after the first page, 20 after the second, 10 after the third.
+    assert visits(SessionDriver(spec), 0, 30, 50, 61) == [
+        (["0", "30", "50"], 60, "gap"),
+        (["61"], 91, "gap"),
+    ]
+    assert visits(SessionDriver(spec), 0, 1, 22) == [(["0", "1"], 21, "gap"), (["22"], 52, "gap")]
+
+
+def test_of_one_instant_the_last_state_counts() -> None:
+    """Its events have no order in time, so the function's answer to the first says nothing."""
+    spec = spec_of(SessionRules("30 minutes", state_gap=short_gap))
+    assert visits(SessionDriver(spec), 0, 0, 21) == [(["0", "0"], 20, "gap"), (["21"], 51, "gap")]
+
+
+def test_an_event_that_extends_none_leaves_the_gap_as_it_is() -> None:
+    """Though it changes the state."""
+    rules = SessionRules("30 minutes", state_gap=short_gap, extends=pc.field("page") != "5")
+    assert visits(SessionDriver(spec_of(rules)), 0, 5, 30) == [(["0", "5", "30"], 40, "gap")]
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (30, "must return a timedelta, found int"),
+        (timedelta(0), "longer than zero and no longer than `gap`, 0:30:00; found 0:00:00"),
+        (timedelta(hours=1), "no longer than `gap`, 0:30:00; found 1:00:00"),
+    ],
+)
+def test_a_gap_that_cannot_be_is_a_failure(returned: Any, expected: str) -> None:
+    """Of the event that led to the state; without it, the session goes on as if it hadn't come."""
+
+    def failing(visit: Visit) -> Any:
+        return returned if visit.pages[-1] == "10" else timedelta(minutes=15)
+
+    rules = SessionRules("30 minutes", state_gap=failing)
+    driver = SessionDriver(spec_of(rules, on_error="reject"))
+    assert visits(driver, 0, 10, 16) == [(["0"], 15, "gap"), (["16"], 31, "gap")]
+    (rejection,) = driver.take_rejections()
+    assert rejection.kind == "failed"
+    assert "`state_gap` (" in rejection.reason
+    assert expected in rejection.reason
+    with pytest.raises(UserFunctionError) as raised:
+        visits(SessionDriver(spec_of(rules)), 0, 10)
+    assert expected in str(raised.value)
+    assert "Key: " in str(raised.value)
 
 
 @pytest.mark.parametrize(

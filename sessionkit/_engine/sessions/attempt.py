@@ -8,15 +8,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.sessions.fold import SessionFold
+from sessionkit._engine.sessions.fold import SessionFold, timed
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.table import state_columns
-from sessionkit._instants import instant_of
 from sessionkit.errors import StateValueError
-from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["Attempt", "attempt", "timed"]
+__all__ = ["Attempt", "attempt"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -35,13 +33,6 @@ class Attempt:
     good: Mask
     states: list[pa.Array]
     failed: Mask
-
-
-def timed(spec: AnySessionSpec, objects: list[Any], starts_us: npt.NDArray[np.int64]) -> list[Any]:
-    """Return events as they are folded: with their times where a function takes these."""
-    if not (spec.create_takes_time or spec.update_takes_time):
-        return objects
-    return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
 
 def attempt(plan: Plan, objects: list[Any]) -> Attempt:

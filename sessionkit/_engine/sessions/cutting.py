@@ -5,7 +5,8 @@ The rule that fires first in event time ends a session; where several fire at on
 of `CLOSED_BY` decides.
 
     midnight, gap                  depend on each session's own times: all sessions at once
-    the rules that need an order   depend on where the session was cut before: one after the other
+    the rules that need an order   depend on where the session was cut before: one after the other;
+                                   `state_gap` on its state, too
 
 The second kind looks only at sessions in which such a rule fires at all. Events of one instant have
 no order, so they always stay together.
@@ -13,7 +14,7 @@ no order, so they always stay together.
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 import numpy as np
@@ -23,7 +24,7 @@ from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules, days_of, starts_new_session
 
-__all__ = ["RuledIntervals", "closing_of", "closings", "cut"]
+__all__ = ["GapsByState", "RuledIntervals", "closing_of", "closings", "cut"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -42,6 +43,7 @@ class RuledIntervals:
         starts: Its start, in microseconds.
         ends: The end of its gap, exclusive.
         events: How many events it stands for.
+        extends: Whether it's an event that keeps its session open.
         until: Whether it's an event that ends its session.
         starts_with: Whether it's an event that starts a session.
         values: For each field of `changes_of`, a number for its value; -1 for a null.
@@ -51,6 +53,7 @@ class RuledIntervals:
     starts: Numbers
     ends: Numbers
     events: Numbers
+    extends: Mask
     until: Mask
     starts_with: Mask
     values: Sequence[Numbers]
@@ -62,26 +65,48 @@ class RuledIntervals:
         return RuledIntervals(**own, values=[values[chosen] for values in self.values])
 
 
-def cut(rules: SessionRules, intervals: RuledIntervals) -> Unions:
-    """Join intervals, at least one, into sessions, and say when and why each of these closes."""
+class GapsByState(Protocol):
+    """The gap of a session by its state, while its intervals are taken one after the other."""
+
+    def begin(self) -> None:
+        """Begin a new session."""
+
+    def after(self, places: range) -> int | None:
+        """
+        Take the intervals at some places; return the gap from there on, in microseconds.
+
+        None where a function fails, here or earlier in the session.
+        """
+
+
+def cut(rules: SessionRules, intervals: RuledIntervals, gaps: GapsByState | None = None) -> Unions:
+    """
+    Join intervals, at least one, into sessions, and say when and why each of these closes.
+
+    Args:
+        rules: The rules.
+        intervals: The intervals; with gaps by the state, each with the longest gap.
+        gaps: The gaps by the state, where they are.
+    """
     whole = _by_times(rules, intervals)
     if not rules.in_order:
         return whole
     marked = np.flatnonzero(_marked(rules, intervals, whole))
     if not len(marked):
         return whole
-    by_times = zip(whole.closes.tolist(), whole.closed_by.tolist(), strict=True)
-    closes_at = dict(zip(whole.first.tolist(), by_times, strict=True))
+    by_times = zip(whole.end.tolist(), whole.closes.tolist(), whole.closed_by.tolist(), strict=True)
+    ended = dict(zip(whole.first.tolist(), by_times, strict=True))
     for low, size in zip(whole.first[marked].tolist(), whole.sizes[marked].tolist(), strict=True):
-        for piece in _pieces(rules, intervals.part(slice(low, low + size))):
-            closes_at[low + piece.first] = piece.closing(rules)
-    first = np.array(sorted(closes_at), np.intp)
-    closes, closed_by = zip(*(closes_at[place] for place in first.tolist()), strict=True)
+        instants = _instants(intervals.part(slice(low, low + size)), low)
+        for piece in _pieces(rules, instants, gaps):
+            ended[piece.first] = (piece.end, *piece.closing(rules))
+    first = np.array(sorted(ended), np.intp)
+    ends, closes, closed_by = zip(*(ended[place] for place in first.tolist()), strict=True)
     return Unions(
         first,
         np.diff(first, append=len(intervals.keys)),
         intervals.starts[first],
-        np.maximum.reduceat(intervals.ends, first),
+        np.array(ends, np.int64),
         np.array(closes, np.int64),
         np.array(closed_by, np.int8),
     )
@@ -129,6 +154,8 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
     first, starts = whole.first, intervals.starts
     later = starts > whole.spread(whole.start)
     marked: Mask = np.logical_or.reduceat(intervals.until | (intervals.starts_with & later), first)
+    if rules.state_gap is not None:
+        marked |= np.logical_or.reduceat(intervals.extends, first)
     if rules.max_events is not None:
         marked |= whole.sums(intervals.events) >= rules.max_events
     if rules.max_duration is not None:
@@ -145,35 +172,40 @@ class _Instant:
     The intervals of a key that start at one instant.
 
     Attributes:
-        place: The place of the first of them.
+        places: Their places.
         at: The instant.
         end: The furthest end of their gaps.
         events: How many events they stand for.
+        extends: Whether one of them is an event that keeps its session open.
         until: Whether one of them ends its session.
         starts_with: Whether one of them starts a session.
         shown: For each field of `changes_of`, the values that are not null, in order.
     """
 
-    place: int
+    places: range
     at: int
     end: int
     events: int
+    extends: bool
     until: bool
     starts_with: bool
     shown: Sequence[Sequence[int]]
 
 
-def _instants(part: RuledIntervals) -> Iterator[_Instant]:
+def _instants(part: RuledIntervals, offset: int) -> Iterator[_Instant]:
+    """Yield the instants of a part of the intervals that begins at a place."""
     bounds = [0, *(1 + np.flatnonzero(np.diff(part.starts))).tolist(), len(part.starts)]
     ends, events, at = part.ends.tolist(), part.events.tolist(), part.starts.tolist()
     until, starts_with = part.until.tolist(), part.starts_with.tolist()
+    extends = part.extends.tolist()
     values = [column.tolist() for column in part.values]
     for low, high in pairwise(bounds):
         yield _Instant(
-            place=low,
+            places=range(offset + low, offset + high),
             at=at[low],
             end=max(ends[low:high]),
             events=sum(events[low:high]),
+            extends=any(extends[low:high]),
             until=any(until[low:high]),
             starts_with=any(starts_with[low:high]),
             shown=[[value for value in own[low:high] if value >= 0] for own in values],
@@ -204,11 +236,14 @@ class _Piece:
     @classmethod
     def of(cls, instant: _Instant) -> "_Piece":
         """Return a part that begins at an instant, before it takes this."""
-        return cls(instant.place, instant.at, instant.end, 0, [-1] * len(instant.shown))
+        return cls(instant.places[0], instant.at, instant.at, 0, [-1] * len(instant.shown))
 
-    def take(self, rules: SessionRules, instant: _Instant) -> None:
-        """Take the events of an instant."""
-        self.end = max(self.end, instant.end)
+    def take(self, rules: SessionRules, instant: _Instant, gap_us: int | None) -> None:
+        """Take the events of an instant, and the gap by the state after them."""
+        if gap_us is None or not instant.extends:
+            self.end = max(self.end, instant.end)
+        else:
+            self.end = instant.at + gap_us
         self.events += instant.events
         self.values = [
             new[-1] if new else old for new, old in zip(instant.shown, self.values, strict=True)
@@ -241,14 +276,18 @@ class _Piece:
         self.cuts.append((at, CODES[rule]))
 
 
-def _pieces(rules: SessionRules, part: RuledIntervals) -> Iterator[_Piece]:
+def _pieces(
+    rules: SessionRules, instants: Iterator[_Instant], gaps: GapsByState | None
+) -> Iterator[_Piece]:
     """Yield the parts of a session that only the gap holds together, one instant after another."""
     piece: _Piece | None = None
-    for instant in _instants(part):
+    for instant in instants:
         if piece is None or piece.is_cut_at(rules, instant):
             if piece is not None:
                 yield piece
             piece = _Piece.of(instant)
-        piece.take(rules, instant)
+            if gaps is not None:
+                gaps.begin()
+        piece.take(rules, instant, None if gaps is None else gaps.after(instant.places))
     if piece is not None:
         yield piece

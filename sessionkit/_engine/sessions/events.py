@@ -164,7 +164,8 @@ class _Answers:
     @classmethod
     def of(cls, spec: AnySessionSpec, table: pa.Table) -> "_Answers":
         """Build the events, where there is a function to ask."""
-        asked = [spec.timeout.gap, *(getattr(spec.rules, name, None) for name in PREDICATES)]
+        named = ("state_gap", *PREDICATES)
+        asked = [spec.timeout.gap, *(getattr(spec.rules, name, None) for name in named)]
         return cls(
             spec, *(build_events(spec, table) if any(map(callable, asked)) else ([], {})), {}
         )

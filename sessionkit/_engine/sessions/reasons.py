@@ -25,6 +25,9 @@ def rule_text(spec: AnySessionSpec, rule: ClosedBy) -> str:
 def _gap_text(spec: AnySessionSpec) -> str:
     extends = spec.rules is not None and spec.rules.extends is not None
     event = "no event that extends it" if extends else "no event"
+    if spec.rules is not None and spec.rules.state_gap is not None:
+        longest = duration_text(spec.timeout.longest)
+        return f"{event} within the gap by its state, of at most {longest}"
     if callable(spec.timeout.gap):
         return f"{event} within the gaps of its events"
     return f"{event} for {duration_text(spec.timeout.longest)}"

@@ -25,10 +25,9 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import INSTANT, micros
-from sessionkit._engine.sessions.attempt import timed
 from sessionkit._engine.sessions.cutting import closing_of
 from sessionkit._engine.sessions.duplicates import all_open
-from sessionkit._engine.sessions.fold import FoldError, SessionFold
+from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
 from sessionkit._engine.sessions.gathered import each_of, each_of_sessions, gathered_lists
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.revisions import joined_revisions

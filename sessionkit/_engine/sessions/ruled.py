@@ -18,6 +18,7 @@ from sessionkit._engine.rows.table import INSTANT, instants, micros, whole
 from sessionkit._engine.sessions.cutting import RuledIntervals, closings, cut
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._engine.sessions.state_gaps import StateGaps
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import Field, codec_of, forms_of
@@ -160,16 +161,22 @@ class RuledRows:
             ends: The ends of their gaps.
         """
         events = self.touched["events"].to_numpy(), np.ones(len(self.events.starts), np.int64)
+        least = starts if rules.gap_inclusive else starts + 1
+        extends = (ends > least)[self.order] & (self.order >= self.touched.num_rows)
         intervals = RuledIntervals(
             keys=keys[self.order],
             starts=starts[self.order],
             ends=ends[self.order],
             events=np.concatenate(events)[self.order],
+            extends=extends,
             until=self._held("rule.until"),
             starts_with=self._held("rule.starts_with"),
             values=[self._codes(field.name) for field in _attributes(self.spec)],
         )
-        return cut(rules, intervals)
+        if rules.state_gap is None:
+            return cut(rules, intervals)
+        gaps = StateGaps.of(self.spec, rules.state_gap, self.touched, self.events, self.order)
+        return cut(rules, intervals, gaps)
 
     def last_values(self, unions: Unions, chosen: Mask) -> list[pa.Array]:
         """Return, for each field of `changes_of`, the last value of the chosen sessions."""

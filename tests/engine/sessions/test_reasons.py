@@ -84,6 +84,29 @@ def test_a_gap_is_described_as_it_counts(expected: str, timeout: Any) -> None:
     assert expected == rule_text(spec_of(timeout), "gap")
 
 
+@attrs.define
+class Clicks:
+    """A state that says how long the gap is."""
+
+    gap: timedelta = timedelta(minutes=5)
+
+    def update(self, event: Click) -> None:
+        """Change nothing."""
+
+
+def test_a_gap_by_the_state_is_described_by_the_longest() -> None:
+    """Which one it is follows from the functions."""
+    spec = SessionSpec.of(
+        Clicks,
+        keys={"user": str},
+        event_time="ts",
+        timeout=SessionRules("1 hour", state_gap=lambda clicks: clicks.gap),
+        watermark_delay="10 minutes",
+        order="event_time",
+    )
+    assert "no event within the gap by its state, of at most 1 hour" == rule_text(spec, "gap")
+
+
 def test_every_field_that_may_change_is_named() -> None:
     """Which of them did isn't stored."""
     rules = SessionRules("1 hour", changes_of=("campaign", "device"))

@@ -125,6 +125,11 @@ def is_seen(view: View) -> bool:
     return view.page != "/beat"
 
 
+def short_with_many(visit: Trail) -> timedelta:
+    """Return the gap after so many views."""
+    return GAP / min(len(visit.numbers), 4)
+
+
 ALONE: Final[dict[str, dict[str, Any]]] = {
     "gap_inclusive": {"gap_inclusive": False},
     "gap of the event": {"gap": short_at_login, "at_most": GAP},
@@ -152,6 +157,11 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "per event": {"per": "event", "drop_duplicates_for": "1 hour", "late_by": "session"},
     "dropped": {"state": Fragile, "on_error": "drop_session", "bucket_count": 3},
     "in order": {"state": Trail, "order": "event_time"},
+    "gap of the state": {
+        "state": Trail,
+        "order": "event_time",
+        "timeout": SessionRules(GAP, state_gap=short_with_many),
+    },
     "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
     "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
     "lateness": {"allowed_lateness": "1 hour", "revisions": "discarding"},
@@ -371,6 +381,7 @@ def test_every_option_has_a_case() -> None:
         if field.init
     }
     here = {name for options in (*RULES.values(), *OPTIONS.values()) for name in options}
+    here = here - ALWAYS | {"state_gap"}
     assert own == here | ELSEWHERE.keys() | ALWAYS | FUNCTIONS | {"gap"}
     assert not here & ELSEWHERE.keys()
     for path in ELSEWHERE.values():
