@@ -12,7 +12,7 @@ from sessionkit.state import (
     StrType,
 )
 
-__all__ = ["SESSION_COLUMNS", "session_fields"]
+__all__ = ["REVISION_COLUMNS", "SESSION_COLUMNS", "session_fields"]
 
 SESSION_FIELDS: Final = (
     Field("session_id", StrType(), "session_id"),
@@ -30,6 +30,7 @@ REVISION_FIELDS: Final = (
     Field("supersedes", ListType(StrType()), "supersedes"),
 )
 """Those that it adds after these where a session may give several rows."""
+REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
 def session_fields(spec: Any) -> tuple[Field, ...]:

@@ -3,16 +3,25 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from sessionkit._session_columns import REVISION_COLUMNS, SESSION_COLUMNS
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.postgres.sink import Postgres
 from sessionkit.spark.sinks.routes import Route
 
-__all__ = ["check_has_columns", "check_key", "key_of", "same_key_error"]
+__all__ = [
+    "REVISION",
+    "SESSION_ID",
+    "SUPERSEDES",
+    "check_has_columns",
+    "check_key",
+    "key_of",
+    "same_key_error",
+]
 
 SESSION_ID: Final = SESSION_COLUMNS[0]
+REVISION, _, SUPERSEDES = REVISION_COLUMNS
 
 
 def key_of(sink: Postgres | Delta, route: Route) -> tuple[str, ...]:

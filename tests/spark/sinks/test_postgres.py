@@ -209,6 +209,18 @@ def test_two_rows_with_one_key_are_refused(postgres: server.Postgres, spark: Spa
     assert [] == postgres.rows("SELECT * FROM doubled")
 
 
+def test_what_has_parts_needs_a_column_of_json(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """A table of your own is refused before it gets a row that it can't take."""
+    postgres.run("CREATE TABLE owned (event text, items text[])")
+    frame = spark.sql("SELECT named_struct('page', '/') AS event, array('a') AS items")
+    writer = PostgresWriter(Postgres(postgres.dsn, "owned"), ())
+    with pytest.raises(SpecError, match="column `event` of the table owned is text") as refused:
+        writer.is_written(Batch(frame, 0, "query", "run"))
+    assert 'Hint: make it jsonb, or write text: to_json(col("event"))' in str(refused.value)
+
+
 def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSession) -> None:
     """Of every type for which the sink makes a column; what has parts becomes JSON."""
     autumn = datetime(2026, 11, 1, 5, 30, tzinfo=UTC)  # in the hour that New York has twice

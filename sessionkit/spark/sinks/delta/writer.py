@@ -11,18 +11,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, UnsupportedError, with_hint
-from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.delta.sink import Delta
-from sessionkit.spark.sinks.keys import check_has_columns, same_key_error
+from sessionkit.spark.sinks.keys import (
+    REVISION,
+    SESSION_ID,
+    SUPERSEDES,
+    check_has_columns,
+    same_key_error,
+)
 from sessionkit.spark.sinks.routes import Route
 
 __all__ = ["DeltaWriter", "check_columns", "check_delta", "check_table"]
 
-SESSION_ID: Final = SESSION_COLUMNS[0]
-REVISION: Final = "revision"
-SUPERSEDES: Final = "supersedes"
 DELETES: Final = "_deletes"
 
 RELEASES: Final = {"3.5": "3.3", "4.0": "4.0", "4.1": "4.3", "4.2": "4.4"}

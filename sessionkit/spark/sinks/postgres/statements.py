@@ -9,7 +9,7 @@ from psycopg.sql import Literal as Value
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spark.sinks.keys import REVISION, SESSION_ID, SUPERSEDES
 from sessionkit.spark.sinks.postgres.sink import STAGING
 
 __all__ = ["ATTEMPT", "COLUMNS_OF", "LOCK", "Statements", "is_json", "postgres_type"]
@@ -18,9 +18,6 @@ ATTEMPT: Final = "_attempt"
 """The column of the table beside, that says which attempt of which task has copied a row."""
 LEDGER: Final = "sessionkit_batches"
 ATTEMPTS: Final = SQL(f"{ATTEMPT} = ANY(%(attempts)s)")
-SESSION_ID: Final = SESSION_COLUMNS[0]
-REVISION: Final = "revision"
-SUPERSEDES: Final = "supersedes"
 
 SCALARS: Final[dict[type[T.DataType], str]] = {
     T.StringType: "text",

@@ -6,6 +6,7 @@ from typing import Any, Final
 import attrs
 import psycopg
 import pyarrow as pa
+from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.query.rules import OutputMode
@@ -60,7 +61,7 @@ def check_table(sink: Postgres, route: Route, query_id: str | None) -> None:
     statements = Statements(sink.names, tuple(route.schema.names), key_of(sink, route))
     with connected(sink.dsn) as connection:
         if _types(connection, statements):
-            _check_table(connection, statements)
+            _check_table(connection, statements, route.schema)
         _check_owner(connection, statements, query_id)
 
 
@@ -118,7 +119,7 @@ class PostgresWriter:
             _check_owner(connection, statements, batch.query_id)
             if not _types(connection, statements):
                 connection.execute(statements.create_table(schema))
-            _check_table(connection, statements)
+            _check_table(connection, statements, schema)
             (last,) = connection.execute(statements.claim(), owner).fetchone() or (NONE,)
             connection.execute(statements.drop_staging())
             connection.execute(statements.create_staging())
@@ -135,9 +136,18 @@ def _types(connection: "psycopg.Connection[Any]", statements: Statements) -> dic
     return dict(connection.execute(COLUMNS_OF, [name]).fetchall())
 
 
-def _check_table(connection: "psycopg.Connection[Any]", statements: Statements) -> None:
+def _check_table(
+    connection: "psycopg.Connection[Any]", statements: Statements, schema: T.StructType
+) -> None:
     table, types = ".".join(statements.names), _types(connection, statements)
     check_has_columns(table, statements.columns, types)
+    for field in schema.fields:
+        is_nested = is_json(postgres_type(field.dataType, field.name))
+        if is_nested and not is_json(types[field.name]):
+            found = f"the column `{field.name}` of the table {table} is {types[field.name]}"
+            hint = f'make it jsonb, or write text: to_json(col("{field.name}"))'
+            kind = field.dataType.simpleString()
+            raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
     name = statements.table.as_string(connection)
     unique = [name, sorted(statements.key)]
     if statements.key and connection.execute(UNIQUE, unique).fetchone() is None:
