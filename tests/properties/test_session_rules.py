@@ -137,7 +137,9 @@ in_order = st.fixed_dictionaries(
 )
 
 
-def spec_of(rules: SessionRules, *, aggregated: bool, **options: Any) -> SessionSpec[Any, Any, Any]:
+def spec_of(
+    rules: SessionRules, *, aggregated: bool, state: Any = Values, **options: Any
+) -> SessionSpec[Any, Any, Any]:
     """Return a spec that lists the values of a session."""
     settings: dict[str, Any] = {
         "keys": {"key": str},
@@ -149,7 +151,7 @@ def spec_of(rules: SessionRules, *, aggregated: bool, **options: Any) -> Session
     if aggregated:
         values = {"values": agg.collect("value", at_most=100)}
         return SessionSpec.aggregate(Shown, values, **settings)
-    return SessionSpec.of(Values, event=Shown, **settings)
+    return SessionSpec.of(state, event=Shown, **settings)
 
 
 def run(
@@ -166,7 +168,16 @@ def run(
 def closed(
     spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Click]], *, restart: bool
 ) -> list[SessionRow[Any]]:
-    """Run a cut through the driver, then the end of all sessions; return all rows."""
+    """Run a cut as `told` does; return all rows, where only what can't be added fails."""
+    rows, kinds = told(spec, cut, restart=restart)
+    assert kinds == ["failed" for batch in cut for one in batch if one.value < 0]
+    return rows
+
+
+def told(
+    spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Click]], *, restart: bool
+) -> tuple[list[SessionRow[Any]], list[str]]:
+    """Run a cut through the driver, then the end of all sessions; return rows and rejections."""
     driver, rows, kinds = SessionDriver(spec), [], []
     for batch in cut:
         for one in batch:
@@ -181,10 +192,9 @@ def closed(
     driver.run_until_idle()
     rows += driver.take_rows()
     kinds += [one.kind for one in driver.take_rejections()]
-    assert kinds == ["failed" for batch in cut for one in batch if one.value < 0]
     assert driver.counts.is_balanced
     assert not driver.open_sessions()
-    return sorted(rows, key=lambda row: (row.key, row.start))
+    return sorted(rows, key=lambda row: (row.key, row.start)), kinds
 
 
 @pytest.mark.parametrize("aggregated", [False, True])
@@ -234,6 +244,47 @@ def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> Non
     good = [event for event in events if event.value >= 0]
     expected = [one.seen for one in naive_cuts(good, rules)]
     assert _sorted_values(found) == _sorted_values(expected)
+
+
+def does_not_fit(values: Sequence[int], value: int) -> bool:
+    """Tell whether a value fails after others: that depends on where the session began."""
+    return (len(values) + value) % 3 == 2
+
+
+@attrs.define
+class Fussy(Values):
+    """Values that don't take every other one."""
+
+    def update(self, event: Shown) -> None:
+        """Add a value, if it fits."""
+        if does_not_fit(self.values, event.value):
+            raise ValueError(event.value)
+        self.values.append(event.value)
+
+    def finish(self, session: Session) -> "Fussy":
+        """Say what ended it."""
+        return Fussy(self.values, session.closed_by)
+
+
+@given(data=st.data())
+def test_whether_an_event_fails_may_depend_on_the_others(data: st.DataObject) -> None:
+    """It fails in the session to which it belongs without those that failed before it."""
+    events = [event._replace(gap=GAP) for event in data.draw(timelines())]
+    more: dict[str, Any] = data.draw(in_order)
+    more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
+    rules = SessionRules(GAP, **data.draw(in_any_order), **more)
+    assume(rules.in_order)
+    cut = data.draw(batches(events, 6 * GAP))
+    assume(is_ahead(cut, 6 * GAP))
+    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    spec = spec_of(rules, aggregated=False, state=Fussy, **options)
+    cuts = naive_cuts(events, rules, does_not_fit)
+
+    rows, kinds = told(spec, cut, restart=data.draw(st.booleans()))
+
+    found = [(r.key.key, r.start, r.end, r.result.values, r.closed_by) for r in rows]
+    assert [one.seen for one in cuts] == found
+    assert kinds == ["failed"] * (len(events) - sum(len(one.values) for one in cuts))
 
 
 @pytest.mark.parametrize("ordered", [False, True])

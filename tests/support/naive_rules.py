@@ -1,9 +1,10 @@
 """Sessions under `SessionRules`, cut one instant after another as the documentation says it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 import attrs
@@ -11,6 +12,9 @@ import attrs
 from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules
 
 __all__ = ["Click", "Cut", "naive_cuts"]
+
+Fails: TypeAlias = Callable[[Sequence[int], int], bool]
+"""Whether a value fails after those of its session so far."""
 
 
 class Click(NamedTuple):
@@ -48,19 +52,41 @@ class Cut:
         return (self.key, self.start, self.end, self.values, self.closed_by)
 
 
-def naive_cuts(clicks: Iterable[Click], rules: SessionRules) -> list[Cut]:
-    """Return the sessions of some events, every one on time, in order of key and start."""
+def never(values: Sequence[int], value: int) -> bool:
+    """Let no value fail."""
+    return False
+
+
+def naive_cuts(clicks: Iterable[Click], rules: SessionRules, fails: Fails = never) -> list[Cut]:
+    """
+    Return the sessions of some events, every one on time, in order of key and start.
+
+    A value that fails after those of its session so far isn't there: its instant is judged again.
+    """
     found: list[Cut] = []
     by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.value))
-    for (key, at), run in groupby(by_instant, key=lambda one: (one.key, one.at)):
-        instant = list(run)
-        last = found[-1] if found and found[-1].key == key else None
-        if last is None or _is_over(last, instant, rules):
-            last = Cut(key, at, at, [], None, [])
-            found.append(last)
-        _take(last, instant, rules)
+    for (key, _), run in groupby(by_instant, key=lambda one: (one.key, one.at)):
+        last = found.pop() if found and found[-1].key == key else None
+        found += _after(last, list(run), rules, fails)
     for cut in found:
         _fire_by_times(cut, rules)
+    return found
+
+
+def _after(last: Cut | None, instant: list[Click], rules: SessionRules, fails: Fails) -> list[Cut]:
+    """Return the last session after an instant, and the one that begins there, if one does."""
+    if not instant:
+        return [last] if last else []
+    before, (key, at, *_) = deepcopy(last), instant[0]
+    found = [last] if last else []
+    if last is None or _is_over(last, instant, rules):
+        found.append(Cut(key, at, at, [], None, []))
+    values = [*found[-1].values]
+    for place, one in enumerate(instant):
+        if fails(values, one.value):
+            return _after(before, instant[:place] + instant[place + 1 :], rules, fails)
+        values.append(one.value)
+    _take(found[-1], instant, rules)
     return found
 
 

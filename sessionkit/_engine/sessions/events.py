@@ -12,7 +12,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros
-from sessionkit._engine.sessions.cutting import closings
+from sessionkit._engine.sessions.closings import closings
 from sessionkit._engine.sessions.gathered import with_each
 from sessionkit._functions import Failure, name_of, traceback_of
 from sessionkit._instants import span_us

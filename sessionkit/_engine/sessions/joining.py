@@ -16,7 +16,9 @@ from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.lateness import late_session, timely
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import first_failures, refold
+from sessionkit._engine.sessions.sifting import failing_events
 from sessionkit.session import AnySessionSpec
+from sessionkit.timeouts import SessionRules
 
 __all__ = ["Joined", "join"]
 
@@ -121,7 +123,7 @@ def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
         sessions = plan.sessions(tried.good, tried.states)
         return Joined(sessions, processed, _dropped(plan, tried.failed))
     if plan.spec.rules is not None and plan.spec.rules.in_order:
-        return _planned_again(plan, tried.failed)
+        return _planned_again(plan, plan.spec.rules, tried.failed)
     again = _again(plan.only(tried.failed), watermark_us)
     return Joined(
         stacked([plan.sessions(tried.good, tried.states), again.sessions]),
@@ -147,11 +149,13 @@ def _again(part: Plan, watermark_us: int | None) -> Joined:
     return Joined(again.table(part), processed, rejected)
 
 
-def _planned_again(plan: Plan, failed: Mask) -> Joined:
+def _planned_again(plan: Plan, rules: SessionRules, failed: Mask) -> Joined:
     """Plan again without the events that fail, for all sessions of their keys."""
     spec, events = plan.spec, plan.events
-    found = first_failures(plan, failed)
-    failures = {place: one.failure for one in found for place in one.events}
+    failures = failing_events(plan, rules, failed)
+    if not failures:
+        found = first_failures(plan, failed)
+        failures = {place: one.failure for one in found for place in one.events}
     concerned = key_columns(plan.keys_of(failed))
     ours, theirs = parted(plan.touched, key_numbers(concerned, key_columns(plan.touched))[1] >= 0)
     is_ours = key_numbers(concerned, key_columns(events.table))[1] >= 0

@@ -8,9 +8,8 @@ without those that fail. A session may fall apart where a failed event was all t
 together; then the part after it begins anew. For a state of bounded size that takes time linear in
 the events, except that a failed event between two stored sessions makes both parts start again.
 
-Under rules that depend on the order of events, every session of a key after a failed event may
-be another one. So there only the first failure of each session counts, and the key is planned
-again without it. Under `on_error="drop_session"` the first failure is all that counts, too.
+Under rules that depend on the order of events, every session of a key after a failed event may be
+another one: see `sifting`. Under `on_error="drop_session"` the first failure is all that counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import INSTANT, micros
-from sessionkit._engine.sessions.cutting import closing_of
+from sessionkit._engine.sessions.closings import closing_of
 from sessionkit._engine.sessions.duplicates import all_open
 from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
 from sessionkit._engine.sessions.gathered import each_of, each_of_sessions, gathered_lists
@@ -39,7 +38,7 @@ from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late, starts_new_session
 
-__all__ = ["FirstFailure", "Refolded", "first_failures", "refold"]
+__all__ = ["FirstFailure", "Refolded", "first_failures", "joined", "refold", "taken"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -226,7 +225,7 @@ class _Retry:
                 return self._fallen_apart(part, place, state, kept)
             if interval.event is not None:
                 try:
-                    state = self._taken(state, interval.content)
+                    state = taken(self.fold, self.key, state, interval.content)
                 except FoldError as error:
                     self.found.failures[interval.event] = Failure.of(error)
                     continue
@@ -243,28 +242,14 @@ class _Retry:
         """Return the state of the open sessions together; None where there are none."""
         if not opened:
             return None
-        state = deepcopy(opened[0].content)
+        state = opened[0].content
         for place, right in enumerate(opened[1:], start=1):
             try:
-                state = self.fold.merged(self.key, [state, deepcopy(right.content)])
-                self._check_fit("merge", state)
+                state = joined(self.fold, self.key, state, right.content)
             except FoldError as error:
                 error.merged = place
                 raise
         return state
-
-    def _taken(self, state: Any, event: Any) -> Any:
-        """Return the state with one more event; the given one stays as it is."""
-        opened = [] if state is None else [deepcopy(state)]
-        taken = self.fold.fold(self.key, opened, [event])
-        is_first = not opened and self.fold.spec.create is not None
-        self._check_fit("create" if is_first else "update", taken)
-        return taken
-
-    def _check_fit(self, role: str, state: Any) -> None:
-        misfit = codec_of(self.fold.spec.state).misfit(state)
-        if misfit is not None:
-            raise _left_a_misfit(self.fold.spec, role, self.key, misfit)
 
     def _without_bridges(self, part: Part, right: Interval, failure: Failure) -> Sequence[Part]:
         """Blame the events that lead up to the session on the right, which can't be merged."""
@@ -296,7 +281,7 @@ class _Retry:
         for interval in part:
             if interval.event is not None:
                 try:
-                    state = self._taken(state, interval.content)
+                    state = taken(self.fold, self.key, state, interval.content)
                 except FoldError as error:
                     return FirstFailure(Failure.of(error), [interval.event])
         return FirstFailure(Failure("its session can't be folded, though each event can"), events)
@@ -316,6 +301,38 @@ class _Retry:
                     self.found.keep(self.place, [one], one.content)
             return
         self.found.keep(self.place, kept, kept[0].content if state is None else state)
+
+
+def taken(fold: SessionFold, key: Any, state: Any, event: Any) -> Any:
+    """
+    Return a state with one more event; the given one stays as it is.
+
+    Raises:
+        FoldError: The event fails.
+    """
+    opened = [] if state is None else [deepcopy(state)]
+    found = fold.fold(key, opened, [event])
+    is_first = not opened and fold.spec.create is not None
+    _check_fit(fold, "create" if is_first else "update", key, found)
+    return found
+
+
+def joined(fold: SessionFold, key: Any, left: Any, right: Any) -> Any:
+    """
+    Return the state of two open sessions; the given ones stay as they are.
+
+    Raises:
+        FoldError: They can't be merged.
+    """
+    found = fold.merged(key, [deepcopy(left), deepcopy(right)])
+    _check_fit(fold, "merge", key, found)
+    return found
+
+
+def _check_fit(fold: SessionFold, role: str, key: Any, state: Any) -> None:
+    misfit = codec_of(fold.spec.state).misfit(state)
+    if misfit is not None:
+        raise _left_a_misfit(fold.spec, role, key, misfit)
 
 
 def _left_a_misfit(spec: AnySessionSpec, role: str, key: Any, misfit: StateValueError) -> FoldError:

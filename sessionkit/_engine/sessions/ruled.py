@@ -15,9 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import INSTANT, instants, micros, whole
-from sessionkit._engine.sessions.cutting import RuledIntervals, closings, cut
+from sessionkit._engine.sessions.closings import closings
+from sessionkit._engine.sessions.cutting import cut
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._engine.sessions.pieces import RuledIntervals
 from sessionkit._engine.sessions.state_gaps import StateGaps
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
@@ -151,8 +153,18 @@ class RuledRows:
     order: Numbers
 
     def unions(self, rules: SessionRules, keys: Numbers, starts: Numbers, ends: Numbers) -> Unions:
+        """Return the sessions that the rules make; the arguments are those of `intervals`."""
+        intervals = self.intervals(rules, keys, starts, ends)
+        if rules.state_gap is None:
+            return cut(rules, intervals)
+        gaps = StateGaps.of(self.spec, rules.state_gap, self.touched, self.events, self.order)
+        return cut(rules, intervals, gaps)
+
+    def intervals(
+        self, rules: SessionRules, keys: Numbers, starts: Numbers, ends: Numbers
+    ) -> RuledIntervals:
         """
-        Return the sessions that the rules make.
+        Return sessions and events in order, with what the rules need to know of them.
 
         Args:
             rules: The rules.
@@ -163,7 +175,7 @@ class RuledRows:
         events = self.touched["events"].to_numpy(), np.ones(len(self.events.starts), np.int64)
         least = starts if rules.gap_inclusive else starts + 1
         extends = (ends > least)[self.order] & (self.order >= self.touched.num_rows)
-        intervals = RuledIntervals(
+        return RuledIntervals(
             keys=keys[self.order],
             starts=starts[self.order],
             ends=ends[self.order],
@@ -173,10 +185,6 @@ class RuledRows:
             starts_with=self._held("rule.starts_with"),
             values=[self._codes(field.name) for field in _attributes(self.spec)],
         )
-        if rules.state_gap is None:
-            return cut(rules, intervals)
-        gaps = StateGaps.of(self.spec, rules.state_gap, self.touched, self.events, self.order)
-        return cut(rules, intervals, gaps)
 
     def last_values(self, unions: Unions, chosen: Mask) -> list[pa.Array]:
         """Return, for each field of `changes_of`, the last value of the chosen sessions."""

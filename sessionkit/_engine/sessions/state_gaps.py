@@ -77,7 +77,7 @@ class StateGaps:
         """Begin a new session."""
         self.state, self.has_failed = None, False
 
-    def after(self, places: range) -> int | None:
+    def after(self, places: Sequence[int]) -> int | None:
         """Take the intervals at some places; return the gap from there on, in microseconds."""
         if self.has_failed:
             return None
