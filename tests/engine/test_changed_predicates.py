@@ -63,6 +63,51 @@ def test_a_predicate_may_change(before: dict[str, Any], after: dict[str, Any]) -
     assert session.end == NOON + timedelta(minutes=30 + extends)
 
 
+@attrs.define
+class Visit:
+    """A state."""
+
+    views: int = 0
+
+    def update(self, event: View) -> None:
+        """Count."""
+        self.views += 1
+
+
+def shorter_after_two(visit: Visit) -> timedelta:
+    """Return the gap after so many views."""
+    return timedelta(minutes=30 if visit.views < 2 else 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "end"), [(None, shorter_after_two, 15), (shorter_after_two, None, 40)]
+)
+def test_a_gap_by_the_state_may_change(before: Any, after: Any, end: int) -> None:
+    """An open session keeps its end until the next event, whose gap is by the new rule."""
+    specs = [
+        SessionSpec.of(
+            Visit,
+            keys={"user": str},
+            event_time="ts",
+            timeout=SessionRules("30 minutes", max_events=9, state_gap=gap),
+            watermark_delay="1 minute",
+            order="event_time",
+        )
+        for gap in (before, after)
+    ]
+    driver = SessionDriver(specs[0])
+
+    def end_after(minute: int) -> datetime:
+        driver.add("ann", NOON + timedelta(minutes=minute), View("/"))
+        driver.add("bob", NOON + timedelta(minutes=minute + 2), View("/"))  # moves the watermark
+        driver.run_until_idle()
+        return next(one.end for one in driver.open_sessions() if one.key.user == "ann")
+
+    assert end_after(0) == NOON + timedelta(minutes=30)
+    driver = SessionDriver.restore(specs[1], driver.snapshot())
+    assert end_after(10) == NOON + timedelta(minutes=end)
+
+
 @pytest.mark.parametrize(
     "after", [{"max_duration": "1h"}, {"max_events": 8}, {"changes_of": "page"}]
 )
