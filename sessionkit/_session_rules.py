@@ -37,7 +37,7 @@ def check_rules(spec: Any, rules: SessionRules) -> None:
 def _check_state_gap(spec: Any, state_gap: StateGap) -> None:
     if spec.per == "event" or spec.aggregates is not None:
         instead = "aggregates" if spec.aggregates is not None else 'per="event"'
-        found = f"`state_gap` is a function of the state, and `{instead}` keeps none of yours"
+        found = f"`state_gap` is a function of the state, and `{instead}` has no state of yours"
         raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
     check_function(state_gap, "state_gap", state=spec.state)
 

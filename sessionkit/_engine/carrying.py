@@ -68,7 +68,7 @@ def check_carried(old: AnySpec, new: AnySpec) -> None:
     """
     stored, wanted = (_fixed(spec) for spec in (old, new))
     lines = [*identity_differences(stored, wanted), *_keys(old, new), *_ids(old, new)]
-    lines += _held(old, new)
+    lines += [*_held(old, new), *_in_order(old, new)]
     if lines:
         text = "the state can't be carried over:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
@@ -97,6 +97,14 @@ def _ids(old: AnySpec, new: AnySpec) -> list[str]:
     if named in ([], named[:1], named[:1] * 2):
         return []
     return [f"`event_id` was {named[0]}, and is {named[1]}: stored ids mean something else"]
+
+
+def _in_order(old: AnySpec, new: AnySpec) -> list[str]:
+    """Say so where an event may come that is older than others which its session has."""
+    rules = getattr(new, "rules", None)
+    if rules is None or rules.state_gap is None or old.order == "event_time":
+        return []
+    return ['`state_gap` needs sessions whose events came in order, and `order` was "arrival"']
 
 
 def _held(old: AnySpec, new: AnySpec) -> list[str]:

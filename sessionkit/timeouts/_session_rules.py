@@ -66,9 +66,9 @@ class SessionRules:
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
         at_most: The longest gap that the function may return.
-        state_gap: A function from the state to a `timedelta`: the gap after the event that led to
-            this state, and no longer than `gap`. It's called after each event; of events at one
-            instant, the last answer counts. An event with which it returns something else fails.
+        state_gap: A function from the state to a `timedelta`: the gap from there on, no longer than
+            `gap`. The engine calls it once the events of an instant are folded. If it raises or
+            returns anything else, the last of them fails.
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
         max_duration: How long a session lasts at most. An event later than the session's start plus
             this starts a new one.
@@ -120,7 +120,7 @@ class SessionRules:
         policy = EventTimeGap(self.gap, at_most=self.at_most, gap_inclusive=self.gap_inclusive)
         object.__setattr__(self, "gap", policy.gap)
         if self.state_gap is not None and callable(self.gap):
-            found = "`gap` is a function of the event, and `state_gap` one of the state"
+            found = "`gap` and `state_gap` are both functions"
             raise SpecError(with_hint(found, "pass the longest gap as `gap`, a duration"))
         if self.midnight is not None:
             check_zone(self.midnight, "midnight")

@@ -109,6 +109,18 @@ def test_held_events_of_another_class_are_refused() -> None:
         with_session(old, "a").carry_over(new)
 
 
+def test_a_gap_by_the_state_needs_sessions_that_came_in_order() -> None:
+    """An event older than others that its session has would end it before them."""
+    rules = SessionRules(GAP, state_gap=lambda state: GAP)
+    ruled = attrs.evolve(keyed(str, in_order), timeout=rules)
+    with pytest.raises(StateMismatchError, match="`state_gap` needs sessions whose events came in"):
+        with_session(keyed(str), "a").carry_over(ruled)
+    carried = with_session(keyed(str, in_order), "a").carry_over(ruled)
+    carried.advance_watermark_to(NOON + GAP / 2)
+    carried.run_until_idle()
+    assert [NOON + GAP] == [session.end for session in carried.open_sessions()]
+
+
 @attrs.define
 class Group:
     """A group state: whether it remembers anything."""

@@ -99,9 +99,9 @@ def test_a_gap_of_the_state_needs_one() -> None:
         "order": "event_time",
         "timeout": rules,
     }
-    with pytest.raises(SpecError, match="`aggregates` keeps none of yours"):
+    with pytest.raises(SpecError, match="`aggregates` has no state of yours"):
         SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
-    with pytest.raises(SpecError, match='`per="event"` keeps none of yours'):
+    with pytest.raises(SpecError, match='`per="event"` has no state of yours'):
         SessionSpec.per_event(View, **settings)
     with pytest.raises(SpecError, match=r'`revisions="discarding"` has forgotten a part'):
         spec_of(rules, emit="on_update", revisions="discarding")
@@ -137,6 +137,49 @@ def test_of_one_instant_the_last_state_counts() -> None:
     assert visits(SessionDriver(spec), 0, 0, 21) == [(["0", "0"], 20, "gap"), (["21"], 51, "gap")]
 
 
+def test_a_gap_that_raises_names_its_function() -> None:
+    """Not `update`, which was called before it."""
+    rules = SessionRules("30 minutes", state_gap=lambda visit: timedelta(hours=1) / 0)
+    with pytest.raises(UserFunctionError, match="`state_gap` .* raised ZeroDivisionError"):
+        visits(SessionDriver(spec_of(rules)), 0)
+
+
+def test_what_is_stored_is_not_asked_for_its_gap() -> None:
+    """The function may have changed since: the end of an open session stays until an event."""
+
+    def only_for_many(visit: Visit) -> timedelta:
+        if len(visit.pages) == 1:
+            raise ValueError(visit.pages)
+        return timedelta(minutes=10)
+
+    rules = SessionRules("30 minutes", state_gap=short_gap)
+    driver = SessionDriver(spec_of(rules))
+    driver.add("ann", START, View("0"))
+    driver.add("bob", START + timedelta(minutes=2), View("moves the watermark"))
+    driver.run_until_idle()
+    changed = spec_of(attrs.evolve(rules, state_gap=only_for_many), on_error="reject")
+    driver = SessionDriver.restore(changed, driver.snapshot())
+    found = visits(driver, 20, 25, 50)
+    assert (["0", "20", "25"], 35, "gap") in found
+    # The last one and that of the other user begin sessions.
+    assert [one.kind for one in driver.take_rejections()] == ["failed", "failed"]
+
+
+def test_only_the_session_that_fails_is_dropped() -> None:
+    """The longest gap isn't taken for one that nobody knows."""
+    rules = SessionRules("1 hour", state_gap=lambda visit: timedelta(minutes=5))
+
+    def update(visit: Visit, view: View) -> None:
+        if view.page == "2":
+            raise ValueError(view.page)
+        visit.pages.append(view.page)
+
+    driver = SessionDriver(spec_of(rules, update=update, on_error="drop_session"))
+    assert visits(driver, 0, 2, 20, 40) == [(["20"], 25, "gap"), (["40"], 45, "gap")]
+    kinds = [one.kind for one in driver.take_rejections()]
+    assert sorted(kinds) == ["failed", "failed", "failed_output"]
+
+
 def test_an_event_that_extends_none_leaves_the_gap_as_it_is() -> None:
     """Though it changes the state."""
     rules = SessionRules("30 minutes", state_gap=short_gap, extends=pc.field("page") != "5")
@@ -147,8 +190,8 @@ def test_an_event_that_extends_none_leaves_the_gap_as_it_is() -> None:
     ("returned", "expected"),
     [
         (30, "must return a timedelta, found int"),
-        (timedelta(0), "longer than zero and no longer than `gap`, 0:30:00; found 0:00:00"),
-        (timedelta(hours=1), "no longer than `gap`, 0:30:00; found 1:00:00"),
+        (timedelta(0), "must return a gap longer than zero, found 0:00:00"),
+        (timedelta(hours=1), "must return no gap longer than `gap`, 0:30:00, found 1:00:00"),
     ],
 )
 def test_a_gap_that_cannot_be_is_a_failure(returned: Any, expected: str) -> None:

@@ -54,6 +54,8 @@ def attempt(plan: Plan, objects: list[Any]) -> Attempt:
         _take_over(plan, states, failed)
         failed = []
     places = np.flatnonzero(active)
+    if plan.failures:
+        failed = sorted({*failed, *np.flatnonzero(plan.failed[active]).tolist()})
     good, states = _without(active, places[failed], states, failed)
     try:
         return Attempt(good, state_columns(spec, plan.keys_of(good), states), active & ~good)

@@ -8,7 +8,8 @@ of `CLOSED_BY` decides.
     the rules that need an order   depend on where the session was cut before: one after the other;
                                    `state_gap` on its state, too
 
-The second kind looks only at sessions in which such a rule fires at all.
+The second kind looks only at sessions in which such a rule fires at all, and where the gap depends
+on the state, at those with events.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,11 +37,11 @@ class GapsByState(Protocol):
     def begin(self) -> None:
         """Begin a new session."""
 
-    def after(self, places: Sequence[int]) -> int | None:
+    def after(self, places: Sequence[int], *, extends: bool) -> int | None:
         """
-        Take the intervals at some places; return the gap from there on, in microseconds.
+        Take the intervals of an instant; return the gap from there on, in microseconds.
 
-        None where a function fails, here or earlier in the session.
+        None where it stays as it is.
         """
 
 
@@ -51,7 +52,7 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: GapsByState | None
     Args:
         rules: The rules.
         intervals: The intervals; with gaps by the state, each with the longest gap.
-        gaps: The gaps by the state, where they are.
+        gaps: The gaps by the state, where the rules have these.
     """
     whole = _by_times(rules, intervals)
     if not rules.in_order:
@@ -59,6 +60,8 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: GapsByState | None
     marked = np.flatnonzero(_marked(rules, intervals, whole))
     if not len(marked):
         return whole
+    if gaps is not None:
+        intervals = attrs.evolve(intervals, ends=intervals.least)
     by_times = zip(whole.end.tolist(), whole.closes.tolist(), whole.closed_by.tolist(), strict=True)
     ended = dict(zip(whole.first.tolist(), by_times, strict=True))
     for low, size in zip(whole.first[marked].tolist(), whole.sizes[marked].tolist(), strict=True):
@@ -102,7 +105,7 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
     later = starts > whole.spread(whole.start)
     marked: Mask = np.logical_or.reduceat(intervals.until | (intervals.starts_with & later), first)
     if rules.state_gap is not None:
-        marked |= np.logical_or.reduceat(intervals.extends, first)
+        marked |= np.logical_or.reduceat(intervals.ends > intervals.least, first)
     if rules.max_events is not None:
         marked |= whole.sums(intervals.events) >= rules.max_events
     if rules.max_duration is not None:
@@ -123,6 +126,9 @@ def _pieces(rules: SessionRules, instants: Instants, gaps: GapsByState | None) -
             piece = Piece.of(instant)
             if gaps is not None:
                 gaps.begin()
-        piece.take(rules, instant, None if gaps is None else gaps.after(instant.places))
+        gap_us = None
+        if gaps is not None:
+            gap_us = gaps.after(instant.places, extends=instant.extends)
+        piece.take(rules, instant, gap_us)
     if piece is not None:
         yield piece

@@ -164,6 +164,7 @@ class _Answers:
     @classmethod
     def of(cls, spec: AnySessionSpec, table: pa.Table) -> "_Answers":
         """Build the events, where there is a function to ask."""
+        # `state_gap` is asked later, by objects of the same events.
         named = ("state_gap", *PREDICATES)
         asked = [spec.timeout.gap, *(getattr(spec.rules, name, None) for name in named)]
         return cls(

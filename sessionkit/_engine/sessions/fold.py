@@ -10,7 +10,6 @@ again, from new objects since the functions may have changed the old ones, and s
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any, NoReturn
 
 import attrs
@@ -22,7 +21,7 @@ from sessionkit._instants import instant_of
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import AnySessionSpec
 
-__all__ = ["FoldError", "SessionFold", "gap_by_state", "timed"]
+__all__ = ["FoldError", "SessionFold", "timed"]
 
 
 class FoldError(UserFunctionError):
@@ -59,8 +58,6 @@ class SessionFold:
         if create is not None:
             create = _over_events(spec, create, takes_time=spec.create_takes_time)
         update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
-        if spec.rules is not None and spec.rules.state_gap is not None:
-            create, update = create and _with_a_gap(spec, create), _with_a_gap(spec, update)
         return cls(spec, create, update, not is_frozen(spec.state))
 
     def fold_all(  # noqa: C901 (a call more a session would show in the speed)
@@ -190,38 +187,6 @@ def timed(spec: AnySessionSpec, objects: list[Any], starts_us: npt.NDArray[np.in
     if not (spec.create_takes_time or spec.update_takes_time):
         return objects
     return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
-
-
-def gap_by_state(spec: AnySessionSpec, state_gap: Callable[[Any], Any], state: Any) -> timedelta:
-    """
-    Return the gap that a state asks for.
-
-    Raises:
-        UserFunctionError: The function returned no gap, or one longer than declared.
-    """
-    found, longest = state_gap(state), spec.timeout.longest
-    if isinstance(found, timedelta) and timedelta(0) < found <= longest:
-        return found
-    what = f"`state_gap` ({name_of(state_gap)}) must return a timedelta"
-    if not isinstance(found, timedelta):
-        what = f"{what}, found {type(found).__name__}"
-        raise UserFunctionError(with_hint(what, "return timedelta(minutes=...)"))
-    what = f"{what} longer than zero and no longer than `gap`, {longest}; found {found}"
-    raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
-
-
-def _with_a_gap(spec: AnySessionSpec, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return a function that fails where the gap by the state after it would."""
-    state_gap: Any = spec.rules and spec.rules.state_gap
-
-    def asked(first: Any, event: Any) -> Any:
-        found = function(first, event)
-        state = first if found is None else found
-        if state.__class__ is spec.state:
-            gap_by_state(spec, state_gap, state)
-        return found
-
-    return asked
 
 
 def _over_events(

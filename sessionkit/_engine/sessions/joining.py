@@ -13,6 +13,7 @@ from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
 from sessionkit._engine.sessions.attempt import attempt
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
+from sessionkit._engine.sessions.fold import FoldError
 from sessionkit._engine.sessions.lateness import late_session, timely
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import first_failures, refold
@@ -115,6 +116,8 @@ def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
 
 
 def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
+    if plan.failures and plan.spec.on_error == "raise":
+        raise FoldError(*plan.failures[min(plan.failures)])
     tried = attempt(plan, objects)
     if not tried.failed.any():
         return Joined(plan.sessions(tried.good, tried.states), len(objects), [])

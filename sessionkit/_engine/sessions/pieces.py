@@ -31,6 +31,7 @@ class RuledIntervals:
         keys: The number of the key of each.
         starts: Its start, in microseconds.
         ends: The end of its gap, exclusive.
+        least: The end that it would have if it kept no session open; of an open session, its end.
         events: How many events it stands for.
         extends: Whether it's an event that keeps its session open.
         until: Whether it's an event that ends its session.
@@ -41,6 +42,7 @@ class RuledIntervals:
     keys: Numbers
     starts: Numbers
     ends: Numbers
+    least: Numbers
     events: Numbers
     extends: Mask
     until: Mask
@@ -162,8 +164,8 @@ class Piece:
         return cls(instant.places[0], instant.at, instant.at, 0, [-1] * len(instant.shown))
 
     def take(self, rules: SessionRules, instant: Instant, gap_us: int | None) -> None:
-        """Take the events of an instant, and the gap by the state after them."""
-        if gap_us is None or not instant.extends:
+        """Take the events of an instant, and the gap by the state after them, where it's known."""
+        if gap_us is None:
             self.end = max(self.end, instant.end)
         else:
             self.end = instant.at + gap_us

@@ -1,6 +1,6 @@
 """Which sessions and events of a group go together, for all keys at once, by times alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -17,6 +17,9 @@ from sessionkit._engine.sessions.gathered import gathered, gathered_fields
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
+from sessionkit._engine.sessions.state_gaps import StateGaps
+from sessionkit._engine.sessions.trial import Trial
+from sessionkit._functions import Failure
 from sessionkit.session import AnySessionSpec
 
 __all__ = ["Plan"]
@@ -41,6 +44,7 @@ class Plan:
         is_event: Which of these, in order, are events.
         unions: The sessions that they make.
         counts: How many events each of them has.
+        failures: Why events fail, by their places, where that showed while it was planned.
     """
 
     spec: AnySessionSpec
@@ -51,6 +55,7 @@ class Plan:
     is_event: Mask
     unions: Unions
     counts: Numbers
+    failures: Mapping[int, Failure] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> "Plan":
@@ -63,14 +68,18 @@ class Plan:
         ends = np.concatenate([micros(touched["end"]), events.ends])
         order = in_total_order(keys, starts, events.table, touched.num_rows)
         is_event = order >= touched.num_rows
+        gaps: StateGaps | None = None
         if spec.rules is None:
             inclusive = spec.timeout.gap_inclusive
             unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
         else:
-            ruled = RuledRows(spec, touched, events, order)
+            if spec.rules.state_gap is not None:
+                gaps = StateGaps(Trial.of(spec, touched, events, order))
+            ruled = RuledRows(spec, touched, events, order, gaps)
             unions = ruled.unions(spec.rules, keys, starts, ends)
         counts = unions.sums(is_event.astype(np.int64))
-        return cls(spec, events, touched, untouched, order, is_event, unions, counts)
+        failures = {} if gaps is None else gaps.failures
+        return cls(spec, events, touched, untouched, order, is_event, unions, counts, failures)
 
     def only(self, chosen: Mask) -> "Plan":
         """Return the plan of some of the sessions, which stay as they are planned here."""
@@ -84,6 +93,7 @@ class Plan:
             is_event=is_event,
             unions=self.unions.only(chosen),
             counts=self.counts[chosen],
+            failures={},
         )
 
     @cached_property
@@ -91,6 +101,15 @@ class Plan:
         """Mark the sessions that have events."""
         active: Mask = self.counts > 0
         return active
+
+    @property
+    def failed(self) -> Mask:
+        """Mark the sessions in which events fail, as far as that showed while it was planned."""
+        fails = np.isin(self.event_places, list(self.failures))
+        owners = np.repeat(np.arange(len(self.counts)), self.counts)
+        failed = np.zeros(len(self.counts), np.bool_)
+        failed[owners[fails]] = True
+        return failed
 
     @cached_property
     def event_places(self) -> Numbers:

@@ -12,7 +12,7 @@ Under rules that depend on the order of events, every session of a key after a f
 another one: see `sifting`. Under `on_error="drop_session"` the first failure is all that counts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import chain, islice, repeat
 from typing import Any, TypeAlias
@@ -38,7 +38,7 @@ from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late, starts_new_session
 
-__all__ = ["FirstFailure", "Refolded", "first_failures", "joined", "refold", "taken"]
+__all__ = ["FirstFailure", "Refolded", "check_fit", "first_failures", "refold", "taken"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -177,7 +177,7 @@ def first_failures(plan: Plan, failed: Mask) -> list[FirstFailure]:
     fold = SessionFold.of(plan.spec)
     keys = decode_keys(plan.spec, plan.keys_of(failed))
     return [
-        _Retry(fold, place, key, None, Refolded()).first_failure(part)
+        _Retry(fold, place, key, None, Refolded()).first_failure(part, plan.failures)
         for place, (key, part) in enumerate(zip(keys, _parts(plan, failed), strict=True))
     ]
 
@@ -242,10 +242,11 @@ class _Retry:
         """Return the state of the open sessions together; None where there are none."""
         if not opened:
             return None
-        state = opened[0].content
+        state = deepcopy(opened[0].content)
         for place, right in enumerate(opened[1:], start=1):
             try:
-                state = joined(self.fold, self.key, state, right.content)
+                state = self.fold.merged(self.key, [state, deepcopy(right.content)])
+                check_fit(self.fold, "merge", self.key, state)
             except FoldError as error:
                 error.merged = place
                 raise
@@ -271,14 +272,22 @@ class _Retry:
         end, rules = max(interval.end for interval in kept), self.fold.spec.rules
         return end if rules is None else closing_of(rules, kept[0].start, end)[0]
 
-    def first_failure(self, part: Part) -> FirstFailure:
-        """Return the first event that fails; where none does alone, that the session does."""
+    def first_failure(self, part: Part, known: Mapping[int, Failure]) -> FirstFailure:
+        """
+        Return the first event that fails; where none does alone, that the session does.
+
+        Args:
+            part: What the session is made of.
+            known: Why events fail, by their places, as far as that is known.
+        """
         events = [interval.event for interval in part if interval.event is not None]
         try:
             state = self._merged([interval for interval in part if interval.is_held])
         except FoldError as error:
             return FirstFailure(Failure.of(error), events)
         for interval in part:
+            if interval.event is not None and interval.event in known:
+                return FirstFailure(known[interval.event], [interval.event])
             if interval.event is not None:
                 try:
                     state = taken(self.fold, self.key, state, interval.content)
@@ -313,23 +322,17 @@ def taken(fold: SessionFold, key: Any, state: Any, event: Any) -> Any:
     opened = [] if state is None else [deepcopy(state)]
     found = fold.fold(key, opened, [event])
     is_first = not opened and fold.spec.create is not None
-    _check_fit(fold, "create" if is_first else "update", key, found)
+    check_fit(fold, "create" if is_first else "update", key, found)
     return found
 
 
-def joined(fold: SessionFold, key: Any, left: Any, right: Any) -> Any:
+def check_fit(fold: SessionFold, role: str, key: Any, state: Any) -> None:
     """
-    Return the state of two open sessions; the given ones stay as they are.
+    Check that a state fits its fields.
 
     Raises:
-        FoldError: They can't be merged.
+        FoldError: It doesn't; the function that left it is named.
     """
-    found = fold.merged(key, [deepcopy(left), deepcopy(right)])
-    _check_fit(fold, "merge", key, found)
-    return found
-
-
-def _check_fit(fold: SessionFold, role: str, key: Any, state: Any) -> None:
     misfit = codec_of(fold.spec.state).misfit(state)
     if misfit is not None:
         raise _left_a_misfit(fold.spec, role, key, misfit)

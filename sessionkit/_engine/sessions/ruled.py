@@ -145,20 +145,18 @@ class RuledRows:
         touched: The open sessions.
         events: The events.
         order: The numbers of both, first those of sessions, by key and start.
+        gaps: The gaps by the state, where the rules have these.
     """
 
     spec: AnySessionSpec
     touched: pa.Table
     events: WindowedEvents
     order: Numbers
+    gaps: StateGaps | None = None
 
     def unions(self, rules: SessionRules, keys: Numbers, starts: Numbers, ends: Numbers) -> Unions:
         """Return the sessions that the rules make; the arguments are those of `intervals`."""
-        intervals = self.intervals(rules, keys, starts, ends)
-        if rules.state_gap is None:
-            return cut(rules, intervals)
-        gaps = StateGaps.of(self.spec, rules.state_gap, self.touched, self.events, self.order)
-        return cut(rules, intervals, gaps)
+        return cut(rules, self.intervals(rules, keys, starts, ends), self.gaps)
 
     def intervals(
         self, rules: SessionRules, keys: Numbers, starts: Numbers, ends: Numbers
@@ -173,14 +171,15 @@ class RuledRows:
             ends: The ends of their gaps.
         """
         events = self.touched["events"].to_numpy(), np.ones(len(self.events.starts), np.int64)
-        least = starts if rules.gap_inclusive else starts + 1
-        extends = (ends > least)[self.order] & (self.order >= self.touched.num_rows)
+        least = ends.copy()
+        least[self.touched.num_rows :] = self.events.starts + (0 if rules.gap_inclusive else 1)
         return RuledIntervals(
             keys=keys[self.order],
             starts=starts[self.order],
             ends=ends[self.order],
             events=np.concatenate(events)[self.order],
-            extends=extends,
+            least=least[self.order],
+            extends=(ends > least)[self.order],
             until=self._held("rule.until"),
             starts_with=self._held("rule.starts_with"),
             values=[self._codes(field.name) for field in _attributes(self.spec)],

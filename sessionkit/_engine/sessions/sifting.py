@@ -8,23 +8,23 @@ linear in the events.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.sessions.cutting import groups_of
-from sessionkit._engine.sessions.fold import FoldError, SessionFold, gap_by_state, timed
-from sessionkit._engine.sessions.pieces import Instants, Piece, RuledIntervals
+from sessionkit._engine.sessions.fold import FoldError
+from sessionkit._engine.sessions.pieces import Instant, Instants, Piece, RuledIntervals
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.retry import joined, taken
+from sessionkit._engine.sessions.retry import check_fit, taken
 from sessionkit._engine.sessions.ruled import RuledRows
+from sessionkit._engine.sessions.trial import Trial
 from sessionkit._functions import Failure
-from sessionkit._instants import span_us
 from sessionkit.timeouts import SessionRules
 
 __all__ = ["failing_events"]
@@ -42,11 +42,13 @@ def failing_events(plan: Plan, rules: SessionRules, failed: Mask) -> dict[int, F
         failed: These sessions.
     """
     intervals = _intervals(plan, rules)
+    if rules.state_gap is not None:
+        intervals = attrs.evolve(intervals, ends=intervals.least)
     groups = groups_of(rules, intervals)
     first = np.flatnonzero(np.diff(groups, prepend=-1))
     sizes = np.diff(first, append=len(groups))
     concerned = np.isin(intervals.keys[first], intervals.keys[plan.unions.first[failed]])
-    sieve = _Sieve.of(plan, rules)
+    sieve = _Sieve(rules, Trial.of(plan.spec, plan.touched, plan.events, plan.order))
     for low, size in zip(first[concerned].tolist(), sizes[concerned].tolist(), strict=True):
         sieve.take(Instants.of(intervals, low, size))
     return sieve.failures
@@ -63,10 +65,6 @@ def _intervals(plan: Plan, rules: SessionRules) -> RuledIntervals:
     )
 
 
-class _EventFailsError(Exception):
-    """Raised over the first event of an instant that fails, with its place."""
-
-
 @attrs.define
 class _Sieve:
     """
@@ -74,38 +72,15 @@ class _Sieve:
 
     Attributes:
         rules: The rules.
-        fold: The functions.
-        order: The numbers of open sessions and events, by key and start.
-        opened: The states of the open sessions; None where all of its events are discarded.
-        keys: The keys of the events.
-        events: The events, as they are folded.
+        trial: What is folded.
         failures: Why events fail, by their places.
         state: The state of the session so far.
     """
 
     rules: SessionRules
-    fold: SessionFold
-    order: Sequence[int]
-    opened: Sequence[Any]
-    keys: Sequence[Any]
-    events: Sequence[Any]
+    trial: Trial
     failures: dict[int, Failure] = attrs.field(factory=dict)
     state: Any = None
-
-    @classmethod
-    def of(cls, plan: Plan, rules: SessionRules) -> "_Sieve":
-        """Decode what is folded."""
-        spec, events = plan.spec, plan.events
-        held = plan.touched["events"].to_pylist()
-        states = decode_states(spec.state, plan.touched)
-        return cls(
-            rules,
-            SessionFold.of(spec),
-            plan.order.tolist(),
-            [state if count else None for state, count in zip(states, held, strict=True)],
-            decode_keys(spec, events.table),
-            timed(spec, build_events(spec, events.table)[0], events.starts),
-        )
 
     def take(self, instants: Instants) -> None:
         """Take the instants of a key, up to an open session that can't be merged."""
@@ -121,41 +96,65 @@ class _Sieve:
         while places:
             instant = instants.instant(places)
             after = None if piece is None else attrs.evolve(piece, cuts=[*piece.cuts])
-            if after is None or after.is_cut_at(self.rules, instant):
-                after, state = Piece.of(instant), None
-            else:
-                state = self.state
-            try:
-                self.state = self._folded(state, places)
-            except _EventFailsError as failure:
-                places.remove(failure.args[0])
+            is_new = after is None or after.is_cut_at(self.rules, instant)
+            # Without the first that fails, it may belong to the session before.
+            at_once = is_new and _may_cut(instant)
+            good, state = self._sifted(None if is_new else self.state, places, at_once=at_once)
+            if at_once and len(good) < len(places):
+                places = good
                 continue
-            after.take(self.rules, instant, self._gap_us() if instant.extends else None)
+            if not good:
+                break
+            instant = instants.instant(good)
+            gap_us, failing = self._gap(instant, state)
+            if failing is not None:
+                places = [place for place in good if place != failing]
+                continue
+            self.state = state
+            after = Piece.of(instant) if is_new or after is None else after
+            after.take(self.rules, instant, gap_us)
             return after
         return piece
 
-    def _folded(self, state: Any, places: Sequence[int]) -> Any:
-        """Return a state with what stands at some places; the given one stays as it is."""
-        for place in places:
-            number = self.order[place]
-            event = number - len(self.opened)
-            if event < 0:
-                state = self._merged(state, self.opened[number])
-                continue
-            try:
-                state = taken(self.fold, self.keys[event], state, self.events[event])
-            except FoldError as error:
-                self.failures[event] = Failure.of(error)
-                raise _EventFailsError(place) from None
-        return state
+    def _sifted(self, state: Any, places: Sequence[int], *, at_once: bool) -> tuple[list[int], Any]:
+        """
+        Return the places that don't fail, and a state with what stands there.
 
-    def _merged(self, state: Any, opened: Any) -> Any:
-        if state is None or opened is None:
-            return opened if state is None else state
-        return joined(self.fold, None, state, opened)
+        Args:
+            state: The state before.
+            places: The places.
+            at_once: Whether to return where the first one fails, without having tried the others.
+        """
+        fold, good = self.trial.fold, list[int]()
+        for number, place in enumerate(places):
+            event = self.trial.event_at(place)
+            if event is None:
+                state = self.trial.merged(deepcopy(state), place)
+                check_fit(fold, "merge", None, state)
+            else:
+                try:
+                    state = taken(fold, self.trial.keys[event], state, self.trial.events[event])
+                except FoldError as error:
+                    self.failures[event] = Failure.of(error)
+                    if at_once:
+                        return [*good, *places[number + 1 :]], state
+                    continue
+            good.append(place)
+        return good, state
 
-    def _gap_us(self) -> int | None:
-        state_gap = self.rules.state_gap
-        if state_gap is None:
-            return None
-        return span_us(gap_by_state(self.fold.spec, state_gap, self.state))
+    def _gap(self, instant: Instant, state: Any) -> tuple[int | None, int | None]:
+        """Return the gap by the state after an instant, or the place of the event that fails."""
+        place = instant.places[-1]
+        event = self.trial.event_at(place)
+        if self.rules.state_gap is None or event is None or not instant.extends:
+            return None, None
+        try:
+            return self.trial.gap_us(event, state), None
+        except FoldError as error:
+            self.failures[event] = Failure.of(error)
+            return None, place
+
+
+def _may_cut(instant: Instant) -> bool:
+    """Return whether what stands at an instant may be why it begins a session."""
+    return instant.starts_with or any(instant.shown)

@@ -2,24 +2,18 @@
 Where the gap of a session depends on its state: how long it is after each instant.
 
 What belongs together can't be decided from times alone then. So the events are folded once to cut
-the sessions, on states of its own, and once more as in any other plan. A session in which a
-function fails goes on with the longest gap; the other fold finds the same failure, and says why.
+the sessions, on states of its own, and once more as in any other plan. From an event that fails on,
+nothing keeps its session open.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.fold import SessionFold, gap_by_state, timed
-from sessionkit._instants import span_us
-from sessionkit.session import AnySessionSpec
+from sessionkit._engine.sessions.fold import FoldError
+from sessionkit._engine.sessions.trial import Trial
+from sessionkit._functions import Failure
 
 __all__ = ["StateGaps"]
 
@@ -30,70 +24,44 @@ class StateGaps:
     The gaps of sessions, while their states and events are taken one after the other.
 
     Attributes:
-        fold: The functions.
-        state_gap: The function from the state to the gap.
-        opened: The states of the open sessions.
-        events: The events, as they are folded.
-        keys: The keys of the events, where a function takes them.
-        order: The numbers of both, first those of sessions, by key and start.
+        trial: What is folded.
+        failures: The first failure of each session in which there is one, by the event's place.
         state: The state of the session so far.
-        has_failed: Whether a function has failed in it.
+        has_failed: Whether an event has failed in it.
     """
 
-    fold: SessionFold
-    state_gap: Callable[[Any], timedelta]
-    opened: Sequence[Any]
-    events: Sequence[Any]
-    keys: Sequence[Any]
-    order: Sequence[int]
+    trial: Trial
+    failures: dict[int, Failure] = attrs.field(factory=dict)
     state: Any = None
     has_failed: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        spec: AnySessionSpec,
-        state_gap: Callable[[Any], timedelta],
-        touched: pa.Table,
-        events: WindowedEvents,
-        order: npt.NDArray[np.int64],
-    ) -> "StateGaps":
-        """
-        Decode what is folded.
-
-        Args:
-            spec: Whose functions.
-            state_gap: The function from the state to the gap.
-            touched: The rows of the open sessions.
-            events: The events, which their class takes.
-            order: The numbers of both, first those of sessions, by key and start.
-        """
-        fold, objects = SessionFold.of(spec), build_events(spec, events.table)[0]
-        keys = [] if fold.create is None else decode_keys(spec, events.table)
-        opened, came = decode_states(spec.state, touched), timed(spec, objects, events.starts)
-        return cls(fold, state_gap, opened, came, keys, order.tolist())
 
     def begin(self) -> None:
         """Begin a new session."""
         self.state, self.has_failed = None, False
 
-    def after(self, places: Sequence[int]) -> int | None:
-        """Take the intervals at some places; return the gap from there on, in microseconds."""
-        if self.has_failed:
-            return None
-        try:
-            for place in places:
-                self._take(self.order[place])
-            return span_us(gap_by_state(self.fold.spec, self.state_gap, self.state))
-        except Exception:  # noqa: BLE001 (the functions of the user)
-            self.has_failed = True
-            return None
+    def after(self, places: Sequence[int], *, extends: bool) -> int | None:
+        """
+        Take the intervals of an instant; return the gap from there on, in microseconds.
 
-    def _take(self, number: int) -> None:
-        before = [] if self.state is None else [self.state]
-        if number < len(self.opened):
-            self.state = self.fold.fold(None, [*before, self.opened[number]], [])
-            return
-        place = number - len(self.opened)
-        key = self.keys[place] if self.keys else None
-        self.state = self.fold.fold(key, before, [self.events[place]])
+        None where it stays as it is: none of them extends the session, or an event has failed.
+        """
+        gap_us = None
+        for place in places:
+            if self.has_failed:
+                return None
+            gap_us = self._take(place, asked=extends and place == places[-1])
+        return gap_us
+
+    def _take(self, place: int, *, asked: bool) -> int | None:
+        """Take what stands at a place; return the gap after it, where that's asked."""
+        event, trial = self.trial.event_at(place), self.trial
+        if event is None:
+            self.state = trial.merged(self.state, place)
+            return None
+        opened = [] if self.state is None else [self.state]
+        try:
+            self.state = trial.fold.fold(trial.keys[event], opened, [trial.events[event]])
+            return trial.gap_us(event, self.state) if asked else None
+        except FoldError as error:
+            self.failures[event], self.has_failed = Failure.of(error), True
+            return None

@@ -94,21 +94,25 @@ def test_a_key_with_many_bad_events_takes_a_fixed_number_of_calls_an_event(every
     assert functions.calls <= CALLS_AN_EVENT * number
 
 
+@pytest.mark.parametrize("step", [timedelta(0), timedelta(seconds=1)])
 @pytest.mark.parametrize("rules", [{"max_duration": "10 hours"}, {"max_events": 50}])
-def test_many_bad_events_under_rules_take_as_few_calls(rules: dict[str, Any]) -> None:
-    """Though without each of them every session after it may be another one."""
+def test_many_bad_events_under_rules_take_as_few_calls(
+    rules: dict[str, Any], step: timedelta
+) -> None:
+    """Though without each of them every session after it may be another one; at one instant too."""
     functions, number = Functions(), 1_000
     timeout = SessionRules(GAP, **rules)
     driver = SessionDriver(spec_of(functions, timeout=timeout, order="event_time"))
     for place in range(number):
-        driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place, place % 2 == 0))
+        driver.add("a", at("10:00") + place * step, Step(place, place % 2 == 0))
     driver.run_batch()
     driver.advance_watermark_to(at("2026-01-02 00:00"))
     driver.run_until_idle()
 
     rows = [row.result.numbers for row in driver.take_rows()]
     assert [*range(1, number, 2)] == [n for numbers in rows for n in numbers]
-    assert {len(numbers) for numbers in rows} == {rules.get("max_events", number // 2)}
+    most = rules.get("max_events", number) if step else number
+    assert {len(numbers) for numbers in rows} == {min(most, number // 2)}
     assert number // 2 == driver.counts.failed
     assert functions.calls <= CALLS_AN_EVENT * number
 

@@ -11,7 +11,13 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.keys import check_has_columns, check_key, key_of, same_key_error
+from sessionkit.spark.sinks.keys import (
+    SUPERSEDES,
+    check_has_columns,
+    check_key,
+    key_of,
+    same_key_error,
+)
 from sessionkit.spark.sinks.postgres.connections import connected
 from sessionkit.spark.sinks.postgres.copying import COPIED, Copying
 from sessionkit.spark.sinks.postgres.sink import Postgres
@@ -142,11 +148,11 @@ def _check_table(
     table, types = ".".join(statements.names), _types(connection, statements)
     check_has_columns(table, statements.columns, types)
     for field in schema.fields:
-        is_nested = is_json(postgres_type(field.dataType, field.name))
-        if is_nested and not is_json(types[field.name]):
+        made = postgres_type(field.dataType, field.name)
+        if not _takes_parts(field.name, made, types[field.name]):
             found = f"the column `{field.name}` of the table {table} is {types[field.name]}"
-            hint = f'make it jsonb, or write text: to_json(col("{field.name}"))'
             kind = field.dataType.simpleString()
+            hint = f"make it {made}, or leave the table to the sink to make"
             raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
     name = statements.table.as_string(connection)
     unique = [name, sorted(statements.key)]
@@ -155,6 +161,15 @@ def _check_table(
         found = f"the table {table} has no unique index of exactly ({key})"
         hint = f"add one: ALTER TABLE {table} ADD PRIMARY KEY ({key})"
         raise SpecError(with_hint(found, hint))
+
+
+def _takes_parts(name: str, made: str, kind: str) -> bool:
+    """Return whether a column can take values with parts, for which the sink makes another."""
+    if is_json(made):
+        return is_json(kind)
+    if made.endswith("[]"):
+        return kind.endswith("[]") or (is_json(kind) and name != SUPERSEDES)
+    return True
 
 
 def _check_owner(
