@@ -30,9 +30,12 @@ TRIGGER: Final = "1 second"
 EVENTS: Final = 1000
 KEYS: Final = 300
 VERSIONS: Final = 10
-SETTINGS: Final = {"spark.sql.streaming.minBatchesToRetain": str(VERSIONS)}
+SETTINGS: Final = {
+    "spark.sql.streaming.minBatchesToRetain": str(VERSIONS),
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "1 minute",
+}
 MEMORY: Final = ("driver", "JVM", "Python workers")
-BYTES: Final = ("checkpoint", "state")
+BYTES: Final = ("checkpoint", "state", "log of files read")
 PLOT: Final = Path(__file__).with_name("soak_plot.py")
 MEGABYTE: Final = 1_000_000
 
@@ -86,6 +89,7 @@ def _samples(
             "Python workers": sum(map(memory_of, [*jvm.daemons(), *jvm.workers()])),
             "checkpoint": bytes_of(segment.job.checkpoint),
             "state": bytes_of(segment.job.checkpoint / "state"),
+            "log of files read": bytes_of(segment.job.checkpoint / "sources"),
         }
 
 
