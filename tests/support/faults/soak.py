@@ -32,7 +32,7 @@ KEYS: Final = 300
 VERSIONS: Final = 10
 SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": str(VERSIONS),
-    "spark.sql.streaming.fileSource.log.cleanupDelay": "1 minute",
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "60s",
 }
 MEMORY: Final = ("driver", "JVM", "Python workers")
 BYTES: Final = ("checkpoint", "state", "log of files read")
