@@ -12,8 +12,8 @@ The second kind looks only at sessions in which such a rule fires at all, and wh
 on the state, at those with events.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -22,30 +22,17 @@ import numpy.typing as npt
 from sessionkit._engine.sessions.closings import closings
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.pieces import Instants, Piece, RuledIntervals
+from sessionkit._engine.sessions.state_gaps import StateGaps
 from sessionkit._instants import span_us
 from sessionkit.timeouts import SessionRules, days_of
 
-__all__ = ["GapsByState", "cut", "groups_of"]
+__all__ = ["cut", "groups_of"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-class GapsByState(Protocol):
-    """The gap of a session by its state, while its intervals are taken one after the other."""
-
-    def begin(self) -> None:
-        """Begin a new session."""
-
-    def after(self, places: Sequence[int], *, extends: bool) -> int | None:
-        """
-        Take the intervals of an instant; return the gap from there on, in microseconds.
-
-        None where it stays as it is.
-        """
-
-
-def cut(rules: SessionRules, intervals: RuledIntervals, gaps: GapsByState | None = None) -> Unions:
+def cut(rules: SessionRules, intervals: RuledIntervals, gaps: StateGaps | None = None) -> Unions:
     """
     Join intervals, at least one, into sessions, and say when and why each of these closes.
 
@@ -61,7 +48,7 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: GapsByState | None
     if not len(marked):
         return whole
     if gaps is not None:
-        intervals = attrs.evolve(intervals, ends=intervals.least)
+        intervals = intervals.without_gaps()
     by_times = zip(whole.end.tolist(), whole.closes.tolist(), whole.closed_by.tolist(), strict=True)
     ended = dict(zip(whole.first.tolist(), by_times, strict=True))
     for low, size in zip(whole.first[marked].tolist(), whole.sizes[marked].tolist(), strict=True):
@@ -105,7 +92,7 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
     later = starts > whole.spread(whole.start)
     marked: Mask = np.logical_or.reduceat(intervals.until | (intervals.starts_with & later), first)
     if rules.state_gap is not None:
-        marked |= np.logical_or.reduceat(intervals.ends > intervals.least, first)
+        marked |= np.logical_or.reduceat(intervals.extends, first)
     if rules.max_events is not None:
         marked |= whole.sums(intervals.events) >= rules.max_events
     if rules.max_duration is not None:
@@ -116,7 +103,7 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
     return marked
 
 
-def _pieces(rules: SessionRules, instants: Instants, gaps: GapsByState | None) -> Iterator[Piece]:
+def _pieces(rules: SessionRules, instants: Instants, gaps: StateGaps | None) -> Iterator[Piece]:
     """Yield the parts of a session that only the gap holds together, one instant after another."""
     piece: Piece | None = None
     for instant in map(instants.instant, instants.places()):

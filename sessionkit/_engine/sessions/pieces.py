@@ -55,6 +55,10 @@ class RuledIntervals:
         own: dict[str, Any] = {name: getattr(self, name)[chosen] for name in names}
         return RuledIntervals(**own, values=[values[chosen] for values in self.values])
 
+    def without_gaps(self) -> "RuledIntervals":
+        """Return the same with no gap after an event: the state says how long that is."""
+        return attrs.evolve(self, ends=self.least)
+
 
 @attrs.frozen
 class Instant:
@@ -85,11 +89,17 @@ class Instant:
 @attrs.frozen
 class Instants:
     """
-    A part of the intervals, all of one key, as lists.
+    A part of the intervals, all of one key, as lists; see `RuledIntervals`.
 
     Attributes:
         first: The place at which the part begins.
-        part: Its intervals.
+        at: Their starts.
+        ends: The ends of their gaps.
+        events: How many events each stands for.
+        extends: Which keep a session open.
+        until: Which end their session.
+        starts_with: Which start one.
+        values: For each field of `changes_of`, their values.
     """
 
     first: int

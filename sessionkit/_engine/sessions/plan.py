@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
+from sessionkit._engine.sessions.cutting import cut
 from sessionkit._engine.sessions.duplicates import all_open, is_open
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.gathered import gathered, gathered_fields
@@ -75,8 +76,8 @@ class Plan:
         else:
             if spec.rules.state_gap is not None:
                 gaps = StateGaps(Trial.of(spec, touched, events, order))
-            ruled = RuledRows(spec, touched, events, order, gaps)
-            unions = ruled.unions(spec.rules, keys, starts, ends)
+            ruled = RuledRows(spec, touched, events, order)
+            unions = cut(spec.rules, ruled.intervals(spec.rules, keys, starts, ends), gaps)
         counts = unions.sums(is_event.astype(np.int64))
         failures = {} if gaps is None else gaps.failures
         return cls(spec, events, touched, untouched, order, is_event, unions, counts, failures)

@@ -286,13 +286,14 @@ class _Retry:
         except FoldError as error:
             return FirstFailure(Failure.of(error), events)
         for interval in part:
-            if interval.event is not None and interval.event in known:
+            if interval.event is None:
+                continue
+            if interval.event in known:
                 return FirstFailure(known[interval.event], [interval.event])
-            if interval.event is not None:
-                try:
-                    state = taken(self.fold, self.key, state, interval.content)
-                except FoldError as error:
-                    return FirstFailure(Failure.of(error), [interval.event])
+            try:
+                state = taken(self.fold, self.key, state, interval.content)
+            except FoldError as error:
+                return FirstFailure(Failure.of(error), [interval.event])
         return FirstFailure(Failure("its session can't be folded, though each event can"), events)
 
     def _remaining(self, part: Part) -> Part:

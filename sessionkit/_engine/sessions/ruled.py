@@ -16,11 +16,9 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import INSTANT, instants, micros, whole
 from sessionkit._engine.sessions.closings import closings
-from sessionkit._engine.sessions.cutting import cut
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.pieces import RuledIntervals
-from sessionkit._engine.sessions.state_gaps import StateGaps
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import Field, codec_of, forms_of
@@ -145,18 +143,12 @@ class RuledRows:
         touched: The open sessions.
         events: The events.
         order: The numbers of both, first those of sessions, by key and start.
-        gaps: The gaps by the state, where the rules have these.
     """
 
     spec: AnySessionSpec
     touched: pa.Table
     events: WindowedEvents
     order: Numbers
-    gaps: StateGaps | None = None
-
-    def unions(self, rules: SessionRules, keys: Numbers, starts: Numbers, ends: Numbers) -> Unions:
-        """Return the sessions that the rules make; the arguments are those of `intervals`."""
-        return cut(rules, self.intervals(rules, keys, starts, ends), self.gaps)
 
     def intervals(
         self, rules: SessionRules, keys: Numbers, starts: Numbers, ends: Numbers

@@ -43,7 +43,7 @@ def failing_events(plan: Plan, rules: SessionRules, failed: Mask) -> dict[int, F
     """
     intervals = _intervals(plan, rules)
     if rules.state_gap is not None:
-        intervals = attrs.evolve(intervals, ends=intervals.least)
+        intervals = intervals.without_gaps()
     groups = groups_of(rules, intervals)
     first = np.flatnonzero(np.diff(groups, prepend=-1))
     sizes = np.diff(first, append=len(groups))
