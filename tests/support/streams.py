@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkNotImplementedError, StreamingQueryException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from sessionkit import Counts, StatefulSpec
@@ -23,7 +24,9 @@ from sessionkit.spark import (
     batch_counts,
     open_sessions,
     sessionize,
+    start_query,
 )
+from sessionkit.spark._release import is_connect
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
 __all__ = ["FileStream", "needs_own_process", "observed", "write_files"]
@@ -31,7 +34,7 @@ __all__ = ["FileStream", "needs_own_process", "observed", "write_files"]
 
 def needs_own_process(spark: SparkSession) -> None:
     """Skip a test whose `foreachBatch` keeps rows: Connect calls it in a process of the server."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         pytest.skip("the test keeps rows in `foreachBatch`, which Connect calls elsewhere")
 
 
@@ -147,6 +150,23 @@ class FileStream:
             # On Connect, Spark 3.5 cuts off what it raises, and not what it returns.
             raise query.exception() or stopped from None
         return list(query.recentProgress)
+
+    def run_to(self, sink: Any) -> StreamingQuery:
+        """Run all files, and the batch without data after them, to a sink; return the query."""
+        query = start_query(
+            self.output(),
+            sink=sink,
+            trigger="availableNow",
+            checkpoint=self.checkpoint,
+            spec=self.spec,
+        )
+        query.awaitTermination()
+        return query
+
+    def forget_end_of(self, number: int) -> None:
+        """Let Spark forget that it has finished a micro-batch, as after a crash in the sink."""
+        for commit in (Path(self.checkpoint) / "commits").glob(f"*{number}*"):
+            commit.unlink()
 
     def rows(self) -> list[Row]:
         """Return all rows emitted so far."""
