@@ -8,12 +8,12 @@ folder says so.
 """
 
 import os
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -22,11 +22,11 @@ import attrs
 import pyspark
 from pyspark.sql import SparkSession
 
+from tests.support.cache import CACHE, cached
 from tests.support.ports import free_ports
 
 __all__ = ["Kafka", "KafkaMissingError", "running_kafka"]
 
-CACHE: Final = Path.home() / ".cache" / "sessionkit-tests"
 SCALA: Final = "2.13"
 KAFKA: Final = "3.9.1"
 LAST_SEEN_TO_WORK: Final = {
@@ -111,25 +111,17 @@ def _connector(spark_version: str) -> Path:
 
 def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Path:
     """Return the folder with these jars and, unless they are to be alone, what they need."""
-    target = CACHE / name
-    if target.exists():
-        return target
-    # A folder is complete once it has its name: another run may fetch the same jars.
-    unfinished = CACHE / f"{name}.{uuid4().hex}"
-    unfinished.mkdir(parents=True)
-    project = unfinished / "ivy.xml"
-    project.write_text(_project(artifacts, alone=alone))
+    return cached(name, partial(_fetch, _project(artifacts, alone=alone)))
+
+
+def _fetch(wanted: str, folder: Path) -> None:
+    project = folder / "ivy.xml"
+    project.write_text(wanted)
     ivy = [_java(), "-cp", str(SPARK_JARS / "*")]
     what = ["-ivy", str(project), "-cache", str(CACHE / "ivy"), "-types", "jar", "bundle"]
-    where = ["-retrieve", str(unfinished / "[artifact]-[revision].[ext]")]
-    try:
-        _run([*ivy, "org.apache.ivy.Main", *what, *where], FETCH_S)
-        project.unlink()
-        if not target.exists():
-            unfinished.rename(target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return target
+    where = ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
+    _run([*ivy, "org.apache.ivy.Main", *what, *where], FETCH_S)
+    project.unlink()
 
 
 def _project(artifacts: dict[str, str], *, alone: bool) -> str:

@@ -11,11 +11,10 @@ from typing import Any, Final
 from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import urlopen
-from uuid import uuid4
 
 import attrs
 
-from tests.support.kafka import CACHE
+from tests.support.cache import cached
 from tests.support.ports import free_ports
 
 __all__ = ["Prometheus", "PrometheusMissingError", "running_prometheus"]
@@ -117,35 +116,26 @@ def _program() -> str:
     on_path = shutil.which("prometheus")
     if on_path is not None:
         return on_path
-    target = CACHE / "prometheus"
-    if not target.exists():
-        _fetch(target)
-    return str(target / "usr" / "bin" / "prometheus")
+    return str(cached("prometheus", _fetch) / "usr" / "bin" / "prometheus")
 
 
-def _fetch(target: Path) -> None:
+def _fetch(folder: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         message = "there is no `prometheus`, and no `apt-get` to fetch it with"
         raise PrometheusMissingError(message)
-    # A folder is complete once it has its name: another run may fetch the same program.
-    unfinished = CACHE / f"prometheus.{uuid4().hex}"
-    unfinished.mkdir(parents=True)
-    try:
-        download = ["apt-get", "download", "prometheus"]
-        if _run(download, unfinished):
-            _run(["apt-get", "update"], unfinished)
-            failed = _run(download, unfinished)
-            if failed:
-                raise PrometheusMissingError(failed)
-        (package,) = unfinished.glob("*.deb")
-        failed = _run(["dpkg-deb", "-x", str(package), str(unfinished)], unfinished)
-        if failed:
-            raise PrometheusMissingError(failed)
-        package.unlink()
-        if not target.exists():
-            unfinished.rename(target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    download = ["apt-get", "download", "prometheus"]
+    if _run(download, folder):
+        _run(["apt-get", "update"], folder)
+        _must(download, folder)
+    (package,) = folder.glob("*.deb")
+    _must(["dpkg-deb", "-x", str(package), str(folder)], folder)
+    package.unlink()
+
+
+def _must(command: list[str], folder: Path) -> None:
+    failed = _run(command, folder)
+    if failed:
+        raise PrometheusMissingError(failed)
 
 
 def _run(command: list[str], folder: Path) -> str:
