@@ -1,7 +1,10 @@
 """The settings of a Spark session that runs thousands of tiny batches, and lives for minutes."""
 
+import os
 from importlib.metadata import version
 from importlib.util import find_spec
+
+from tests.support.local_files import FILE_SYSTEM, compiled_file_system
 
 __all__ = ["quick_settings", "spark_release"]
 
@@ -11,16 +14,19 @@ def spark_release() -> tuple[int, ...]:
     return tuple(map(int, version("pyspark").split(".")[:2]))
 
 
-def quick_settings() -> dict[str, str]:
+def quick_settings(*class_path: str) -> dict[str, str]:
     """
     Give a time zone with daylight saving, and what makes thousands of tiny batches quick.
 
     A test's JVM lives for minutes: the second compiler costs more than it gains. The first one
     alone would get a fifth of the usual room for its code; that is soon full, and a quarter of the
     JVM's time would go into sweeping it and compiling again. The default manager of checkpoint
-    files starts a process (`readlink`) for every file that it renames. Hadoop starts one (`chmod`)
-    for every file that it makes, here at least without a helper program between the JVM and that
-    process.
+    files starts a process (`readlink`) for every file that it renames. Spark 4.1 and later write
+    a checksum beside each file of a checkpoint, which costs another file and two threads; jobs
+    that are killed (`tests/support/faults`) have it, as users do.
+
+    Args:
+        class_path: What the JVM finds its classes in, besides Spark's own jars.
     """
     package = "org.apache.spark.sql.execution.streaming"
     if (4, 1) <= spark_release():
@@ -30,15 +36,28 @@ def quick_settings() -> dict[str, str]:
         # Spark 3.5 reads no time before 1900 without it; 4.0 and later have it by default.
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
-            "-Djdk.lang.Process.launchMechanism=VFORK"
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{package}.FileSystemBasedCheckpointFileManager"
         ),
         "spark.python.daemon.module": "tests.support.daemon",
+        **_files_and_classes(class_path),
         **_delta_settings(),
     }
+
+
+def _files_and_classes(class_path: tuple[str, ...]) -> dict[str, str]:
+    file_system = compiled_file_system()
+    settings = {}
+    if file_system is not None:
+        class_path = (str(file_system), *class_path)
+        settings["spark.hadoop.fs.file.impl"] = FILE_SYSTEM
+    if class_path:
+        joined = os.pathsep.join(class_path)
+        settings |= {f"spark.{part}.extraClassPath": joined for part in ("driver", "executor")}
+    return settings
 
 
 def _delta_settings() -> dict[str, str]:

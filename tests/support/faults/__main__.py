@@ -47,8 +47,8 @@ def main() -> int:
     _say(f"faults: seed {options.seed}")
     with ExitStack() as stack:
         ends = _ends(stack, folder, options.ends)
-        settings = {name: value for end in ends if end for name, value in class_path(end).items()}
-        campaign = Campaign(folder, quick_settings() | settings, Random(options.seed))
+        settings = quick_settings(*(class_path(end) for end in ends if end))
+        campaign = Campaign(folder, settings, Random(options.seed))
         stack.enter_context(campaign.running())
         audit = _run(campaign, ends, options)
     for cause, times in campaign.failures.most_common():

@@ -141,6 +141,8 @@ def _settings(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **settings,
+        # As users have it.
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
     }
 
 

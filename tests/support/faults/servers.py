@@ -44,9 +44,9 @@ def running(folder: Path) -> Iterator[Servers]:
         yield Servers(kafka.servers, kafka.connector, postgres.dsn)
 
 
-def class_path(servers: Servers) -> dict[str, str]:
-    """Return the settings with which a JVM knows Kafka."""
-    return {"spark.driver.extraClassPath": f"{servers.jars}/*"}
+def class_path(servers: Servers) -> str:
+    """Return where a JVM finds Kafka."""
+    return f"{servers.jars}/*"
 
 
 def send(jvm: Jvm, job: Job, rows: Iterable[Arrival]) -> None:
