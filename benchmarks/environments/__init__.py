@@ -13,7 +13,16 @@ import venv
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FOLDER", "NAMES", "MissingToolError", "made", "packages_of", "python_of"]
+__all__ = [
+    "FOLDER",
+    "NAMES",
+    "MissingToolError",
+    "compile_java",
+    "javac",
+    "made",
+    "packages_of",
+    "python_of",
+]
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "out" / "environments"
 LISTS: Final = Path(__file__).parent
@@ -38,7 +47,7 @@ def made(name: str) -> Path:
     stamp = hashlib.sha256(source.read_bytes()).hexdigest() + sys.version
     if not (folder / "made").exists() or (folder / "made").read_text() != stamp:
         shutil.rmtree(folder, ignore_errors=True)
-        (_compile if name == JAVA else _install)(source, folder)
+        (compile_java if name == JAVA else _install)(source, folder)
         (folder / "made").write_text(stamp)
     return folder
 
@@ -64,10 +73,16 @@ def _install(requirements: Path, folder: Path) -> None:
     _run(python, "-m", "pip", "install", "--quiet", "--requirement", str(requirements))
 
 
-def _compile(source: Path, folder: Path) -> None:
+def compile_java(source: Path, folder: Path) -> None:
+    """
+    Compile a file against Spark's jars into a folder.
+
+    Raises:
+        MissingToolError: When there's no compiler, or it fails.
+    """
     import pyspark  # noqa: PLC0415 - only this needs it
 
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
     _run(javac(), "-classpath", jars, "-d", str(folder), str(source))
 
