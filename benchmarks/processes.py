@@ -27,7 +27,7 @@ class Process(NamedTuple):
 
     name: str
     parent: int
-    cpu_s: float
+    cpu_ticks: int
     rss_bytes: int
 
 
@@ -61,9 +61,10 @@ def usage_of(root: int) -> Usage:
     """Return what a process and its descendants have used until now."""
     processes = dict(_running())
     tree = [processes[pid] for pid in tree_of(root, processes)]
-    jvm_s = sum(each.cpu_s for each in tree if each.name == "java")
-    rest_s = sum(each.cpu_s for each in tree if each.name != "java")
-    return Usage(jvm_s, rest_s, sum(each.rss_bytes for each in tree))
+    # Ticks are added, not seconds: what a child has used is the same before and after it has ended.
+    jvm = sum(each.cpu_ticks for each in tree if each.name == "java")
+    rest = sum(each.cpu_ticks for each in tree if each.name != "java")
+    return Usage(jvm / TICKS_A_SECOND, rest / TICKS_A_SECOND, sum(each.rss_bytes for each in tree))
 
 
 class Sampler:
@@ -129,5 +130,5 @@ def _parsed(stat: str) -> Process:
     name, rest = stat[stat.index("(") + 1 :].rsplit(")", 1)
     fields = rest.split()
     # user, system, and both of the children that have ended
-    cpu_s = sum(map(int, fields[11:15])) / TICKS_A_SECOND
-    return Process(name, int(fields[1]), cpu_s, int(fields[21]) * PAGE_BYTES)
+    cpu_ticks = sum(map(int, fields[11:15]))
+    return Process(name, int(fields[1]), cpu_ticks, int(fields[21]) * PAGE_BYTES)

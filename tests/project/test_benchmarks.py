@@ -260,6 +260,27 @@ def test_the_time_of_a_child_counts_while_it_runs_and_after_it_has_ended() -> No
     assert during.rss_bytes > before.rss_bytes / 2
 
 
+def test_what_a_child_has_used_is_the_same_after_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """To the last bit, though 1.3 + 0.4 isn't 1.7."""
+    monkeypatch.setattr("benchmarks.processes.PROC", tmp_path)
+    write_stat(tmp_path, 10, parent=1, own=130)
+    write_stat(tmp_path, 11, parent=10, own=40)
+    during = usage_of(10)
+    (tmp_path / "11" / "stat").unlink()
+    write_stat(tmp_path, 10, parent=1, own=130, of_children=40)
+
+    assert during == usage_of(10)
+
+
+def write_stat(proc: Path, pid: int, *, parent: int, own: int, of_children: int = 0) -> None:
+    """Write what Linux says of a process; times are in ticks."""
+    fields = ["S", parent, *[0] * 9, own, 0, of_children, *[0] * 8]
+    (proc / str(pid)).mkdir(exist_ok=True)
+    (proc / str(pid) / "stat").write_text(" ".join(map(str, [pid, "(python)", *fields])))
+
+
 def test_cpu_between_two_looks_is_interpolated() -> None:
     """Half of the way from one look to the next is half of what was used between them."""
     looks = [(10.0, Usage(1.0, 2.0, 5)), (12.0, Usage(3.0, 2.5, 5)), (14.0, Usage(3.0, 4.5, 5))]
