@@ -1,10 +1,36 @@
-"""What is counted for every micro-batch."""
+"""What is counted for every micro-batch: each count is declared here, and nowhere else."""
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-__all__ = ["COUNTED", "Counts"]
+__all__ = ["COUNTED", "DECLARED", "Counts", "Declared"]
+
+
+@attrs.frozen
+class Declared:
+    """
+    What is to be said of a count, wherever it's shown.
+
+    Attributes:
+        name: Its name in `Counts`.
+        meaning: What it counts, as its metric says it.
+        metric: The name of its metric, without prefix and unit; None where it isn't a counter.
+        is_end: Whether each event ends in exactly one such count, so that they add up to `events`.
+        is_rejected: Whether it counts rows that are set aside, under a `kind` of its name.
+        needs_input: Whether it's zero in a micro-batch without input.
+    """
+
+    name: str
+    meaning: str
+    metric: str | None
+    is_end: bool = False
+    is_rejected: bool = False
+    needs_input: bool = False
+
+
+def _count(metric: str | None, meaning: str, **what: bool) -> Any:
+    return attrs.field(default=0, metadata={"metric": metric, "meaning": meaning, **what})
 
 
 @attrs.frozen
@@ -32,24 +58,39 @@ class Counts:
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
     """
 
-    events: int = 0
-    processed: int = 0
-    late: int = 0
-    duplicate: int = 0
-    quarantined: int = 0
-    failed: int = 0
-    buffered: int = 0
-    sessions: int = 0
-    timers: int = 0
-    rows: int = 0
-    failed_output: int = 0
+    events: int = _count("events", "Rows that came in", needs_input=True)
+    processed: int = _count("processed", "Events that became part of a result", is_end=True)
+    late: int = _count(
+        "late", "Events that came too late", is_end=True, is_rejected=True, needs_input=True
+    )
+    duplicate: int = _count("duplicate", "Events that came again", is_end=True, is_rejected=True)
+    quarantined: int = _count(
+        "quarantined",
+        "Rows that couldn't be events",
+        is_end=True,
+        is_rejected=True,
+        needs_input=True,
+    )
+    failed: int = _count(
+        "failed", "Events for which a function raised", is_end=True, is_rejected=True
+    )
+    # It rises and falls, so its metric is a gauge: of how many wait.
+    buffered: int = _count(None, "Events that wait for the watermark", is_end=True)
+    sessions: int = _count("sessions_closed", "Sessions that closed")
+    timers: int = _count("timers", "Timers that went off, and keys that ended")
+    rows: int = _count("rows", "Result rows")
+    failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
     unknown: frozenset[str] = frozenset()
 
     @property
     def is_balanced(self) -> bool:
         """Whether every event is accounted for exactly once."""
-        rejected = self.late + self.duplicate + self.quarantined + self.failed
-        return self.events == self.processed + rejected + self.buffered
+        return self.events == sum(self.ends.values())
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """What became of the events; balanced counts add up to `events`."""
+        return {count.name: getattr(self, count.name) for count in DECLARED if count.is_end}
 
     def __add__(self, other: "Counts") -> "Counts":
         """Return the counts of two micro-batches together."""
@@ -57,5 +98,10 @@ class Counts:
         return Counts(**sums, unknown=self.unknown | other.unknown)
 
 
-COUNTED: Final = tuple(field.name for field in attrs.fields(Counts) if field.name != "unknown")
+DECLARED: Final = tuple(
+    Declared(name=field.name, **field.metadata)
+    for field in attrs.fields(Counts)
+    if "meaning" in field.metadata
+)
+COUNTED: Final = tuple(count.name for count in DECLARED)
 """What a bucket counts, in the order in which it crosses to Spark."""

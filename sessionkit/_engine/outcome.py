@@ -5,13 +5,13 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.counts import Counts
+from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.rows.table import Rejected
 
 __all__ = ["Memory", "Outcome"]
 
-REJECTED: Final = ("late", "duplicate", "quarantined", "failed", "failed_output")
+REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 
 
 @attrs.frozen

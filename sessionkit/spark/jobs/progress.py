@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.jobs.standings import BUCKETS
 
@@ -11,9 +11,6 @@ __all__ = ["OBSERVATION", "batch_counts", "entry", "has_run", "is_counted", "sai
 
 OBSERVATION: Final = "sessionkit"
 """The name of the counts among a query's observed metrics."""
-
-NEEDS_INPUT: Final = frozenset({"events", "late", "quarantined"})
-"""What is zero in a micro-batch without data."""
 
 
 def batch_counts(progress: Any) -> Counts:
@@ -42,7 +39,7 @@ def batch_counts(progress: Any) -> Counts:
         found = f"the progress has no observed metrics named {OBSERVATION!r}"
         hint = "pass the progress of a query over the frame that sessionize returned"
         raise SessionkitError(with_hint(found, hint))
-    return Counts(unknown=frozenset(COUNTED) - NEEDS_INPUT)
+    return Counts(unknown=frozenset(count.name for count in DECLARED if not count.needs_input))
 
 
 def is_counted(progress: Any) -> bool:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._engine.counts import DECLARED
 from sessionkit.spark.monitor.query_status import QueryStatus
 
 __all__ = ["METRICS", "Metric", "samples"]
@@ -53,17 +55,12 @@ def _seconds(instant: datetime | None) -> float | None:
 
 
 METRICS: Final[tuple[Metric, ...]] = (
-    _counter("events", "Rows that came in", lambda s: s.totals.events),
-    _counter("processed", "Events that became part of a result", lambda s: s.totals.processed),
-    _counter("late", "Events that came too late", lambda s: s.totals.late),
-    _counter("duplicate", "Events that came again", lambda s: s.totals.duplicate),
-    _counter("quarantined", "Rows that couldn't be events", lambda s: s.totals.quarantined),
-    _counter("failed", "Events for which a function raised", lambda s: s.totals.failed),
-    _counter("failed_output", "Outputs that failed", lambda s: s.totals.failed_output),
+    *(
+        _counter(count.metric, count.meaning, attrgetter(f"totals.{count.name}"))
+        for count in DECLARED
+        if count.metric is not None
+    ),
     _counter("dropped", "Rows that Spark dropped behind its watermark", lambda s: s.dropped),
-    _counter("sessions_closed", "Sessions that closed", lambda s: s.totals.sessions),
-    _counter("timers", "Timers that went off, and keys that ended", lambda s: s.totals.timers),
-    _counter("rows", "Result rows", lambda s: s.totals.rows),
     _counter("batches", "Micro-batches", lambda s: s.batches),
     _counter("unbalanced_batches", "Micro-batches that didn't balance", lambda s: s.unbalanced),
     _counter("uncounted_batches", "Micro-batches without counts", lambda s: s.uncounted),

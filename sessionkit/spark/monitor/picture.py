@@ -10,17 +10,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sessionkit._engine.counts import DECLARED
+
 __all__ = ["Reading", "picture"]
 
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
 
 REJECTED: Final = {
-    "late": "late_total",
-    "duplicate": "duplicate_total",
-    "quarantined": "quarantined_total",
-    "failed": "failed_total",
-    "failed output": "failed_output_total",
+    **{
+        count.name.replace("_", " "): f"{count.metric}_total"
+        for count in DECLARED
+        if count.is_rejected
+    },
     "dropped by Spark": "dropped_total",
 }
 UNKNOWN: Final = "unknown"

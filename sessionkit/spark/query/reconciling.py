@@ -167,8 +167,7 @@ def _partitions_read_once(
 def _check_balance(where: str, counts: Counts, dropped: int) -> None:
     if counts.is_balanced and not dropped:
         return
-    ends = ("processed", "late", "duplicate", "quarantined", "failed", "buffered")
-    parts = ", ".join(f"{name} {getattr(counts, name)}" for name in ends)
+    parts = ", ".join(f"{name} {number}" for name, number in counts.ends.items())
     found = f"{where} doesn't balance: events {counts.events}, but {parts}"
     found = f"{found}; Spark dropped {dropped} packed rows" if dropped else found
     raise BalanceError(with_hint(found, "report it to sessionkit, with the progress of the query"))
