@@ -7,8 +7,9 @@ The sessions of well-known analytics products, as `SessionRules`.
     longer = attrs.evolve(timeout, gap="1 hour")
 
 A preset is a value like any other rules: each field may be changed. The sources say what a product
-does by itself; a project may have other settings. Where a source doesn't say what happens exactly
-one gap after an event, that event still belongs to the session, as in Spark.
+does by itself; a project may have other settings. What happens exactly one gap after an event is
+`gap_inclusive`: each docstring says it where the product's own code does. Where no source says it,
+as for Google's products, that event still belongs to the session, as in Spark.
 """
 
 from collections.abc import Sequence
@@ -135,7 +136,8 @@ def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the sessions of PostHog: over after 30 minutes of inactivity, and after 24 hours.
 
-    An event exactly at either limit belongs to the session. The spec needs `order="event_time"`.
+    An event exactly at either limit belongs to the session: posthog-js compares with `>`. The spec
+    needs `order="event_time"`.
     PostHog doesn't extend a session by what no user did; say which events those are with `extends`.
 
     Sources: https://posthog.com/manual/sessions, and `packages/browser/src/sessionid.ts` in
@@ -155,8 +157,9 @@ def segment(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the sessions of page views in the dbt package for Segment: over after 30 minutes.
 
-    A page view exactly 30 minutes after the last one belongs to the session. The package compares
-    whole seconds, sessionkit microseconds.
+    A page view exactly 30 minutes after the last one belongs to the session: the package compares
+    with `<=`, though its `docs.md` says "30 minutes or more". It compares whole seconds, sessionkit
+    microseconds.
 
     Source: `models/sessionization/segment_web_page_views__sessionized.sql` in
     https://github.com/dbt-labs/segment
@@ -174,7 +177,13 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the sessions of Snowplow's web trackers: over after 30 minutes of inactivity.
 
-    Source: https://docs.snowplow.io/docs/sources/web-trackers/tracking-events/session/
+    An event exactly 30 minutes after the last one starts a new session: the stored session has
+    expired by then, in local storage (`expires > now` keeps it) as in a cookie. Only where a page
+    allows neither, the tracker compares with `>`.
+
+    Sources: https://docs.snowplow.io/docs/sources/web-trackers/tracking-events/session/, and
+    `libraries/browser-tracker-core/src/helpers/storage.ts` in
+    https://github.com/snowplow/snowplow-javascript-tracker
 
     Args:
         gap: The trackers let you set it (`sessionCookieTimeout`).
@@ -182,7 +191,7 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     Raises:
         SpecError: The gap can't be one.
     """
-    return SessionRules(gap)
+    return SessionRules(gap, gap_inclusive=False)
 
 
 def amplitude(
@@ -194,7 +203,14 @@ def amplitude(
     On a mobile, Amplitude ends a session only while the app is in the background. Events alone
     don't tell that, so here the time between them decides.
 
-    Source: https://amplitude.com/docs/data/sources/instrument-track-sessions
+    An event exactly one gap after the last one belongs to the session on the web, where the SDK
+    starts a new one if the time between them `> sessionTimeout`; on a mobile it starts a new one,
+    since there the SDKs go on with a session if that time `< minTimeBetweenSessionsMillis`.
+
+    Sources: https://amplitude.com/docs/data/sources/instrument-track-sessions,
+    `packages/analytics-core/src/session.ts` in https://github.com/amplitude/Amplitude-TypeScript,
+    and `android/src/main/java/com/amplitude/android/Timeline.kt` in
+    https://github.com/amplitude/Amplitude-Kotlin
 
     Args:
         platform: Where the events come from.
@@ -204,5 +220,6 @@ def amplitude(
     Raises:
         SpecError: The gap can't be one.
     """
-    usual = HALF_HOUR if platform == "web" else timedelta(minutes=5)
-    return SessionRules(usual if gap is None else gap)
+    on_web = platform == "web"
+    usual = HALF_HOUR if on_web else timedelta(minutes=5)
+    return SessionRules(usual if gap is None else gap, gap_inclusive=on_web)

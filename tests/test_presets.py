@@ -78,7 +78,12 @@ def rows_of(spec: SessionSpec[Any, Any, Any], views: list[tuple[timedelta, View]
         pytest.param(presets.segment(), [0 * HOUR, HALF], [(2, "gap")], id="segment"),
         pytest.param(presets.segment(), [0 * HOUR, 1.01 * HALF], [(1, "gap")] * 2, id="segment no"),
         pytest.param(presets.snowplow(), [0 * HOUR, 1.01 * HALF], [(1, "gap")] * 2, id="snowplow"),
-        pytest.param(presets.snowplow(), [n * HALF for n in range(90)], [(90, "gap")], id="long"),
+        pytest.param(
+            presets.snowplow(),
+            [n * (HALF - MICRO) for n in range(90)],
+            [(90, "gap")],
+            id="snowplow for long",
+        ),
         pytest.param(presets.amplitude(), [0 * HOUR, HALF / 2], [(2, "gap")], id="amplitude"),
         pytest.param(
             presets.amplitude("mobile"), [0 * HOUR, HALF / 2], [(1, "gap")] * 2, id="mobile"
@@ -94,6 +99,31 @@ def test_the_sessions_of_a_preset(
     """How many events each session has, and what ended it."""
     rows = rows_of(spec_of(rules), [(time, View()) for time in views])
     assert expected == [(row.result.events, row.closed_by) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rules", "sessions"),
+    [
+        pytest.param(presets.ga4(), 1, id="ga4"),
+        pytest.param(presets.universal_analytics(zone="UTC"), 1, id="universal analytics"),
+        pytest.param(presets.posthog(), 1, id="posthog"),
+        pytest.param(presets.segment(), 1, id="segment"),
+        pytest.param(presets.snowplow(), 2, id="snowplow"),
+        pytest.param(presets.amplitude(), 1, id="amplitude"),
+        pytest.param(presets.amplitude("mobile"), 2, id="amplitude on a mobile"),
+        pytest.param(presets.amplitude("mobile", gap="1 hour"), 2, id="another gap on a mobile"),
+    ],
+)
+def test_an_event_exactly_one_gap_later_is_where_the_product_puts_it(
+    rules: SessionRules, sessions: int
+) -> None:
+    """It belongs to the session, or starts the next one; a microsecond tells them apart."""
+    gap = rules.longest
+    found = [
+        len(rows_of(spec_of(rules), [(0 * HOUR, View()), (gap + off, View())]))
+        for off in (-MICRO, 0 * MICRO, MICRO)
+    ]
+    assert [1, sessions, 2] == found
 
 
 def test_a_campaign_starts_a_session_of_universal_analytics() -> None:
