@@ -13,10 +13,12 @@ from typing import Any, Final
 import pytest
 
 from sessionkit._engine.keys.view import stored_keys_of
+from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.session import SessionSpec
-from sessionkit.testing import at
+from sessionkit.testing import SessionDriver, at
+from sessionkit.timeouts import SessionRules
 from tests.support.changed_classes import (
     SPECS,
     First,
@@ -101,3 +103,47 @@ def test_a_stored_format_is_read_by_every_later_release(
     assert expected(Second(2.0, ["old"], "a")) == states(later, file)
     fourth = make(count_words, Fourth, layout, upgrade={1: of_first, 2: of_third})
     assert expected(Fourth(["2", "a"])) == states(fourth, file)
+
+
+RULED: Final[SessionSpec[View, First, First]] = SessionSpec(
+    keys={"user": str},
+    event_time="ts",
+    watermark_delay="10 minutes",
+    order="event_time",
+    update=count,
+    timeout=SessionRules("30 minutes", max_duration="35 minutes", midnight="Asia/Kolkata"),
+)
+TIMES: Final = {
+    "gap": ["17:50"],
+    "max_duration": ["17:45", "18:00"],
+    "midnight": ["18:05"],
+}
+"""For each rule that may end a session that's open in a checkpoint, the events of one user."""
+
+
+def test_the_numbers_of_rules_in_a_checkpoint_never_change() -> None:
+    """A session goes on to be closed by the rule that its row names."""
+    file = FOLDER / "rules.json"
+    if os.environ.get("RECORD_STORED"):
+        record_rules(file)
+    found: dict[str, str] = {}
+    for group, row in json.loads(file.read_text()):
+        memory = stored_memory(logic_of(RULED), tuple(group), tuple(map(decoded, row)))
+        found |= {one.key.user: one.closed_by for one in open_sessions_of(RULED, memory)}
+    assert {rule: rule for rule in TIMES} == found
+    assert (0, 1, 4, 5, 7) == tuple(
+        CODES[rule] for rule in ("until", "max_events", "starts_with", "changes_of", "idle")
+    )
+
+
+def record_rules(file: Path) -> None:
+    """Store an open session of each user, who is named after the rule that will end it."""
+    driver = SessionDriver(RULED)
+    for user, times in TIMES.items():
+        for time in times:
+            driver.add(user, at(time), View(1))
+    driver.run_batch()
+    driver.advance_watermark_to(at("18:06"))
+    driver.run_batch()
+    rows = [[list(group), list(map(coded, row))] for group, row in driver._query.stored()]
+    file.write_text(json.dumps(rows, indent=1) + "\n")

@@ -8,20 +8,33 @@ import numpy.typing as npt
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules, days_of
 
-__all__ = ["CODES", "closing_of", "closings"]
+__all__ = ["CODES", "NAMES", "PRIORITIES", "closing_of", "closings"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-CODES: Final[dict[ClosedBy, int]] = {name: code for code, name in enumerate(CLOSED_BY)}
-"""How the rules are stored."""
-BY_TIMES: Final[tuple[ClosedBy, ...]] = ("midnight", "gap", "max_duration")
+CODES: Final[dict[ClosedBy, int]] = {
+    "until": 0,
+    "max_events": 1,
+    "midnight": 2,
+    "gap": 3,
+    "starts_with": 4,
+    "changes_of": 5,
+    "max_duration": 6,
+    "idle": 7,
+}
+"""How the rules are stored. Checkpoints hold these numbers: a new rule gets the next one."""
+NAMES: Final = tuple(sorted(CODES, key=CODES.__getitem__))
+"""The rules by their codes."""
+PRIORITIES: Final = {CODES[name]: place for place, name in enumerate(CLOSED_BY)}
+"""By code, the place of a rule among those that fire at one instant: the first one counts."""
+BY_TIMES: Final = [name for name in CLOSED_BY if name in {"midnight", "gap", "max_duration"}]
 
 
 def closings(
     rules: SessionRules, starts: Numbers, ends: Numbers
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
     """
-    Return when sessions close by their own times, and by which rule, as a place in `CLOSED_BY`.
+    Return when sessions close by their own times, and by which rule, as its code.
 
     Args:
         rules: The rules.

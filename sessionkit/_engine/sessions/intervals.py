@@ -18,7 +18,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit.timeouts import CLOSED_BY, starts_new_session
+from sessionkit._engine.sessions.closings import CODES
+from sessionkit.timeouts import starts_new_session
 
 __all__ = ["Unions", "unite"]
 
@@ -27,7 +28,7 @@ Instants: TypeAlias = npt.NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 LARGEST: Final = 2**63 - 1
-BY_GAP: Final = CLOSED_BY.index("gap")
+BY_GAP: Final = CODES["gap"]
 
 
 @attrs.frozen
@@ -41,7 +42,7 @@ class Unions:
         start: For each session, its start in microseconds.
         end: For each session, its end in microseconds, exclusive.
         closes: For each session, when it's over; its end, unless a rule cuts it before.
-        closed_by: For each session, the rule that ends it, as its place in `CLOSED_BY`.
+        closed_by: For each session, the code of the rule that ends it.
     """
 
     first: npt.NDArray[np.intp]

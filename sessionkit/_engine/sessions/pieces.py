@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._engine.sessions.closings import CODES, closing_of
+from sessionkit._engine.sessions.closings import CODES, PRIORITIES, closing_of
 from sessionkit._instants import span_us
 from sessionkit.timeouts import ClosedBy, SessionRules, starts_new_session
 
@@ -204,8 +204,15 @@ class Piece:
         by_times = at, rule = closing_of(rules, self.start, self.end)
         if rule == CODES["max_duration"] or (rule == CODES["gap"] and rules.gap_inclusive):
             # An event at that very instant still belongs to the session.
-            return min((one for one in self.cuts if one[0] <= at), default=by_times)
-        return min([*self.cuts, by_times])
+            before = [one for one in self.cuts if one[0] <= at]
+            return min(before, key=_turn, default=by_times)
+        return min([*self.cuts, by_times], key=_turn)
 
     def _fires(self, at: int, rule: ClosedBy) -> None:
         self.cuts.append((at, CODES[rule]))
+
+
+def _turn(closing: tuple[int, int]) -> tuple[int, int]:
+    """Return by what closings are compared: the first instant, then the rule that goes first."""
+    at, code = closing
+    return at, PRIORITIES[code]

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import INSTANT, instants, micros, whole
-from sessionkit._engine.sessions.closings import closings
+from sessionkit._engine.sessions.closings import CODES, NAMES, closings
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.pieces import RuledIntervals
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.state import Field, codec_of, forms_of
-from sessionkit.timeouts import CLOSED_BY, SessionRules
+from sessionkit.timeouts import SessionRules
 
 __all__ = [
     "CLOSING",
@@ -121,13 +121,13 @@ def idled(sessions: pa.Table, by_events_us: int | None) -> pa.Table:
     if by_events_us is None:
         return sessions
     idle = closing_times(sessions) > by_events_us
-    codes = np.where(idle, CLOSED_BY.index("idle"), sessions["closed_by"].to_numpy())
+    codes = np.where(idle, CODES["idle"], sessions["closed_by"].to_numpy())
     return with_column(sessions, CLOSING[1], pa.array(codes, pa.int8()))
 
 
 def reasons_of(sessions: pa.Table) -> pa.Array:
     """Return by which rules sessions are over, by the names of the rules."""
-    names = pa.array(CLOSED_BY, pa.string())
+    names = pa.array(NAMES, pa.string())
     if "closed_by" not in sessions.column_names:
         return pa.repeat(pa.scalar("gap"), sessions.num_rows)
     return names.take(whole(sessions["closed_by"]))
