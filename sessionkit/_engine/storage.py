@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import IdleClock, idle_clock
@@ -21,7 +20,7 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
 from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import no_events
+from sessionkit._engine.rows.table import micros, no_events
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.standing import Standing
 from sessionkit._engine.stored import pack_row, unpack_row
@@ -148,10 +147,9 @@ class GroupRow:
 
 def _oldest_us(open_rows: pa.Table) -> int | None:
     """Return when the oldest open session began; None where the rows aren't sessions."""
-    if "start" not in open_rows.column_names:
+    if "start" not in open_rows.column_names or not open_rows.num_rows:
         return None
-    oldest: int | None = pc.min(open_rows["start"]).cast(pa.int64()).as_py()
-    return oldest
+    return int(micros(open_rows["start"]).min())
 
 
 ROW_COLUMNS: Final = (

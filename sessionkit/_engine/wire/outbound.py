@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 COUNTS: Final = pa.list_(pa.int64())
+FRAME_COLUMNS: Final = pd.Index([COUNTS_COLUMN, ROWS_COLUMN], dtype=object)
 SHOWN_AS: Final = {
     "time": "event_time",
     "session_id": "session_id",
@@ -116,9 +118,13 @@ def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFram
         output: The rows and the counts.
         said: How the group stands; it follows the counts.
     """
-    packs: list[bytes | None] = [*packs_of(whole_batch(output.rows))] or [None]
-    counted = [[*_numbers(output.counts), *said], *[None] * (len(packs) - 1)]
-    return pd.DataFrame({COUNTS_COLUMN: counted, ROWS_COLUMN: packs}, dtype=object)
+    rows = output.rows
+    packs: list[bytes | None] = [*packs_of(whole_batch(rows))] if rows.num_rows else [None]
+    values = np.empty((len(packs), 2), object)
+    values[0, 0] = [*_numbers(output.counts), *said]
+    values[:, 1] = packs
+    # pandas takes five times as long for a dict of columns.
+    return pd.DataFrame(values, columns=FRAME_COLUMNS, dtype=object)
 
 
 def said_of(spec: AnySpec, group: tuple[Any, ...], standing: Standing) -> Sequence[int | None]:
