@@ -105,10 +105,11 @@ class SessionSpec(Spec[E, S, R]):
             `SessionRules`, with what cuts a session before that. Result rows then have a column
             `closed_by`, after `session_end`.
         drop_duplicates_for: Drop an event whose id was processed: while the session that it's in
-            is open, and for so long after that has closed, by the watermark. `"0 seconds"` is long
-            enough where a copy has the event time of the first, since it's late from then on. What
-            is dropped counts as `duplicate`. The id is the one of `event_id`; 16 bytes of state an
-            event. Left out, copies are events.
+            is open, and until the watermark has reached its `session_end` plus this span, also
+            where a rule has ended it before. `"0 seconds"` is long enough where a copy has the
+            event time of the first, since it's late from then on. What is dropped counts as
+            `duplicate`. The id is the one of `event_id`; 16 bytes of state an event. Left out,
+            copies are events.
         late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
             gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
             effect with `order="event_time"`, and so `"session"` is refused there.

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessionkit import SessionSpec
+from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_duplicates import Arrival, Counted, NaiveDuplicates
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+BEFORE_MIDNIGHT = datetime(2026, 3, 8, 23, 59, 40, tzinfo=UTC)
 BEGINNING = datetime.min.replace(tzinfo=UTC)
 GAP = timedelta(seconds=10)
 MILLI = timedelta(milliseconds=1)
@@ -77,6 +78,16 @@ def arrivals(draw: st.DrawFn) -> list[list[Arrival]]:
     return [order[low:high] for low, high in pairwise([0, *cuts, len(order)])]
 
 
+@st.composite
+def nights(draw: st.DrawFn) -> list[list[Arrival]]:
+    """Draw events of one key around midnight, many with one name, in batches of their own."""
+    at, found = BEFORE_MIDNIGHT, []
+    for value in range(draw(st.integers(4, 12))):
+        at += draw(st.sampled_from([MILLI, GAP / 4, GAP / 4, GAP / 2, GAP + MILLI]))
+        found.append([Arrival("a", at, draw(st.integers(0, 2)), value)])
+    return found
+
+
 def rejected(driver: SessionDriver[Any, Any, Any]) -> Counted:
     """Return how many events were rejected since the last time."""
     kinds = Counter(one.kind for one in driver.take_rejections())
@@ -84,24 +95,27 @@ def rejected(driver: SessionDriver[Any, Any, Any]) -> Counted:
     return Counted(kinds["late"], kinds["duplicate"])
 
 
+@pytest.mark.parametrize("midnight", [None, "UTC"])
 @pytest.mark.parametrize("order", ["arrival", "event_time"])
 @pytest.mark.parametrize("way", ["functions", "aggregates"])
 @given(data=st.data())
 def test_what_is_dropped_is_what_sets_of_ids_know(
-    way: str, order: str, data: st.DataObject
+    way: str, order: str, midnight: str | None, data: st.DataObject
 ) -> None:
-    """In every micro-batch, with copies of other times, over restarts, in every layout."""
+    """In every micro-batch, with copies of other times, over restarts, in every layout, cut too."""
     kept_for = data.draw(st.sampled_from([timedelta(0), MILLI, GAP, 4 * GAP]))
     spec = spec_of(
         way,
         event_id="name",
         order=order,
         drop_duplicates_for=kept_for,
+        timeout=GAP if midnight is None else SessionRules(GAP, midnight=midnight),
         **data.draw(storages),
     )
-    driver, model = SessionDriver(spec), NaiveDuplicates(GAP, kept_for, order == "event_time")
+    driver = SessionDriver(spec)
+    model = NaiveDuplicates(GAP, kept_for, order == "event_time", midnight is not None)
     restart, closed = data.draw(st.booleans()), []
-    for batch in [*data.draw(arrivals()), [], []]:
+    for batch in [*data.draw(arrivals() if midnight is None else nights()), [], []]:
         for event in batch:
             driver.add(event.key, event.at, Message(event.name, event.value))
         watermark = driver.watermark

@@ -1,7 +1,7 @@
 """Sessions that drop duplicates, one event after the other, and every id in a set."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import NamedTuple
 
 import attrs
@@ -44,6 +44,7 @@ class NaiveDuplicates:
         gap: The gap.
         kept_for: How long ids are remembered after their session.
         in_order: Whether events wait for the watermark.
+        by_day: Whether midnight in UTC ends a session.
         opened: The open sessions.
         closed: Those that are over.
         remembered: The keys and ids of closed sessions, and when they're forgotten.
@@ -53,6 +54,7 @@ class NaiveDuplicates:
     gap: timedelta
     kept_for: timedelta
     in_order: bool
+    by_day: bool = False
     opened: list[Part] = attrs.field(factory=list)
     closed: list[Part] = attrs.field(factory=list)
     remembered: list[tuple[str, frozenset[int], datetime]] = attrs.field(factory=list)
@@ -79,7 +81,14 @@ class NaiveDuplicates:
         return Counted(len(late), len(turn) - len(taken))
 
     def _is_late(self, event: Arrival, watermark: datetime) -> bool:
-        return (event.at if self.in_order else event.at + self.gap) <= watermark
+        over = event.at if self.in_order else min(event.at + self.gap, self._midnight(event.at))
+        return over <= watermark
+
+    def _midnight(self, at: datetime) -> datetime:
+        """Return when the day of an instant ends; never, where that ends no session."""
+        if not self.by_day:
+            return datetime.max.replace(tzinfo=UTC)
+        return datetime.combine(at.date() + timedelta(days=1), time(), UTC)
 
     def _is_known(self, event: Arrival) -> bool:
         sets = [part.ids for part in self.opened if part.key == event.key]
@@ -91,7 +100,10 @@ class NaiveDuplicates:
         met = [
             part
             for part in self.opened
-            if part.key == event.key and part.start <= end and start <= part.end
+            if part.key == event.key
+            and part.start <= end
+            and start <= part.end
+            and self._midnight(part.start) == self._midnight(start)
         ]
         self.opened = [part for part in self.opened if part not in met]
         joined = Part(
@@ -104,8 +116,8 @@ class NaiveDuplicates:
         self.opened.append(joined)
 
     def _close(self, watermark: datetime) -> None:
-        over = [part for part in self.opened if part.end <= watermark]
-        self.opened = [part for part in self.opened if part.end > watermark]
+        over = [p for p in self.opened if min(p.end, self._midnight(p.start)) <= watermark]
+        self.opened = [part for part in self.opened if part not in over]
         self.closed += over
         self.remembered += [(part.key, part.ids, part.end + self.kept_for) for part in over]
         self.remembered = [known for known in self.remembered if known[2] > watermark]

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, instants, key_columns, parted, whole
+from sessionkit._engine.rows.table import Rejected, instants, key_columns, micros, parted, whole
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.gathered import gathered_fields
-from sessionkit._engine.sessions.ruled import closing_times, with_column
+from sessionkit._engine.sessions.ruled import with_column
 from sessionkit._instants import span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import is_over
@@ -132,10 +132,18 @@ def all_open(spec: AnySessionSpec, number: int) -> list[pa.Array]:
 
 
 def closed_ids(spec: AnySessionSpec, over: pa.Table, watermark_us: int) -> pa.Table:
-    """Return rows that remember the ids of sessions that are over, for as long as the spec says."""
-    if not spec.drop_duplicates_for or not over.num_rows:
+    """
+    Return rows that remember the ids of sessions that are over, for as long as the spec says.
+
+    That counts from their end, the last event plus the gap, also where a rule has cut them before.
+    """
+    if spec.drop_duplicates_for is None or not over.num_rows:
         return over.slice(0, 0)
-    until = closing_times(over) + span_us(spec.drop_duplicates_for)
+    until = micros(over["end"]) + span_us(spec.drop_duplicates_for)
+    remembered = ~is_over(until, watermark_us)
+    if not remembered.any():
+        return over.slice(0, 0)
+    over, until = over.filter(pa.array(remembered)), until[remembered]
     kept = {name: over[name] for name in over.column_names if name.startswith("key.")}
     kept |= {"ids": over["ids"], "exists": pa.repeat(pa.scalar(value=False), over.num_rows)}
     kept |= dict.fromkeys(INSTANTS, instants(until))
@@ -143,8 +151,7 @@ def closed_ids(spec: AnySessionSpec, over: pa.Table, watermark_us: int) -> pa.Ta
         kept[field.name] if field.name in kept else pa.nulls(over.num_rows, field.type)
         for field in over.schema
     ]
-    found = pa.Table.from_arrays(rows, schema=over.schema)
-    return found.filter(pa.array(~is_over(until, watermark_us)))
+    return pa.Table.from_arrays(rows, schema=over.schema)
 
 
 def under_ids(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
+import pyarrow.compute as pc
 import pytest
 
 from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
@@ -159,6 +160,36 @@ def test_an_id_is_remembered_for_so_long_after_its_session(layout: str) -> None:
     driver.advance_watermark_to(at("11:00"))
     driver.run_until_idle()
     assert [] == driver._query.stored()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(SessionRules("30 minutes", midnight="UTC"), id="midnight"),
+        pytest.param(SessionRules("30 minutes", until=pc.field("number") == 9), id="until"),
+    ],
+)
+def test_an_id_is_remembered_from_the_end_also_where_a_rule_cuts_the_session(
+    rules: SessionRules,
+) -> None:
+    """For so long after `session_end`, the last event plus the gap, and no longer."""
+    spec = spec_of(timeout=rules, order="event_time", drop_duplicates_for="1 hour")
+    found = []
+    for watermark in ("01:19:59.999", "01:20"):
+        driver = SessionDriver(spec)
+        driver.add("ann", at("2026-03-08 23:50"), Message("m", 9))
+        driver.run_batch()
+        driver.advance_watermark_to(at("2026-03-09 00:15"))
+        driver.run_batch()
+        assert 1 == len(driver.take_rows())
+        driver.advance_watermark_to(at(f"2026-03-09 {watermark}"))
+        driver.run_batch()
+        driver.add("ann", at("2026-03-09 01:30"), Message("m", 9))
+        driver.run_batch()
+        driver.advance_watermark_to(at("2026-03-09 01:31"))
+        driver.run_batch()
+        found.append(driver.counts.duplicate)
+    assert [1, 0] == found
 
 
 def test_an_event_that_its_class_refuses_is_not_remembered() -> None:
