@@ -16,6 +16,7 @@ __all__ = [
     "BEGINNING_US",
     "END_OF_TIME_US",
     "EPOCH",
+    "FIRST_INSTANT_US",
     "LAST_INSTANT_US",
     "Duration",
     "duration",
@@ -35,6 +36,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 BEGINNING_US: Final = -(2**62)
 END_OF_TIME_US: Final = 2**62
 
+FIRST_INSTANT_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 LAST_INSTANT_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 LONGEST: Final = timedelta(days=36_500)
 MOST_DIGITS: Final = 18

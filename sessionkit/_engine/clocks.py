@@ -10,7 +10,13 @@ from typing import Final
 
 import attrs
 
-from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, micros_of
+from sessionkit._instants import (
+    BEGINNING_US,
+    END_OF_TIME_US,
+    FIRST_INSTANT_US,
+    LAST_INSTANT_US,
+    micros_of,
+)
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
@@ -70,7 +76,8 @@ def check_until(spec: AnySpec, until: datetime) -> None:
     Check the end of a batch.
 
     Raises:
-        SpecError: It has no time zone, or the spec no event time.
+        SpecError: It has no time zone or is outside the years 1 to 9999 in UTC, or the spec has no
+            event time.
     """
     if spec.event_time is None:
         found = "`until` is an event time, and the spec has no `event_time`"
@@ -78,6 +85,9 @@ def check_until(spec: AnySpec, until: datetime) -> None:
     if until.utcoffset() is None:
         found = f"`until` must be a datetime with a time zone, found {until!r}"
         raise SpecError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+    if not FIRST_INSTANT_US <= micros_of(until) <= LAST_INSTANT_US:
+        found = f"`until` is outside the years 1 to 9999 in UTC: {until!r}"
+        raise SpecError(with_hint(found, "write it in UTC: datetime(..., tzinfo=UTC)"))
 
 
 def end_us(until: datetime | None) -> int:

@@ -214,12 +214,16 @@ class TimedeltaType:
         """Accept timedeltas, and those of pandas in whole microseconds."""
         if value is pd.NaT or not isinstance(value, timedelta):
             raise refused(value, path, "a timedelta", "pass timedelta(seconds=...)")
+        taken: timedelta = value
         if isinstance(value, pd.Timedelta):
             if value.nanoseconds:
                 hint = 'round it with .floor("us") where you set it'
                 raise refused(value, path, "a timedelta of whole microseconds", hint)
-            return value.to_pytimedelta()
-        return value
+            taken = value.to_pytimedelta()
+        if not -LARGEST_INT <= span_us(taken) < LARGEST_INT:
+            hint = "set a shorter one; 64 bits of microseconds are 292,271 years"
+            raise refused(value, path, "a timedelta that fits in 64 bits of microseconds", hint)
+        return taken
 
     def dump(self, value: timedelta) -> int:
         """Return the microseconds."""

@@ -17,7 +17,7 @@ from sessionkit._engine.wire.columns import (
     is_nested,
     wire_columns,
 )
-from sessionkit._instants import LAST_INSTANT_US, span_us
+from sessionkit._instants import FIRST_INSTANT_US, LAST_INSTANT_US, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateValueError
 from sessionkit.state import (
@@ -36,8 +36,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 REASON: Final = "reason"
 LAST_DAY: Final = LAST_INSTANT_US // (24 * 3600 * 1_000_000)
-FIRST_DAY: Final = -719_162
-FIRST_INSTANT_US: Final = FIRST_DAY * 24 * 3600 * 1_000_000
+FIRST_DAY: Final = FIRST_INSTANT_US // (24 * 3600 * 1_000_000)
 
 
 @remembered

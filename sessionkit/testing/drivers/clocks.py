@@ -1,16 +1,22 @@
 """The two clocks of a driver, event time and processing time; neither goes back."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import attrs
 
-from sessionkit._instants import BEGINNING_US, instant_of, micros_of, span_us
+from sessionkit._instants import (
+    BEGINNING_US,
+    LAST_INSTANT_US,
+    instant_of,
+    micros_of,
+    span_us,
+)
 from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.timeouts import watermark_in_force
 
-__all__ = ["Clocks", "aware"]
+__all__ = ["Clocks", "aware", "on_clock"]
 
 
 MILLISECOND_US: Final = 1_000
@@ -56,12 +62,13 @@ class Clocks:
         Move the watermark of the next batch; an earlier one is ignored, as in Spark.
 
         Raises:
-            ScriptError: It isn't a whole millisecond, or isn't after 1970-01-01.
+            ScriptError: It isn't a whole millisecond, isn't after 1970-01-01, or is after the year
+                9999.
         """
         if spec.delay_ms is None:
             found = "the spec has no watermark"
             raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
-        aware(instant, "the watermark")
+        on_clock(instant, "the watermark")
         watermark_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
         if rest or watermark_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
@@ -81,7 +88,7 @@ class Clocks:
         Move the processing time of the next batch.
 
         Raises:
-            ScriptError: It would go back, or there is none.
+            ScriptError: It would go back, or past the year 9999, or there is none.
         """
         if self.processing is None:
             found = "the driver has no processing time"
@@ -89,7 +96,10 @@ class Clocks:
         if span < timedelta(0):
             found = f"the processing time cannot go back, by {span}"
             raise ScriptError(with_hint(found, "pass a positive timedelta"))
-        return attrs.evolve(self, processing=self.processing + span)
+        if micros_of(self.processing) + span_us(span) > LAST_INSTANT_US:
+            found = f"the processing time can't move by {span}: that is after the year 9999"
+            raise ScriptError(with_hint(found, "pass a shorter timedelta"))
+        return attrs.evolve(self, processing=self.processing.astimezone(UTC) + span)
 
     def is_future(self, spec: AnySpec, event_us: int) -> bool:
         """Return whether an event time is too far ahead of the processing time."""
@@ -110,4 +120,18 @@ def aware(instant: object, name: str) -> datetime | None:
     if not isinstance(instant, datetime) or instant.utcoffset() is None:
         found = f"`{name}` must be a datetime with a time zone, found {instant!r}"
         raise ScriptError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+    return instant
+
+
+def on_clock(instant: datetime | None, name: str) -> datetime | None:
+    """
+    Return a time that a clock can show, or None.
+
+    Raises:
+        ScriptError: It has no zone, or is before 1970 or after the year 9999 in UTC.
+    """
+    found = aware(instant, name)
+    if found is not None and not 0 <= micros_of(found) <= LAST_INSTANT_US:
+        text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"
+        raise ScriptError(with_hint(text, "Spark's clocks start at 1970-01-01"))
     return instant

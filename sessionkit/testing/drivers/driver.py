@@ -19,7 +19,7 @@ from sessionkit._engine.worker import worker_of
 from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
-from sessionkit.testing.drivers.clocks import Clocks, aware
+from sessionkit.testing.drivers.clocks import Clocks, on_clock
 from sessionkit.testing.drivers.events import event_row
 from sessionkit.testing.drivers.frames import Rejection, SessionEvent, input_frame, read_events
 from sessionkit.testing.drivers.query import Query, Snapshot, group_of
@@ -58,7 +58,7 @@ class Driver(Generic[Spec, E, Row, R]):
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
             raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
-        clocks = Clocks(processing=aware(processing_time, "processing_time"))
+        clocks = Clocks(processing=on_clock(processing_time, "processing_time"))
         self.spec = spec
         self.counts = Counts()
         self._query = Query(spec, worker_of(spec, with_rejected=True), clocks)
@@ -106,7 +106,10 @@ class Driver(Generic[Spec, E, Row, R]):
         name, until_us = spec.event_time or "", end_us(until)
         taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
         frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
-        worker, clocks = worker_of(spec, with_rejected=True), Clocks(processing=processing_time)
+        worker, clocks = (
+            worker_of(spec, with_rejected=True),
+            Clocks(processing=on_clock(processing_time, "processing_time")),
+        )
         packs = Packs.of_frames(frames)
         output, memory = worker.until(packs, clocks.processing_ms * 1000, until_us)
         driver = cls._sown(spec, [memory], until_us, processing_time)

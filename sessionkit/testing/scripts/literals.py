@@ -45,17 +45,25 @@ def at(text: str) -> datetime:
 
 def seconds(number: float) -> timedelta:
     """Return a duration in seconds."""
-    return timedelta(seconds=number)
+    return _span(number, timedelta(seconds=1))
 
 
 def minutes(number: float) -> timedelta:
     """Return a duration in minutes."""
-    return timedelta(minutes=number)
+    return _span(number, timedelta(minutes=1))
 
 
 def hours(number: float) -> timedelta:
     """Return a duration in hours."""
-    return timedelta(hours=number)
+    return _span(number, timedelta(hours=1))
+
+
+def _span(number: float, unit: timedelta) -> timedelta:
+    try:
+        return number * unit
+    except (OverflowError, ValueError):
+        found = f"{number!r} times {unit} isn't a duration that a timedelta can hold"
+        raise ScriptError(with_hint(found, "pass a smaller number")) from None
 
 
 def literal(value: Any) -> str:

@@ -1,13 +1,13 @@
 """`add` of both drivers: what is said once is enough, and what is said twice must agree."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import attrs
 import pytest
 
 from examples.visits import visits
-from sessionkit import NoTimeout, ScriptError, StatefulSpec
+from sessionkit import NoTimeout, ScriptError, SessionSpec, SpecError, StatefulSpec
 from sessionkit.testing import (
     SessionDriver,
     StatefulDriver,
@@ -163,3 +163,69 @@ def test_the_step_of_a_script_takes_the_same_arguments() -> None:
             ),
         ],
     )
+
+
+@attrs.frozen
+class Pause:
+    """An event with a duration, and durations in a list."""
+
+    took: timedelta
+    others: list[timedelta]
+
+
+pauses = SessionSpec.per_event(
+    Pause, keys={"user": str}, event_time="ts", gap="1h", watermark_delay="1h"
+)
+LONGEST = timedelta(microseconds=2**63 - 1)
+
+
+@pytest.mark.parametrize("span", [timedelta.max, timedelta.min, LONGEST + timedelta.resolution])
+def test_a_duration_that_no_column_can_hold_is_refused(span: timedelta) -> None:
+    """Its path and the limit are in the error, of a field and of an item in a list."""
+    driver = SessionDriver(pauses)
+    with pytest.raises(ScriptError, match="`took` must be a timedelta that fits in 64 bits"):
+        driver.add("ann", at("10:00"), Pause(span, []))
+    with pytest.raises(ScriptError, match=r"`others.*` must be a timedelta that fits in 64 bits"):
+        driver.add("ann", at("10:00"), Pause(LONGEST, [LONGEST, span]))
+
+
+def test_the_longest_duration_comes_back() -> None:
+    """All 64 bits of microseconds are there."""
+    driver = SessionDriver(pauses)
+    driver.add("ann", at("10:00"), Pause(LONGEST, [-LONGEST]))
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_batch()
+
+    (found,) = driver.take_results()
+    assert (LONGEST, [-LONGEST]) == (found.took, found.others)
+
+
+@pytest.mark.parametrize("span", [timedelta.max, timedelta(days=2_921_940)])
+def test_a_processing_time_after_the_year_9999_is_refused(span: timedelta) -> None:
+    """The clock stays where it was."""
+    driver = SessionDriver(pauses, processing_time=at("10:00"))
+    with pytest.raises(ScriptError, match="after the year 9999"):
+        driver.advance_processing_time(span)
+    driver.advance_processing_time(timedelta(days=2_900_000))
+    driver.run_batch()
+
+
+@pytest.mark.parametrize(
+    "instant",
+    [
+        datetime(1969, 12, 31, tzinfo=UTC),
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+    ],
+)
+def test_a_clock_outside_of_its_years_is_refused(instant: datetime) -> None:
+    """For the processing time of a driver, and for the end of a batch."""
+    with pytest.raises(ScriptError, match="`processing_time` must be from 1970 to 9999 in UTC"):
+        SessionDriver(pauses, processing_time=instant)
+
+
+def test_a_batch_that_ends_after_the_year_9999_is_refused() -> None:
+    """In UTC, in which a local time of that year may be one of the next."""
+    until = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+    with pytest.raises(SpecError, match="`until` is outside the years 1 to 9999 in UTC"):
+        SessionDriver.backfill(pauses, [], until=until)

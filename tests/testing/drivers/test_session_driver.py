@@ -132,6 +132,7 @@ def test_a_watermark_that_would_go_back_stays_where_it_is() -> None:
         (at("10:00:00.0005"), "whole milliseconds"),
         (datetime(1970, 1, 1, tzinfo=UTC), "after 1970-01-01"),
         (at("10:00").replace(tzinfo=None), "time zone"),
+        (datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5))), "from 1970 to 9999"),
     ],
 )
 def test_a_watermark_that_cannot_be_is_refused(instant: datetime, said: str) -> None:

@@ -109,6 +109,13 @@ def test_durations_are_timedeltas() -> None:
     assert timedelta(hours=2) == hours(2)
 
 
+@pytest.mark.parametrize("number", [1e300, float("inf"), float("nan")])
+def test_a_duration_that_no_timedelta_can_hold_is_refused(number: float) -> None:
+    """Its error says what was multiplied."""
+    with pytest.raises(ScriptError, match="isn't a duration that a timedelta can hold"):
+        hours(number)
+
+
 @attrs.frozen
 class Due:
     """An object with instants, and a field that it doesn't show."""
