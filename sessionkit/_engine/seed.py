@@ -6,7 +6,7 @@ come with the first micro-batch of a query, before which no group remembers anyt
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pandas as pd
@@ -15,14 +15,17 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.rows.table import Rejected, events_schema, micros, parted
 from sessionkit._engine.stored import reading_of
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
 from sessionkit._engine.wire.packs import joined_packs, packs_in
+from sessionkit._instants import instant_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, with_hint
 
 __all__ = ["SeedFormat", "keys_of", "started"]
+
+READ_BY_BATCH: Final = "it is before %s, up to where the batch of the seed has read"
 
 
 @attrs.frozen
@@ -35,21 +38,32 @@ class SeedFormat:
         kept: The schema of the rows that are kept: open sessions, or keys.
         held: The schema of the events that wait.
         watermark_us: The watermark at which it was taken: that of the query doesn't fall below it.
+        until_us: The event time before which a batch has read every event; None without a batch.
     """
 
     identity: bytes
     kept: pa.Schema
     held: pa.Schema
     watermark_us: int
+    until_us: int | None = None
 
     @classmethod
-    def of(cls, logic: Logic, watermark_us: int) -> "SeedFormat":
+    def of(cls, logic: Logic, watermark_us: int, until_us: int | None = None) -> "SeedFormat":
         """Return the format of a seed for a spec."""
-        return cls(logic.identity, logic.schema, events_schema(logic.spec), watermark_us)
+        held = events_schema(logic.spec)
+        return cls(logic.identity, logic.schema, held, watermark_us, until_us)
 
     def in_force(self, clocks: BatchClocks) -> BatchClocks:
         """Return the clocks of a micro-batch with a watermark that isn't before the seed."""
         return attrs.evolve(clocks, watermark_us=max(clocks.watermark_us, self.watermark_us))
+
+    def unread(self, arrived: pa.Table) -> tuple[pa.Table, list[Rejected]]:
+        """Return the events that the batch of the seed can't have read, and those that it may."""
+        if self.until_us is None:
+            return arrived, []
+        taken, unread = parted(arrived, micros(arrived["time"]) < self.until_us)
+        why = READ_BY_BATCH % instant_of(self.until_us)
+        return unread, [Rejected("late", [why] * taken.num_rows, taken)] if taken.num_rows else []
 
     def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> Memory | None:
         """

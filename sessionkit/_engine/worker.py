@@ -86,6 +86,8 @@ class Worker:
         if self.seed is not None:
             sown = self.seed.read(self.logic, chunks, state)
             clocks = self.seed.in_force(clocks)
+            arrived, read = self.seed.unread(arrived)
+            quarantined += read
         outcome = self._step(storage, clocks, arrived, sown)
         standing = _under(storage.store(outcome.memory), outcome.memory, clocks)
         output = self._output(arrived.num_rows, quarantined, outcome)

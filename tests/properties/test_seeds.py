@@ -111,6 +111,29 @@ def test_a_batch_and_then_a_stream_give_the_rows_of_one_batch(
     assert once.take_rows() == finished(driver, later)
 
 
+@given(MAKERS, cuts(), storages, st.booleans())
+def test_a_stream_that_reads_history_again_counts_it_once(
+    make: Any, cut: tuple[list[Event], datetime], storage: Any, moves_on: bool
+) -> None:
+    """Events of before the cut are late, also after the state has been carried over once more."""
+    spec, (events, until) = make(EventTimeGap(GAP), **storage), cut
+    driver = SessionDriver.backfill(spec, rows_of(events), until=until)
+    closed = driver.take_rows()
+    if moves_on:
+        driver.run_batch()
+        driver = driver.carry_over(attrs.evolve(spec, bucket_count=3))
+
+    for row in rows_of(events):
+        driver.add_row(row)
+    driver.run_batch()
+    late = driver.take_rejections("late")
+    found = [*closed, *finished(driver, [])]
+
+    once = SessionDriver.backfill(spec, rows_of(events), until=END)
+    assert once.take_rows() == sorted(found, key=lambda row: (row.key, row.start))
+    assert len([event for event in events if event.at < until]) == len(late)
+
+
 @given(MAKERS, timelines(), st.integers(0, 14), storages, storages)
 def test_another_way_to_store_does_not_show(
     make: Any, events: list[Event], place: int, before: Any, after: Any
@@ -230,6 +253,27 @@ def test_keys_and_their_timers_go_on_after_a_batch_and_elsewhere(
     assert sorted(once.take_rows(), key=repr) == sorted(
         [*closed, *driver.take_rows(), *finished_keys(moved, later)], key=repr
     )
+
+
+@given(cuts(), keyed)
+def test_keys_count_history_once_where_the_stream_reads_it_again(
+    cut: tuple[list[Event], datetime], options: Any
+) -> None:
+    """Events of before the cut are late for keys too."""
+    events, until = cut
+    history = [{"key": e.key, "at": e.at, "value": e.value} for e in events]
+
+    driver = StatefulDriver.backfill(reporting(**options), history, until=until)
+    closed = driver.take_rows()
+    for row in history:
+        driver.add_row(row)
+    driver.run_batch()
+    late = driver.take_rejections("late")
+
+    once = StatefulDriver.backfill(reporting(), history, until=END)
+    found = [*closed, *finished_keys(driver, [])]
+    assert sorted(once.take_rows(), key=repr) == sorted(found, key=repr)
+    assert len([event for event in events if event.at < until]) == len(late)
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])

@@ -256,32 +256,33 @@ def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_pa
     assert [("a", '{"key":"a","value":1}')] == [tuple(row) for row in rows]
 
 
-def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
-    """Under another gap, a query reads each message of a topic once: those that came since."""
+@pytest.mark.parametrize("says_where", [True, False])
+def test_a_seed_says_where_to_read_on(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path, *, says_where: bool
+) -> None:
+    """Under another gap, a query reads each message of a topic once, wherever it starts."""
     before = collecting(EventTimeGap("10 minutes"), watermark_delay="1 hour", bucket_count=1)
     after = collecting(EventTimeGap("20 minutes"), watermark_delay="1 hour", bucket_count=2)
     first, second = (
         FileStream(spark, spec, tmp_path / name)
         for spec, name in ((before, "first"), (after, "second"))
     )
-    kafka_options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "minutes"}
+    topic = f"minutes_{says_where}"
+    kafka_options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": topic}
 
     def send(*minutes: int) -> None:
         rows = spark.createDataFrame([(str(minute),) for minute in minutes], "value string")
-        rows.write.format("kafka").options(**kafka_options, topic="minutes").save()
+        rows.write.format("kafka").options(**kafka_options, topic=topic).save()
 
     def run(stream: FileStream, start: str, seed: Seed | None = None) -> None:
         reader = spark.readStream.format("kafka").options(**kafka_options)
+        messages = reader.option("startingOffsets", start).load()
         minute = F.col("value").cast("string").cast("long")
-        views = (
-            reader.option("startingOffsets", start)
-            .load()
-            .select(
-                F.lit("ann").alias("key"),
-                F.timestamp_seconds(F.lit(1_770_000_000) + minute * F.lit(60)).alias("at"),
-                minute.alias("value"),
-                F.expr("interval 10 minutes").alias("gap"),
-            )
+        views = (messages if seed is None else seed.unread(messages)).select(
+            F.lit("ann").alias("key"),
+            F.timestamp_seconds(F.lit(1_770_000_000) + minute * F.lit(60)).alias("at"),
+            minute.alias("value"),
+            F.expr("interval 10 minutes").alias("gap"),
         )
         start_query(
             sessionize(views, stream.spec, seed=seed),
@@ -294,6 +295,6 @@ def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_pat
     run(first, "earliest")
     seed = carry_over(first.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
     send(12)
-    run(second, seed.starting_offsets(), seed)
+    run(second, seed.starting_offsets() if says_where else "earliest", seed)
 
     assert [[0, 5, 12]] == [found.state.values for found in second.open()]

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
+from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.seed_rows import chunks_of, chunks_schema
 from sessionkit.spark.checkpoints.seeds import Seed, write_seed
@@ -21,9 +22,11 @@ def hand_over(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
     Write what is still open at an instant, after a batch over history, as a seed for a stream.
 
     `sessionize(history, spec, until=until)` returns the sessions that are over by then, and a
-    stream of the events from then on, with this seed, returns the others: together the rows of one
-    batch over everything. The same holds for `apply_with_state` under `order="event_time"`. Under
-    `order="arrival"` it holds as far as the functions don't see in how many calls events come.
+    stream with this seed returns the others: together the rows of one batch over everything. The
+    same holds for `apply_with_state` under `order="event_time"`. Under `order="arrival"` it holds
+    as far as the functions don't see in how many calls events come.
+
+    In the stream, an event of before then counts as late: the batch may have read it.
 
     Args:
         history: The batch; its rows at `until` and after are left out.
@@ -39,4 +42,5 @@ def hand_over(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
     """
     check_until(spec, until)
     chunks = memories_until(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))
-    return write_seed(chunks, spec, Seed(to, SeedFormat.of(logic_of(spec), end_us(until))))
+    form = SeedFormat.of(logic_of(spec), end_us(until), micros_of(until))
+    return write_seed(chunks, spec, Seed(to, form))

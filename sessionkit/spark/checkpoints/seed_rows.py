@@ -21,8 +21,10 @@ from sessionkit.spark._columns import cell_type, quoted
 from sessionkit.spark.checkpoints.grouping import key_forms
 from sessionkit.spark.jobs.packed_rows import BUCKET, bucket_of_forms
 
-__all__ = ["chunks_of", "chunks_schema", "seed_rows", "sown_rows"]
+__all__ = ["ROWS", "chunks_of", "chunks_schema", "seed_rows", "sown_rows"]
 
+ROWS: Final = "rows"
+"""Below the folder of a seed."""
 ROWS_OF_A_CHUNK: Final = 2**15
 ROWS_AT_ONCE: Final = 2**17
 
@@ -88,7 +90,7 @@ def sown_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     if spec.delay_ms is not None:
         columns.append(f"{WATERMARK_COLUMN} timestamp")
     schema = ", ".join([*columns, f"{KEPT_COLUMN} binary", f"{HELD_COLUMN} binary"])
-    return spark.readStream.schema(schema).parquet(f"{path}/rows")
+    return spark.readStream.schema(schema).parquet(f"{path}/{ROWS}")
 
 
 def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:

@@ -2,13 +2,14 @@
 
 import base64
 import json
+import zlib
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.outcome import Memory
@@ -20,12 +21,16 @@ from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.checkpoints.groups import active_session
 from sessionkit.spark.checkpoints.log import Progress, folder_texts, progress_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
-from sessionkit.spark.checkpoints.seed_rows import chunks_of, chunks_schema, seed_rows
+from sessionkit.spark.checkpoints.seed_rows import ROWS, chunks_of, chunks_schema, seed_rows
+from sessionkit.spark.checkpoints.unread import is_of_files, without_files, without_messages
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["Seed", "carry_over", "read_seed", "write_seed"]
 
 FORMAT: Final = 1
+ABOUT: Final = "about"
+NOTHING_READ: Final = "-"
+"""What Spark writes down for a source of which nothing has been read yet."""
 
 
 @attrs.frozen
@@ -52,6 +57,12 @@ class Seed:
         at_us = self.format.watermark_us
         return instant_of(at_us) if at_us > BEGINNING_US else None
 
+    @property
+    def until(self) -> datetime | None:
+        """The event time before which a batch has read every event, in UTC; None without one."""
+        at_us = self.format.until_us
+        return None if at_us is None else instant_of(at_us)
+
     def starting_offsets(self, source: int = 0) -> str:
         """
         Return where the old query stopped reading a Kafka source: the option `startingOffsets`.
@@ -65,30 +76,47 @@ class Seed:
         self._check_source(source)
         return self._progress.offsets[source]
 
-    def unread(self, files: DataFrame, source: int = 0) -> DataFrame:
+    def unread(self, rows: DataFrame, source: int | None = 0) -> DataFrame:
         """
-        Return a stream of files without those that the old query has read.
+        Return a stream without the rows that the old query has read.
+
+        Each stream that a query with a seed from `carry_over` reads must go through this, or the
+        seed is refused. Rows of files and of Kafka are left out, whatever options read them; with
+        `startingOffsets`, Kafka's aren't even read.
 
         Args:
-            files: What a file source reads, right from `readStream`.
-            source: The number of the source in the old query, from 0.
+            rows: What a source reads, right from `readStream`, or from `read_stream` with its
+                position.
+            source: The number of the source in the old query, from 0. None says that the old query
+                has read none of these rows, and leaves nothing out.
 
         Raises:
-            SessionkitError: There is no such source.
+            SessionkitError: There is no such source, or its rows don't say where they come from.
         """
-        self._check_source(source)
-        taken = self._progress.files[source]
-        if not taken:
-            return files
-        # A local file has three slashes in Spark's log, and one as the path of a row.
-        local = [path.replace("file:///", "file:/", 1) for path in taken]
-        return files.where(~F.col("_metadata.file_path").isin(sorted({*taken, *local})))
+        if source is not None:
+            self._check_source(source)
+            rows = self._without(rows, source)
+        return rows.alias(self.marker)
+
+    def _without(self, rows: DataFrame, source: int) -> DataFrame:
+        offset = self._progress.offsets[source]
+        if offset == NOTHING_READ:
+            return rows
+        if is_of_files(offset):
+            return without_files(rows, self._progress.files[source])
+        return without_messages(rows, offset)
+
+    @property
+    def marker(self) -> str:
+        """The alias of a stream that leaves out what the old query has read."""
+        return f"unread_{zlib.crc32(self.path.encode()):08x}"
 
     @property
     def _progress(self) -> Progress:
         if self.progress is None:
             found = "this seed comes from a batch: no query has read a source"
-            raise SessionkitError(with_hint(found, "filter the stream by event time instead"))
+            hint = "pass the stream as it is: what is before the end of the batch counts as late"
+            raise SessionkitError(with_hint(found, hint))
         return self.progress
 
     def _check_source(self, source: int) -> None:
@@ -136,8 +164,18 @@ def carry_over(
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
-    form = SeedFormat.of(logic_of(new), watermark_us)
+    form = SeedFormat.of(logic_of(new), watermark_us, _until_us(progress, session))
     return write_seed(chunks, new, Seed(to, form, progress))
+
+
+def _until_us(progress: Progress, spark: SparkSession) -> int | None:
+    """Return up to where a batch had read when the old query began with its seed, if one had."""
+    parted = (path.rpartition(f"/{ROWS}/") for files in progress.files for path in files)
+    for place in sorted({place for place, found, _ in parted if found}):
+        texts = folder_texts(spark, f"{place}/{ABOUT}")
+        if texts:
+            return _format(_about_in(texts)).until_us
+    return None
 
 
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
@@ -153,12 +191,12 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
         SessionkitError: There is one already.
     """
     spark = chunks.sparkSession
-    if folder_texts(spark, f"{seed.path}/about"):
+    if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
         raise SessionkitError(with_hint(found, "write it to a folder of its own"))
-    seed_rows(chunks, spec, seed.format).write.mode("overwrite").parquet(f"{seed.path}/rows")
+    seed_rows(chunks, spec, seed.format).write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
     about = spark.createDataFrame([(_about(seed),)], "value string")
-    about.coalesce(1).write.mode("overwrite").text(f"{seed.path}/about")
+    about.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
     return seed
 
 
@@ -171,6 +209,7 @@ def _about(seed: Seed) -> str:
             "kept": base64.b64encode(form.kept.serialize()).decode(),
             "held": base64.b64encode(form.held.serialize()).decode(),
             "watermark_us": form.watermark_us,
+            "until_us": form.until_us,
             "progress": None if progress is None else attrs.asdict(progress),
         }
     )
@@ -187,18 +226,28 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     Raises:
         SessionkitError: There is none, another release wrote it, or no session is active.
     """
-    texts = folder_texts(active_session(spark), f"{path}/about")
+    texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
     if not texts:
         found = f"there is no seed at {path}"
         raise SessionkitError(with_hint(found, "write one with carry_over or hand_over"))
-    about: dict[str, Any] = json.loads("".join(texts.values()))
+    about = _about_in(texts)
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
         raise SessionkitError(with_hint(found, "use the release of sessionkit that wrote it"))
-    kept, held = (_schema(about[name]) for name in ("kept", "held"))
-    form = SeedFormat(about["identity"].encode(), kept, held, about["watermark_us"])
     found = about["progress"]
-    return Seed(path, form, None if found is None else _progress(found))
+    return Seed(path, _format(about), None if found is None else _progress(found))
+
+
+def _format(about: dict[str, Any]) -> SeedFormat:
+    kept, held = (_schema(about[name]) for name in ("kept", "held"))
+    return SeedFormat(
+        about["identity"].encode(), kept, held, about["watermark_us"], about["until_us"]
+    )
+
+
+def _about_in(texts: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads("".join(texts.values()))
+    return found
 
 
 def _schema(text: str) -> pa.Schema:

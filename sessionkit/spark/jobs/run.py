@@ -23,6 +23,7 @@ from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_libraries
 from sessionkit.spark.checkpoints.seed_rows import sown_rows
 from sessionkit.spark.checkpoints.seeds import Seed
+from sessionkit.spark.checkpoints.unread import check_unread
 from sessionkit.spark.jobs.packed_rows import (
     BUCKET,
     NOTHING,
@@ -86,7 +87,8 @@ def run_spec(
         UnsupportedError: This release of Spark, or of a library, can't do that.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: A batch is given a seed, or a stream an end.
+        SpecError: A batch is given a seed, or a stream an end; or a stream may have rows that the
+            query of the seed has read.
     """
     check_libraries(is_streaming=events.isStreaming)
     check_input(events, spec)
@@ -111,6 +113,8 @@ def _check_bounds(events: DataFrame, spec: AnySpec, bounds: Bounds) -> None:
     if not events.isStreaming and bounds.seed is not None:
         found = "`seed` is for a stream, and this is a batch"
         raise SpecError(with_hint(found, "read the events with readStream"))
+    if bounds.seed is not None and bounds.seed.progress is not None:
+        check_unread(events, bounds.seed.marker)
     if bounds.clock is not None:
         _check_clock(events, spec, bounds.clock)
 

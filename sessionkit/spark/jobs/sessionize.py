@@ -56,7 +56,8 @@ def sessionize(
         SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
-            zone, or the spec no event time, or it says `per="both"`.
+            zone, or the spec no event time, or it says `per="both"`; the seed is from `carry_over`,
+            and a source of the stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.per == "both" and not with_rejected:

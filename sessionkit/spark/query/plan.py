@@ -2,29 +2,17 @@
 
 import re
 from collections.abc import Iterator
-from itertools import dropwhile, pairwise
 from typing import Final
-from uuid import uuid4
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
+from sessionkit.spark._plan_tree import PlanNode, analyzed_plan, plan_lines, plan_tree
 from sessionkit.spark.query.rules import QueryType
 
 __all__ = ["Plan", "plan_of", "query_type_of"]
 
-# Spark has no public value for a plan, but its text is public: EXPLAIN returns it, and
-# `frame.explain` prints it, which we could only read by redirecting the output of every thread.
-EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM"
-ANALYZED: Final = "== Analyzed Logical Plan =="
-AFTER_ANALYZED: Final = "== Optimized Logical Plan =="
-LINE: Final = re.compile(
-    r"(?P<branch>(?:[: ] {2})*(?:[:+]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)"
-)
-BRANCH_WIDTH: Final = 3
-
-STREAMING_LEAF: Final = "Streaming"
 WATERMARK: Final = "EventTimeWatermark"
 WRAPPERS_OF_EXPLAIN: Final = 3
 STATELESS: Final = frozenset(
@@ -110,27 +98,6 @@ class Plan:
     is_watermarked_late: bool = False
 
 
-@attrs.frozen
-class _Node:
-    """A line of the plan: an operator, the text after its name, and its inputs."""
-
-    operator: str
-    text: str
-    inputs: "tuple[_Node, ...]"
-
-    @property
-    def is_streaming(self) -> bool:
-        if not self.inputs:
-            return self.operator.startswith(STREAMING_LEAF)
-        return any(node.is_streaming for node in self.inputs)
-
-    def walk(self) -> "Iterator[_Node]":
-        """Yield this node, then those below it."""
-        yield self
-        for node in self.inputs:
-            yield from node.walk()
-
-
 def query_type_of(frame: DataFrame) -> QueryType | None:
     """Return the type of a streaming query; None if it isn't a known type."""
     return plan_of(frame).query
@@ -139,61 +106,19 @@ def query_type_of(frame: DataFrame) -> QueryType | None:
 def plan_of(frame: DataFrame) -> Plan:
     """Return what the analyzed plan of a streaming DataFrame says, without running anything."""
     try:
-        rows = _explained(frame)
+        text = analyzed_plan(frame)
     except PySparkException:
         return Plan()  # Spark can't explain it; let Spark say whether it can run it
-    text = str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
-    root = _tree(text)
+    root = plan_tree(text)
     return _read_by_line(text) if root is None else _read(root)
-
-
-def _explained(frame: DataFrame) -> list[Row]:
-    # On Connect, `sql` of Spark 3.5 takes no frames.
-    name, spark = f"explained_{uuid4().hex}", frame.sparkSession
-    frame.createTempView(name)
-    try:
-        return spark.sql(f"{EXPLAIN} {name}").collect()
-    finally:
-        spark.catalog.dropTempView(name)
 
 
 def _read_by_line(text: str) -> Plan:
     """Return what is certain about a plan that can't be parsed: whether it would never end."""
-    lines = filter(None, map(LINE.fullmatch, text.splitlines()))
-    nodes = [_Node(line["operator"], line["text"], ()) for line in lines]
-    return Plan(has_processing_time_timeout=any(map(_waits, nodes)))
+    return Plan(has_processing_time_timeout=any(map(_waits, plan_lines(text))))
 
 
-def _tree(text: str) -> _Node | None:
-    """Return the root; None if the user's text, such as a literal, contains a line break."""
-    lines: list[tuple[int, str, str]] = []
-    for line in dropwhile(_is_header, text.strip().splitlines()):
-        found = LINE.fullmatch(line)
-        if found is None:
-            return None
-        depth = len(found["branch"]) // BRANCH_WIDTH
-        if not (0 < depth <= lines[-1][0] + 1 if lines else depth == 0):
-            return None
-        lines.append((depth, found["operator"], found["text"].strip()))
-    return _nodes(lines, 0)[0] if lines else None
-
-
-def _is_header(line: str) -> bool:
-    """Return whether a line comes before the projection that EXPLAIN makes of `*`."""
-    return not line.startswith(("Project [", "~Project ["))
-
-
-def _nodes(lines: list[tuple[int, str, str]], depth: int) -> tuple[_Node, ...]:
-    """Return the nodes at this depth, each with the deeper nodes that follow it."""
-    starts = [place for place, line in enumerate(lines) if line[0] == depth]
-    nodes = []
-    for start, end in pairwise([*starts, len(lines)]):
-        _, operator, text = lines[start]
-        nodes.append(_Node(operator, text, _nodes(lines[start + 1 : end], depth + 1)))
-    return tuple(nodes)
-
-
-def _read(root: _Node) -> Plan:
+def _read(root: PlanNode) -> Plan:
     streaming = [node for node in root.walk() if node.is_streaming]
     operators = [node for node in streaming if not _is_stateless(node)]
     query = _type(operators)
@@ -210,23 +135,23 @@ def _read(root: _Node) -> Plan:
     )
 
 
-def _aggregates(node: _Node) -> bool:
+def _aggregates(node: PlanNode) -> bool:
     """Return whether a node aggregates a stream, rather than a table that is joined to it."""
     return node.operator == "Aggregate" and node.is_streaming
 
 
-def _is_stateless(node: _Node) -> bool:
+def _is_stateless(node: PlanNode) -> bool:
     if node.operator == "Join":
         return not all(side.is_streaming for side in node.inputs)
     return node.operator in STATELESS or not node.inputs
 
 
-def _waits(node: _Node) -> bool:
+def _waits(node: PlanNode) -> bool:
     is_timed = node.operator in TIMED or node.operator.startswith(TIMED_PREFIX)
     return is_timed and PROCESSING_TIME.search(node.text) is not None
 
 
-def _type(operators: list[_Node]) -> QueryType | None:
+def _type(operators: list[PlanNode]) -> QueryType | None:
     """Return the type, given the operators that aren't stateless, from sink to source."""
     match [node.operator for node in operators]:
         case []:
@@ -253,7 +178,7 @@ def _type(operators: list[_Node]) -> QueryType | None:
             return None
 
 
-def _aggregation(node: _Node) -> QueryType | None:
+def _aggregation(node: PlanNode) -> QueryType | None:
     grouping = _first_list(node.text)
     is_watermarked = any(WATERMARKED.fullmatch(column) for column in grouping)
     if not is_watermarked and any(LEFT_OUT.search(column) for column in grouping):
@@ -277,7 +202,7 @@ def _first_list(text: str) -> list[str]:
     return [column.strip() for column in columns]
 
 
-def _is_session_window(column: str, node: _Node) -> bool:
+def _is_session_window(column: str, node: PlanNode) -> bool:
     """Return whether a column is a session window, made right below, and not just named so."""
     found = SESSION_WINDOW.fullmatch(column)
     if found is None:
@@ -286,7 +211,7 @@ def _is_session_window(column: str, node: _Node) -> bool:
     return any(made.search(each.text) for each in node.walk() if each.operator == "Project")
 
 
-def _stateful(operators: list[_Node]) -> Iterator[str]:
+def _stateful(operators: list[PlanNode]) -> Iterator[str]:
     for node in operators:
         if node.operator == "Aggregate":
             session = any(_is_session_window(each, node) for each in _first_list(node.text))
@@ -295,7 +220,7 @@ def _stateful(operators: list[_Node]) -> Iterator[str]:
             yield NAMES_IN_CHECKPOINT[node.operator]
 
 
-def _keeps_no_state(limit: _Node) -> bool:
+def _keeps_no_state(limit: PlanNode) -> bool:
     """Return whether it is a limit after an aggregation, which starts over in each batch."""
     return limit.operator == "GlobalLimit" and any(
         node.operator == "Aggregate" for node in limit.walk()

@@ -16,6 +16,7 @@ from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
+from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
@@ -91,7 +92,8 @@ class Driver(Generic[Spec, E, Row, R]):
         """
         Start a query where a batch over history left off, as with `hand_over` on Spark.
 
-        `take_rows` returns what the batch has closed; its first micro-batch opens what was open.
+        `take_rows` returns what the batch has closed; its first micro-batch opens what was open. A
+        row of before `until` that the stream reads is late: the batch may have read it.
 
         Args:
             spec: The definition, of the batch and of the stream.
@@ -103,7 +105,7 @@ class Driver(Generic[Spec, E, Row, R]):
             SpecError: The spec has no event time, or `until` has no time zone.
         """
         check_until(spec, until)
-        name, until_us = spec.event_time or "", end_us(until)
+        name, until_us = spec.event_time or "", micros_of(until)
         taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
         frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
         worker, clocks = (
@@ -111,8 +113,8 @@ class Driver(Generic[Spec, E, Row, R]):
             Clocks(processing=on_clock(processing_time, "processing_time")),
         )
         packs = Packs.of_frames(frames)
-        output, memory = worker.until(packs, clocks.processing_ms * 1000, until_us)
-        driver = cls._sown(spec, [memory], until_us, processing_time)
+        output, memory = worker.until(packs, clocks.processing_ms * 1000, end_us(until))
+        driver = cls._sown(spec, [memory], end_us(until), processing_time, until_us)
         frames = [output_frame(output)]
         driver._rows, driver._rejections, driver.counts = read_rows(spec, frames)  # noqa: SLF001 (one of this class)
         driver._events = read_events(spec, frames)  # noqa: SLF001
@@ -131,7 +133,9 @@ class Driver(Generic[Spec, E, Row, R]):
         check_carried(self.spec, spec)
         clocks = self._query.clocks
         memories = [carried(self.spec, spec, memory) for memory in self._memories()]
-        driver = self._sown(spec, memories, clocks.in_force_us, clocks.processing)
+        seed = self._query.seed
+        until_us = seed.format.until_us if seed else None
+        driver = self._sown(spec, memories, clocks.in_force_us, clocks.processing, until_us)
         for row in self.snapshot().unread:
             driver.add_row(row)
         return driver
@@ -148,9 +152,10 @@ class Driver(Generic[Spec, E, Row, R]):
         memories: Iterable[Memory],
         watermark_us: int,
         processing_time: datetime | None,
+        until_us: int | None,
     ) -> Self:
         driver = cls(spec, processing_time=processing_time)
-        seed = seed_of(spec, memories, watermark_us, group_of)
+        seed = seed_of(spec, memories, watermark_us, group_of, until_us)
         worker = worker_of(spec, with_rejected=True, seed=seed.format)
         clocks = attrs.evolve(driver._query.clocks, since_us=watermark_us)
         driver._query = Query(spec, worker, clocks, seed)

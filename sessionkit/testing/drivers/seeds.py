@@ -46,7 +46,11 @@ class Seed:
 
 
 def seed_of(
-    spec: AnySpec, memories: Iterable[Memory], watermark_us: int, group_of: GroupOf
+    spec: AnySpec,
+    memories: Iterable[Memory],
+    watermark_us: int,
+    group_of: GroupOf,
+    until_us: int | None,
 ) -> Seed:
     """
     Return a seed of what groups remember.
@@ -56,6 +60,7 @@ def seed_of(
         memories: What each of them remembers.
         watermark_us: The watermark in force.
         group_of: Says which group has a key.
+        until_us: The event time before which a batch has read every event, if one has.
     """
     rows: dict[Hashable, list[dict[str, Any]]] = {}
     for memory in memories:
@@ -65,7 +70,7 @@ def seed_of(
                 rows.setdefault(group, []).extend({name: pack} for pack in packs)
     columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     return Seed(
-        SeedFormat.of(logic_of(spec), watermark_us),
+        SeedFormat.of(logic_of(spec), watermark_us, until_us),
         {
             group: pd.DataFrame(found, columns=columns, dtype=object)
             for group, found in rows.items()

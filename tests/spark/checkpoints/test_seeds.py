@@ -151,7 +151,8 @@ def test_keys_go_on_in_another_layout(
     old.run()
     spec = summing(layout=after)
     seed = carry_over(old.checkpoint, old.spec, spec, str(tmp_path / "seed"), spark=spark)
-    new = FileStream(spark, spec, tmp_path / "new", seed=seed)
+    elsewhere = partial(seed.unread, source=None)
+    new = FileStream(spark, spec, tmp_path / "new", shape=elsewhere, seed=seed)
     new.put(table(FILES[2]))
     new.run()
 
@@ -197,6 +198,71 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
         sessionize(history, spec, until=datetime(2026, 3, 8))  # noqa: DTZ001 (that is refused)
     with pytest.raises(SessionkitError, match="there is a seed at .* already"):
         hand_over(history, spec, until, str(tmp_path / "seed"))
+
+
+def test_a_stream_that_may_have_what_the_seed_has_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A source that isn't told to leave out what was read is refused, beside one that is, too."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY)
+    old = FileStream(spark, spec, tmp_path / "old", shape=with_gap)
+    old.put(table(FILES[0]))
+    old.run()
+    seed = carry_over(old.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark)
+    raw = spark.readStream.schema(old.schema).parquet(str(old.source))
+    keys = spark.createDataFrame([("key 0", "a key")], "key string, name string")
+
+    for rows in (
+        raw,
+        raw.union(seed.unread(raw)),
+        raw.join(keys, "key"),
+        seed.unread(raw).union(raw),
+    ):
+        with pytest.raises(SpecError, match="the seed has them already\n\nHint: .*seed.unread"):
+            sessionize(with_gap(rows), spec, seed=seed)
+    for rows in (
+        seed.unread(raw).join(keys, "key"),
+        seed.unread(raw).union(seed.unread(raw, None)),
+    ):
+        assert sessionize(with_gap(rows), spec, seed=seed).isStreaming
+    rate = spark.readStream.format("rate").load()
+    with pytest.raises(SessionkitError, match="the rows don't say from which file they are"):
+        seed.unread(rate)
+    with pytest.raises(SessionkitError, match="the old query had 1 sources, and `source` is 1"):
+        seed.unread(raw, 1)
+
+
+def test_history_that_a_stream_reads_again_is_late(spark: SparkSession, tmp_path: Path) -> None:
+    """After `hand_over` and the next `carry_over`, a row counts once where nobody filters."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4)
+    until, history = NOON + timedelta(minutes=32), FILES[:3]
+    first = FileStream(spark, spec, tmp_path / "first", shape=with_gap)
+    first.put(*map(table, history))
+    batch = with_gap(spark.read.parquet(str(first.source)))
+    seed = hand_over(batch, spec, until, str(tmp_path / "seed"))
+    closed = sessionize(batch, spec, until=until).collect()
+    counts = attrs.evolve(first, seed=seed).run()
+    moved = carry_over(first.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
+    elsewhere = partial(unread, seed=moved)
+    first.put(table(history[0]), table([*FILES[3], *LAST]))
+    second = FileStream(
+        spark, spec, tmp_path / "second", shape=elsewhere, seed=moved, files=first.source
+    )
+    more = second.run()
+
+    everything = [event for file in FILES[:4] for event in file] + LAST
+    whole = FileStream(spark, spec, tmp_path / "whole")
+    whole.put(table(everything))
+    once = sessionize(with_gap(spark.read.parquet(str(whole.source))), spec)
+    found = [*closed, *first.rows(), *second.rows()]
+    expected = [row for row in once.collect() if row["key"] != LAST[0][0]]
+    assert sorted(tuple(row["values"]) for row in expected) == sorted(
+        tuple(row["values"]) for row in found
+    )
+    before = [event for file in history for event in file if event[1] < until]
+    assert len(before) == sum(count.late for count in counts)
+    assert len(history[0]) == sum(count.late for count in more)
+    assert until == seed.until == moved.until
 
 
 def test_what_can_not_be_carried_over_is_refused() -> None:
