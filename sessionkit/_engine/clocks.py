@@ -22,7 +22,7 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["BatchClocks", "arm", "check_until", "clocks_of", "end_us"]
+__all__ = ["BatchClocks", "arm", "check_until", "clocks_of", "end_us", "watermark_ms"]
 
 MILLISECOND_US: Final = 1_000
 
@@ -52,7 +52,7 @@ class BatchClocks:
 
 def clocks_of(spec: AnySpec, state: GroupStateLike) -> BatchClocks:
     """Return the clocks of the micro-batch in which Spark calls a group."""
-    watermark_us = watermark_in_force(_watermark_ms(spec, state))
+    watermark_us = watermark_in_force(watermark_ms(spec, state))
     return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MILLISECOND_US)
 
 
@@ -66,7 +66,7 @@ def arm(spec: AnySpec, due: Mapping[Clock, int], state: GroupStateLike) -> None:
         state: Spark's group state.
     """
     if spec.clock == "event_time" and "event_time" in due:
-        state.setTimeoutTimestamp(timer_ms(due["event_time"], _watermark_ms(spec, state)))
+        state.setTimeoutTimestamp(timer_ms(due["event_time"], watermark_ms(spec, state)))
     if spec.clock == "processing_time" and due:
         state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
 
@@ -108,5 +108,6 @@ def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:
     return processing_timer_ms(due["processing_time"], now_ms)
 
 
-def _watermark_ms(spec: AnySpec, state: GroupStateLike) -> int:
+def watermark_ms(spec: AnySpec, state: GroupStateLike) -> int:
+    """Return Spark's watermark of a micro-batch; 0 for none."""
     return 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()

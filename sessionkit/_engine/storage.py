@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks, arm
+from sessionkit._engine.clocks import BatchClocks, arm, watermark_ms
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import Logic, first_due
@@ -26,7 +26,7 @@ from sessionkit._engine.standing import Standing
 from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit._spec import AnySpec
 from sessionkit.session import SessionSpec
-from sessionkit.state import FORMAT_VERSION
+from sessionkit.state import FORMAT_VERSION, NOBODY, Origin
 from sessionkit.stateful import StatefulSpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
@@ -69,10 +69,15 @@ class BucketRow:
     """
     Many keys, or one, in a row: a payload, and what is worth seeing without reading it.
 
-    The payload is bound to the group and to the columns beside it.
+    The payload is bound to the group, to the columns beside it, and to the query.
+
+    Attributes:
+        logic: Whose row it is.
+        now: The micro-batch that reads and writes it.
     """
 
     logic: Logic
+    now: Origin = NOBODY
 
     def read(self, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
         """
@@ -81,7 +86,7 @@ class BucketRow:
         Raises:
             StateError: It is damaged, or was written under other rules.
         """
-        reading, (kept, *more) = unpack_row(self.logic, group, row)
+        reading, (kept, *more) = unpack_row(self.logic, group, row, self.now)
         waiting = more[0] if more else no_events(self.logic.spec)
         memory = reading.memory(self.logic, kept, waiting)
         idle = [IdleClock.of_table(table) for table in more[1:]]
@@ -103,7 +108,7 @@ class BucketRow:
             due.get("event_time"),
             due.get("processing_time"),
         )
-        return pack_row(self.logic, group, columns, tables)
+        return pack_row(self.logic, group, columns, tables, self.now)
 
 
 @attrs.frozen
@@ -116,18 +121,20 @@ class GroupRow:
         group: What Spark grouped by.
         state: Spark's group state; always updated or removed, since a call that changes nothing
             would leave a timer that goes off in every micro-batch.
+        now: The micro-batch.
     """
 
     logic: Logic
     group: tuple[Any, ...]
     state: GroupStateLike
+    now: Origin
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return all that is remembered, whatever is asked for."""
         del arrived
         memory = nothing_of(self.logic)
         if self.state.exists:
-            memory = BucketRow(self.logic).read(self.group, self.state.get)
+            memory = BucketRow(self.logic, self.now).read(self.group, self.state.get)
         idle = idle_clock(self.logic.spec, memory.idle, clocks)
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
@@ -138,7 +145,7 @@ class GroupRow:
             return Standing()
         due = first_due(self.logic, memory)
         now_ms = self.state.getCurrentProcessingTimeMs()
-        row = BucketRow(self.logic).write(self.group, memory, due, now_ms)
+        row = BucketRow(self.logic, self.now).write(self.group, memory, due, now_ms)
         self.state.update(row)
         arm(self.logic.spec, due, self.state)
         kept = memory.kept if self.logic.keeps_only_open else self.logic.open_in(memory.kept)
@@ -174,7 +181,7 @@ def nothing_of(logic: Logic) -> Memory:
     return Memory(logic.schema.empty_table(), no_events(logic.spec))
 
 
-def storage_of(logic: Logic, group: tuple[Any, ...], state: Any) -> Storage:
+def storage_of(logic: Logic, group: tuple[Any, ...], state: Any, run: Origin) -> Storage:
     """
     Return where the memory of a group is.
 
@@ -182,10 +189,12 @@ def storage_of(logic: Logic, group: tuple[Any, ...], state: Any) -> Storage:
         logic: Whose memory it is.
         group: What Spark grouped by.
         state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
+        run: The query, and the number of the micro-batch.
     """
+    now = run.at(watermark_ms(logic.spec, state))
     if logic.spec.layout == "pages":
-        return PagedBucket(logic, group, state)
-    return GroupRow(logic, group, state)
+        return PagedBucket(logic, group, state, now)
+    return GroupRow(logic, group, state, now)
 
 
 def columns_of(logic: Logic) -> str:
@@ -198,7 +207,9 @@ def identity_of(spec: AnySpec) -> bytes:
     return logic_of(spec).identity
 
 
-def stored_memory(logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
+def stored_memory(
+    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin = NOBODY
+) -> Memory:
     """
     Return the memory of a group from its row in a checkpoint.
 
@@ -206,10 +217,11 @@ def stored_memory(logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]) ->
         logic: Whose memory it is; one for all groups, since it remembers how they are read.
         group: What Spark grouped by: the label of a bucket, or a key as it crosses.
         row: The stored row; under `layout="pages"` with the pages, by their numbers, at its end.
+        now: The query, and its last finished micro-batch; by default any query's row is read.
 
     Raises:
-        StateError: It is damaged, or was written under other rules.
+        StateError: It is damaged, or was written by another query, or under other rules.
     """
     if logic.spec.layout == "pages":
-        return memory_in_pages(logic, group, row[:-1], row[-1])
-    return BucketRow(logic).read(group, row)
+        return memory_in_pages(logic, group, row[:-1], row[-1], now)
+    return BucketRow(logic, now).read(group, row)

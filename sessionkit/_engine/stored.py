@@ -27,6 +27,7 @@ from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.state import (
     Bond,
     Change,
+    Origin,
     changes_of,
     check_format,
     codec_of,
@@ -45,26 +46,37 @@ BY_HAND: Final = "undo the change, or say with `upgrade=` what becomes of a stor
 
 
 def pack_row(
-    logic: Logic, group: tuple[Any, ...], columns: tuple[Any, ...], tables: Sequence[pa.Table]
+    logic: Logic,
+    group: tuple[Any, ...],
+    columns: tuple[Any, ...],
+    tables: Sequence[pa.Table],
+    origin: Origin,
 ) -> tuple[Any, ...]:
-    """Return the row of a group: columns, and a payload that is bound to them and to the group."""
-    bond = Bond(_name_of(logic.spec, group), _as_text(columns))
+    """Return the row of a group: columns, and a payload bound to them, the group and the query."""
+    bond = Bond(_name_of(logic.spec, group), _as_text(columns), origin)
     return (*columns, pack(logic.identity, tables, bond))
 
 
 def unpack_row(
-    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]
+    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin
 ) -> tuple["Reading", list[pa.Table]]:
     """
     Return the tables in the row of a group, and how they are read.
 
+    Args:
+        logic: Whose row it is.
+        group: What Spark grouped by.
+        row: The row.
+        now: The micro-batch that reads it.
+
     Raises:
         StateCorruptedError: It is damaged, or belongs to another group or micro-batch.
-        StateMismatchError: It was written under other rules, or in another format.
+        StateMismatchError: Another query wrote it, or it has other rules, or another format.
     """
     *columns, payload = row
     check_format(columns[0])
     found = unpack(bytes(payload))
+    found.origin.check(now, f"the stored row of {_as_text(group).decode()}")
     reading = reading_of(logic, found.identity)
     found.check(Bond(_name_of(logic.spec, group), _as_text(columns)))
     return reading, found.tables

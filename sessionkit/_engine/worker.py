@@ -34,6 +34,7 @@ from sessionkit._engine.wire.outbound import (
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
 from sessionkit._spec import AnySpec
+from sessionkit.state import NOBODY, Origin
 from sessionkit.typing import GroupStateLike
 
 __all__ = ["Worker", "worker_of"]
@@ -61,7 +62,11 @@ class Worker:
     seed: SeedFormat | None = None
 
     def __call__(
-        self, group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupStateLike
+        self,
+        group: tuple[Any, ...],
+        frames: Iterable[pd.DataFrame],
+        state: GroupStateLike,
+        run: Origin = NOBODY,
     ) -> Iterator[pd.DataFrame]:
         """
         Run one micro-batch of a group; Spark calls it where there are rows or the timer went off.
@@ -70,14 +75,20 @@ class Worker:
             group: What Spark grouped by: the label of a bucket, or a key as it crosses.
             frames: The rows, packed; on a timeout one empty frame.
             state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
+            run: The query, and the number of the micro-batch. Where they aren't known, what is
+                stored isn't bound to the query, and rows of any query are read.
         """
-        yield self._micro_batch(group, frames, state)
+        yield self._micro_batch(group, frames, state, run)
 
     @collector_paused()
     def _micro_batch(
-        self, group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupStateLike
+        self,
+        group: tuple[Any, ...],
+        frames: Iterable[pd.DataFrame],
+        state: GroupStateLike,
+        run: Origin,
     ) -> pd.DataFrame:
-        storage = storage_of(self.logic, group, state)
+        storage = storage_of(self.logic, group, state, run)
         chunks = [] if state.hasTimedOut else list(frames)
         arrived, quarantined = unpacked(self.logic.spec, Packs.of_frames(chunks))
         clocks = clocks_of(self.logic.spec, state)

@@ -14,10 +14,10 @@ from sessionkit.state._collections import (
 )
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._forms import Form, form_of, form_text, forms_of
+from sessionkit.state._origin import NOBODY, RESTORE, Origin
 from sessionkit.state._payload import (
     FORMAT_VERSION,
     HEADER_BYTES,
-    RESTORE,
     Bond,
     Unpacked,
     check_format,
@@ -46,6 +46,7 @@ from sessionkit.state._types import FieldType
 __all__ = [
     "FORMAT_VERSION",
     "HEADER_BYTES",
+    "NOBODY",
     "RESTORE",
     "AttrsType",
     "Bond",
@@ -65,6 +66,7 @@ __all__ = [
     "IntType",
     "ListType",
     "OptionalType",
+    "Origin",
     "RenamedFrom",
     "StrType",
     "TimedeltaType",

@@ -5,10 +5,16 @@ The bytes of a group: a header that identifies them, then Arrow IPC streams.
     2 bytes   format version
     4 bytes   CRC-32 of the name of the group: its bucket or its key
     4 bytes   CRC-32 of the columns beside the payload
-    4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the eight bytes before
+    4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the ten bytes before
+    8 bytes   the query that wrote it: the first bytes of its id; zeros where it wasn't known
+    8 bytes   the number of the micro-batch
+    8 bytes   Spark's watermark of that, in milliseconds
     4 bytes   length of the identity, then the identity: JSON, the rules and the types, and spaces
               after it, so that each table begins at a multiple of 8 bytes, as Arrow wants it
     per table 8 bytes of length, then the table as an Arrow IPC stream
+
+Format 1 has no query, no micro-batch and no watermark, and its checksum begins with the CRC-32 of
+eight bytes: those after the version.
 
 The bytes of a page: what its bucket has once, identity and schemas, isn't repeated in it.
 
@@ -30,11 +36,11 @@ import attrs
 import pyarrow as pa
 
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
+from sessionkit.state._origin import NOBODY, RESTORE, Origin
 
 __all__ = [
     "FORMAT_VERSION",
     "HEADER_BYTES",
-    "RESTORE",
     "Bond",
     "Unpacked",
     "check_format",
@@ -49,7 +55,7 @@ __all__ = [
 
 MAGIC: Final = b"SKB1"
 PAGE_MAGIC: Final = b"SKP1"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sH8sI")
 BOND: Final = struct.Struct(">II")
 IDENTITY: Final = struct.Struct(">I")
@@ -57,9 +63,8 @@ TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
 ALIGNMENT: Final = 8
 PADDING: Final = b" "
-HEADER_BYTES: Final = HEADER.size
-"""How long a header is; the identity follows it."""
-RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
+HEADER_BYTES: Final = {1: HEADER.size, 2: HEADER.size + len(NOBODY.packed)}
+"""How long a header is in each format that this release reads; the identity follows it."""
 
 
 @attrs.frozen
@@ -70,10 +75,12 @@ class Bond:
     Attributes:
         group: The name of its bucket or key.
         columns: The columns beside it, which say when it was written and what it holds.
+        origin: The query and the micro-batch that write it, or read it now.
     """
 
     group: bytes
     columns: bytes
+    origin: Origin = NOBODY
 
     @property
     def sums(self) -> bytes:
@@ -84,11 +91,11 @@ class Bond:
 def pack(identity: bytes, tables: Sequence[pa.Table], bond: Bond) -> bytes:
     """Return the bytes of these tables under this identity."""
     stored = _padded(identity)
-    parts: list[Any] = [IDENTITY.pack(len(stored)), stored]
+    parts: list[Any] = [bond.origin.packed, IDENTITY.pack(len(stored)), stored]
     for table in tables:
         stream = _stream(table)
         parts += [TABLE.pack(stream.size), stream]
-    checksum = zlib.crc32(bond.sums)
+    checksum = _begun(FORMAT_VERSION, bond.sums)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, bond.sums, checksum), *parts])
@@ -103,11 +110,13 @@ class Unpacked:
         identity: The identity under which it was written.
         tables: Its tables.
         sums: What it is bound to.
+        origin: The query and the micro-batch that wrote it.
     """
 
     identity: bytes
     tables: list[pa.Table]
     sums: bytes
+    origin: Origin
 
     def check(self, bond: Bond) -> None:
         """
@@ -133,17 +142,19 @@ def unpack(payload: bytes) -> Unpacked:
         StateCorruptedError: The bytes are damaged, or sessionkit didn't write them.
         StateMismatchError: They have the format of another release.
     """
-    sums, checksum = _check_origin(payload)
+    version, sums, checksum = _check_origin(payload)
     body = memoryview(payload)[HEADER.size :]
-    if zlib.crc32(body, zlib.crc32(sums)) != checksum:
+    if zlib.crc32(body, _begun(version, sums)) != checksum:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
+    origin = Origin.of_bytes(payload[HEADER.size : HEADER_BYTES[version]])
+    body = memoryview(payload)[HEADER_BYTES[version] :]
     identity, position = _identity(body)
     tables = []
     for part in _parts(body[position:]):
         with pa.ipc.open_stream(part) as reader:
             tables.append(reader.read_all())
-    return Unpacked(identity, tables, sums)
+    return Unpacked(identity, tables, sums, origin)
 
 
 def pack_page(number: int, batches: Sequence[pa.RecordBatch]) -> bytes:
@@ -186,8 +197,8 @@ def peek_identity(head: bytes) -> dict[str, Any]:
         StateCorruptedError: sessionkit didn't write the bytes.
         StateMismatchError: They have the format of another release.
     """
-    _check_origin(head)
-    stored, _ = _identity(memoryview(head)[HEADER.size :])
+    version, _, _ = _check_origin(head)
+    stored, _ = _identity(memoryview(head)[HEADER_BYTES[version] :])
     try:
         found: dict[str, Any] = json.loads(stored)
     except ValueError as error:
@@ -212,13 +223,20 @@ def check_format(version: int) -> None:
     Raises:
         StateMismatchError: Another release wrote it.
     """
-    if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
+    if version not in HEADER_BYTES:
+        known = " and ".join(map(str, HEADER_BYTES))
+        found = f"the stored state has format {version}, but this release reads {known}"
         raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
 
 
-def _check_origin(payload: bytes) -> tuple[bytes, int]:
-    """Return what a payload is bound to, and its checksum."""
+def _begun(version: int, sums: bytes) -> int:
+    """Return what the checksum of a payload begins with."""
+    # With the version, one that was changed isn't taken for another format.
+    return zlib.crc32(sums if version == 1 else version.to_bytes(2, "big") + sums)
+
+
+def _check_origin(payload: bytes) -> tuple[int, bytes, int]:
+    """Return the format of a payload, what it is bound to, and its checksum."""
     if len(payload) < HEADER.size:
         found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
@@ -227,7 +245,7 @@ def _check_origin(payload: bytes) -> tuple[bytes, int]:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
     check_format(version)
-    return sums, int(checksum)
+    return int(version), sums, int(checksum)
 
 
 def _identity(body: memoryview) -> tuple[bytes, int]:
@@ -241,7 +259,7 @@ def _identity(body: memoryview) -> tuple[bytes, int]:
 
 def _padded(identity: bytes) -> bytes:
     """Return an identity with spaces, after which an Arrow stream is aligned."""
-    begins = HEADER.size + IDENTITY.size + len(identity) + TABLE.size
+    begins = HEADER_BYTES[FORMAT_VERSION] + IDENTITY.size + len(identity) + TABLE.size
     return identity + PADDING * (-begins % ALIGNMENT)
 
 

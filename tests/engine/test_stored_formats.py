@@ -10,14 +10,20 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from sessionkit._engine.keys.view import stored_keys_of
 from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.storage import logic_of, stored_memory
+from sessionkit._instants import END_OF_TIME_US
+from sessionkit.errors import StateMismatchError
 from sessionkit.session import SessionSpec
+from sessionkit.state import FORMAT_VERSION, Origin
 from sessionkit.testing import SessionDriver, at
+from sessionkit.testing.drivers.query import QUERY_ID, group_of
+from sessionkit.testing.fakes.group_state import StoredGroup
 from sessionkit.timeouts import SessionRules
 from tests.support.changed_classes import (
     SPECS,
@@ -36,7 +42,7 @@ from tests.support.changed_classes import (
 )
 
 FOLDER: Final = Path(__file__).parent / "stored"
-FORMATS: Final = (1,)
+FORMATS: Final = (1, 2)
 """Each format that a release has written."""
 CASES = [
     pytest.param(number, make, layout, id=f"format-{number}-{make.__name__}-{layout}")
@@ -74,11 +80,17 @@ def record(make: Any, layout: str, file: Path) -> None:
     file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def rows_in(file: Path) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Return the groups in a file, and their rows."""
+    found = json.loads(file.read_text())
+    return [(tuple(group), tuple(map(decoded, row))) for group, row in found]
+
+
 def states(spec: Any, file: Path) -> dict[str, Any]:
     """Return the states in a file, by user, without events that wait."""
     found: list[Any] = []
-    for group, row in json.loads(file.read_text()):
-        memory = stored_memory(logic_of(spec), tuple(group), tuple(map(decoded, row)))
+    for group, row in rows_in(file):
+        memory = stored_memory(logic_of(spec), group, row)
         assert memory.buffered.num_rows
         view: Any = open_sessions_of if isinstance(spec, SessionSpec) else stored_keys_of
         found += view(spec, type(memory)(memory.kept, memory.buffered.slice(0, 0)))
@@ -147,3 +159,24 @@ def record_rules(file: Path) -> None:
     driver.run_batch()
     rows = [[list(group), list(map(coded, row))] for group, row in driver._query.stored()]
     file.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+@pytest.mark.parametrize(("make", "layout"), SPECS)
+def test_a_row_of_an_older_format_is_written_in_the_present_one(make: Any, layout: str) -> None:
+    """It belongs to no query until then, and to the one that has read it from then on."""
+    spec = make(count, First, layout)
+    rows = rows_in(FOLDER / f"format-1-{make.__name__}-{layout}.json")
+    empty = driver_of(spec)
+    add(empty, View(1), at("11:00"), [])
+    groups = {group_of(spec, {"user": user}): None for user in USERS}
+    stored = {group if layout == "per_key" else group[0]: row for group, row in rows}
+    assert groups.keys() == stored.keys()
+    kept = {group: StoredGroup(row, None) for group, row in stored.items()}
+    driver = type(empty).restore(spec, attrs.evolve(empty.snapshot(), groups=kept))
+    add(driver, View(5), at("12:26"), USERS)
+
+    for group, row in driver._query.stored():
+        assert FORMAT_VERSION == row[0]
+        stored_memory(logic_of(spec), group, row, Origin.of(QUERY_ID, 9, END_OF_TIME_US))
+        with pytest.raises(StateMismatchError, match="belongs to another query"):
+            stored_memory(logic_of(spec), group, row, Origin.of(f"f{QUERY_ID[1:]}", 9))

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from sessionkit import StateCorruptedError, StateError
+from sessionkit import StateCorruptedError, StateError, StateMismatchError
 from sessionkit._engine.storage import logic_of, stored_memory
+from sessionkit._instants import micros_of
+from sessionkit.state import Origin
 from sessionkit.testing import at
+from sessionkit.testing.drivers.query import QUERY_ID
 from tests.support.changed_classes import (
     SPECS,
     USERS,
@@ -124,3 +127,89 @@ def test_what_is_due_at_a_watermark_is_done_in_its_batch(make: Any, layout: str)
         for _, row in driver._query.stored():
             due_us = row[payload_at(row, layout) - 2]
             assert due_us is None or due_us > watermark_us
+
+
+# -- the query ---------------------------------------------------------------------------------
+
+QUERY, OTHER = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+NOON_MS = micros_of(at("12:00")) // 1000
+
+
+def bound(make: Any, layout: str, origin: Origin) -> tuple[Any, Any, Row]:
+    """Return a spec, a group, and its row as a micro-batch with this origin has stored it."""
+    spec = make(count, First, layout)
+    driver = driver_of(spec)
+    worker, watermark_us = driver._query.worker, micros_of(at("12:00"))
+    driver._query.worker = lambda group, frames, state, _: worker(group, frames, state, origin)
+    add(driver, View(1), at("12:10"), USERS[:1])
+    if origin.watermark_ms:
+        driver.advance_watermark_to(at("12:00"))
+        add(driver, View(1), at("12:11"), USERS[:1])
+        assert watermark_us == driver._query.clocks.before_ms * 1000
+    ((group, row),) = driver._query.stored()
+    return spec, group, row
+
+
+def is_read(spec: Any, group: Any, row: Row, now: Origin) -> bool:
+    """Return whether the row of a group gives a micro-batch something that is remembered."""
+    memory = stored_memory(logic_of(spec), group, row, now)
+    return bool(memory.kept.num_rows + memory.buffered.num_rows)
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_row_of_another_query_is_not_read(make: Any, layout: str) -> None:
+    """Even where its rules, its bucket and its bytes are right; it isn't called damage."""
+    spec, group, row = bound(make, layout, Origin.of(QUERY, 4))
+
+    assert is_read(spec, group, row, Origin.of(QUERY, 5))
+    with pytest.raises(StateMismatchError, match="belongs to another query") as refused:
+        is_read(spec, group, row, Origin.of(OTHER, 5))
+    assert "1b9d6bcd-bbfd-4b2d-... stored it, this is 7c9e6679-7425-40de-..." in str(refused.value)
+    assert "damaged" not in str(refused.value)
+    assert "Hint: restore the whole checkpoint from one copy" in str(refused.value)
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_row_of_a_later_micro_batch_is_not_read(make: Any, layout: str) -> None:
+    """A micro-batch that runs again reads what it has stored itself, as Spark may let it."""
+    spec, group, row = bound(make, layout, Origin.of(QUERY, 4))
+
+    assert is_read(spec, group, row, Origin.of(QUERY, 4))
+    with pytest.raises(StateCorruptedError, match="micro-batch 4 wrote it, and this is .* 3"):
+        is_read(spec, group, row, Origin.of(QUERY, 3))
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_watermark_that_falls_is_refused(make: Any, layout: str) -> None:
+    """Each row keeps the watermark at which it was written, as the log of Spark must."""
+    spec, group, row = bound(make, layout, Origin.of(QUERY, 4, NOON_MS))
+
+    assert is_read(spec, group, row, Origin.of(QUERY, 5, NOON_MS))
+    with pytest.raises(StateCorruptedError, match="a watermark never falls"):
+        is_read(spec, group, row, Origin.of(QUERY, 5, NOON_MS - 1))
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_row_without_a_known_query_belongs_to_any(make: Any, layout: str) -> None:
+    """So does one of any query, where the one that reads it isn't known."""
+    for origin, now in ((Origin(), Origin.of(QUERY, 0)), (Origin.of(QUERY, 4), Origin())):
+        assert is_read(*bound(make, layout, origin), now)
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) -> None:
+    """Nothing of the old id is left once a row is stored, and none of a seed's rows has one."""
+    spec = make(count, First, layout)
+    driver = driver_of(spec)
+    add(driver, View(1), at("12:10"), USERS[:1])
+    heir = driver.carry_over(spec)
+    worker = heir._query.worker
+    heir._query.worker = lambda group, frames, state, _: worker(
+        group, frames, state, Origin.of(QUERY, 0)
+    )
+    add(heir, View(1), at("12:11"), USERS[:1])
+
+    ((group, row),) = heir._query.stored()
+    assert is_read(spec, group, row, Origin.of(QUERY, 1))
+    with pytest.raises(StateMismatchError, match="belongs to another query"):
+        is_read(spec, group, row, Origin.of(QUERY_ID, 1))

@@ -13,7 +13,7 @@ from sessionkit._engine.pages.directory import Directory
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.stored import Reading, pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
-from sessionkit.state import FORMAT_VERSION, RESTORE, page_checksum, unpack_page
+from sessionkit.state import FORMAT_VERSION, RESTORE, Origin, page_checksum, unpack_page
 
 __all__ = ["DIRECTORY_COLUMNS", "Bucket", "memory_in_pages", "read_pages"]
 
@@ -54,14 +54,16 @@ class Bucket:
         return cls(Directory.empty(), logic.schema, events_schema(logic.spec), Reading())
 
     @classmethod
-    def of_row(cls, logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...]) -> "Bucket":
+    def of_row(
+        cls, logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin
+    ) -> "Bucket":
         """
         Return the bucket that a row describes.
 
         Raises:
-            StateError: It is damaged, or was written under other rules.
+            StateError: It is damaged, or was written by another query, or under other rules.
         """
-        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row)
+        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now)
         directory = Directory.of_table(table)
         idle = IdleClock.of_table(more[0]) if more else None
         if reading.is_changed:
@@ -75,8 +77,10 @@ class Bucket:
         """Return this bucket for pages that are all written anew."""
         return attrs.evolve(Bucket.of(logic), directory=self.directory, idle=self.idle)
 
-    def row(self, logic: Logic, group: tuple[Any, ...], now_ms: int) -> tuple[Any, ...]:
-        """Return the row that describes this bucket, as of a processing time."""
+    def row(
+        self, logic: Logic, group: tuple[Any, ...], now_ms: int, now: Origin
+    ) -> tuple[Any, ...]:
+        """Return the row that describes this bucket, as of a processing time and a micro-batch."""
         due = self.directory.due
         tables = [self.directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
         tables += [] if self.idle is None else [self.idle.table()]
@@ -90,7 +94,7 @@ class Bucket:
             due.get("event_time"),
             due.get("processing_time"),
         )
-        return pack_row(logic, group, columns, tables)
+        return pack_row(logic, group, columns, tables, now)
 
     def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
         """
@@ -110,7 +114,11 @@ class Bucket:
 
 
 def memory_in_pages(
-    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], pages: Mapping[int, bytes]
+    logic: Logic,
+    group: tuple[Any, ...],
+    row: tuple[Any, ...],
+    pages: Mapping[int, bytes],
+    now: Origin,
 ) -> Memory:
     """
     Return the whole memory of a bucket.
@@ -120,11 +128,12 @@ def memory_in_pages(
         group: The label of the bucket.
         row: The row of the bucket.
         pages: All of its pages, by the numbers at which they start.
+        now: The query, and its last finished micro-batch.
 
     Raises:
-        StateError: It is damaged, or was written under other rules.
+        StateError: It is damaged, or was written by another query, or under other rules.
     """
-    bucket = Bucket.of_row(logic, group, row)
+    bucket = Bucket.of_row(logic, group, row, now)
     found = read_pages(bucket.directory, pages.get)
     if len(found) < len(pages):
         strange = min(pages.keys() - found.keys())

@@ -23,6 +23,7 @@ from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
 from sessionkit._engine.pages.state import PagedStateLike
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.standing import Standing
+from sessionkit.state import Origin
 
 __all__ = ["PagedBucket"]
 
@@ -36,11 +37,13 @@ class PagedBucket:
         logic: Whose memory it is.
         group: The label of the bucket.
         state: Where it is stored.
+        now: The micro-batch.
     """
 
     logic: Logic
     group: tuple[Any, ...]
     state: PagedStateLike
+    now: Origin
     _bucket: Bucket = attrs.field(init=False)
     _places: Places = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
@@ -50,7 +53,7 @@ class PagedBucket:
         logic, state = self.logic, self.state
         bucket = Bucket.of(logic)
         if state.exists:
-            bucket = Bucket.of_row(logic, self.group, state.get)
+            bucket = Bucket.of_row(logic, self.group, state.get, self.now)
         bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, clocks))
         clocks = clocks if bucket.idle is None else bucket.idle.in_force(clocks)
         self._places = bucket.directory.concerned(key_hashes(key_columns(arrived)), clocks)
@@ -72,7 +75,7 @@ class PagedBucket:
             self.state.remove()
             return Standing()
         now_ms = self.state.getCurrentProcessingTimeMs()
-        row = bucket.row(self.logic, self.group, now_ms)
+        row = bucket.row(self.logic, self.group, now_ms, self.now)
         self.state.update(row)
         arm(self.logic.spec, directory.due, self.state)
         kept, waiting, in_pages = map(directory.total, ("kept", "buffered", "bytes"))

@@ -17,7 +17,7 @@ HEAD_BYTES: Final = 65_536
 """How much of a payload is read to find the rules under which it was stored."""
 PAYLOAD: Final = "payload"
 ORIGIN_BYTES: Final = 6
-"""Magic and version; the checksums in the rest of the header differ from group to group."""
+"""Magic and version; the rest of the header differs from group to group."""
 LENGTH_BYTES: Final = 4
 
 
@@ -46,9 +46,19 @@ def _heads(path: str, spark: SparkSession | None) -> list[bytes]:
 
 
 def _head(payload: Column) -> Column:
-    length = F.conv(F.hex(payload.substr(HEADER_BYTES + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
+    version = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int")
+    found = payload.substr(1, max(HEADER_BYTES.values()))
+    for number, size in HEADER_BYTES.items():
+        found = F.when(version == number, _head_after(payload, size)).otherwise(found)
+    return found
+
+
+def _head_after(payload: Column, size: int) -> Column:
+    """Return a head without what differs, from a header of so many bytes."""
+    length = F.conv(F.hex(payload.substr(size + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
     known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
-    sums = F.lit(bytearray(HEADER_BYTES - ORIGIN_BYTES))
-    identity = payload.substr(F.lit(HEADER_BYTES + 1), known)
-    head = F.concat(payload.substr(1, ORIGIN_BYTES), sums, identity)
-    return F.coalesce(head, payload.substr(1, HEADER_BYTES))
+    identity = payload.substr(F.lit(size + 1), known)
+    head = F.concat(
+        payload.substr(1, ORIGIN_BYTES), F.lit(bytearray(size - ORIGIN_BYTES)), identity
+    )
+    return F.coalesce(head, payload.substr(1, size))

@@ -24,6 +24,7 @@ from sessionkit.spark._release import is_connect, release_of
 from sessionkit.spark.jobs.packed_rows import BUCKET
 from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
 from sessionkit.spark.jobs.spared import spare_imports
+from sessionkit.spark.jobs.task import run_of_task
 from sessionkit.timeouts import Clock
 
 __all__ = ["BUCKET_STATE", "PAGES_STATE", "check_operator", "check_pages", "in_pages"]
@@ -163,7 +164,7 @@ class PagesProcessor:
     ) -> Iterator[pd.DataFrame]:
         spare_imports("pages")
         state = SparkPages(self._handle, self._bucket, self._pages, times, fired_ms)
-        yield from self.worker(key, frames, state)
+        yield from self.worker(key, frames, state, run_of_task())
         state.save()
 
 

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pandas as pd
@@ -13,6 +13,7 @@ from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
+from sessionkit.state import Origin
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.frames import (
     Row,
@@ -31,9 +32,11 @@ __all__ = ["Query", "Ran", "Snapshot", "Worker", "group_of"]
 
 Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
-    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike], Iterator[pd.DataFrame]
+    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin], Iterator[pd.DataFrame]
 ]
 
+QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
+"""Of each driver, so that the same rows leave the same bytes."""
 TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
     "event_time": "EventTimeTimeout",
     "processing_time": "ProcessingTimeTimeout",
@@ -252,7 +255,8 @@ class Query:
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
         seen = PagedGroupState.of(state) if self.spec.layout == "pages" else state
-        frames = list(self.worker(_as_key(group), parts, seen))
+        run = Origin.of(QUERY_ID, self._batch_id)
+        frames = list(self.worker(_as_key(group), parts, seen, run))
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)

@@ -281,7 +281,7 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     stored = state.stored_after()
     assert stored is not None
     assert stored.value is not None
-    assert (1, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
+    assert (2, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
 
 
@@ -292,7 +292,7 @@ def test_the_row_of_a_key_is_that_of_a_bucket_with_one() -> None:
     value = called(spec, at("11:30"), now_ms=NOON_MS).get
 
     end_us = (NOON_MS + 30 * MINUTE_MS) * 1000
-    assert (1, 64, NOON_MS, 1, 0, end_us, None) == value[:-1]
+    assert (2, 64, NOON_MS, 1, 0, end_us, None) == value[:-1]
 
 
 # -- damaged, or written under other rules -----------------------------------------------------
@@ -325,10 +325,10 @@ def test_a_format_of_another_release_stops_the_query(layout: str) -> None:
     spec = summing(layout=layout)
 
     with pytest.raises(StateMismatchError) as caught:
-        call(spec, changed(spec, {0: 2}), frame_of(spec, at("11:31")))
+        call(spec, changed(spec, {0: 3}), frame_of(spec, at("11:31")))
 
     assert (
-        "the stored state has format 2, but this release reads 1\n\n"
+        "the stored state has format 3, but this release reads 1 and 2\n\n"
         "Hint: use the release of sessionkit that wrote it"
     ) == str(caught.value)
 

@@ -12,6 +12,7 @@ from sessionkit import EventTimeGap, SessionSpec, StateCorruptedError, StateMism
 from sessionkit._engine.pages.directory import PAGE_BYTES
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.worker import worker_of
+from sessionkit.state import Origin
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.pages import PagedGroupState
 from sessionkit.testing.fakes.group_state import StoredGroup
@@ -118,8 +119,8 @@ def watched(driver: Any) -> Seen:
     """Let a driver's worker run on a state that is watched; return what is seen."""
     seen, worker = Seen(), worker_of(NOTES, with_rejected=True)
 
-    def run(group: Any, frames: Any, state: PagedGroupState) -> Any:
-        return worker(group, frames, WatchedState(state.row, state.pages, seen))
+    def run(group: Any, frames: Any, state: PagedGroupState, run: Origin) -> Any:
+        return worker(group, frames, WatchedState(state.row, state.pages, seen), run)
 
     driver._query.worker = run
     return seen
@@ -251,7 +252,7 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     version, buckets, _, number, kept, buffered, event_us, processing_us, _, found = stored(driver)
 
     end_us = int((NOON + 30 * MINUTE).timestamp()) * 1_000_000
-    assert (1, 1, len(found), 1000, 0) == (version, buckets, number, kept, buffered)
+    assert (2, 1, len(found), 1000, 0) == (version, buckets, number, kept, buffered)
     assert (end_us, None) == (event_us, processing_us)
 
 

@@ -1,0 +1,27 @@
+"""The task of Spark in which Python runs: of which query, and of which micro-batch."""
+
+from typing import Final
+
+from pyspark import TaskContext
+
+from sessionkit.state import NOBODY, Origin
+
+__all__ = ["run_of_task"]
+
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+"""What Spark tells each task that the thread of a query starts."""
+
+
+def run_of_task() -> Origin:
+    """
+    Return the query and the micro-batch of this task.
+
+    They aren't known in a job that another thread than the query's has started, such as one that a
+    function of `foreachBatch` uses for a write of its own.
+    """
+    task = TaskContext.get()
+    if task is None:
+        return NOBODY
+    query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
+    return NOBODY if query is None or batch is None else Origin.of(query, int(batch))

@@ -1,0 +1,101 @@
+"""State that knows its query: what another run has stored isn't read, and a whole copy is."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import EventTimeGap, SessionSpec
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+USERS = [f"user {number}" for number in range(40)]
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    number: int
+
+
+@attrs.define
+class Views:
+    """A state."""
+
+    views: int = 0
+
+
+def count(state: Views, event: View) -> None:
+    """Count."""
+    state.views += event.number
+
+
+def merge(left: Views, right: Views) -> Views:
+    """Add."""
+    return Views(left.views + right.views)
+
+
+def spec_of(layout: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec."""
+    return SessionSpec(
+        keys={"user": str},
+        event_time="at",
+        update=count,
+        merge=merge,
+        timeout=EventTimeGap("30m"),
+        watermark_delay="10m",
+        bucket_count=8,
+        layout=layout,
+    )
+
+
+def views(minute: int) -> pa.Table:
+    """Return an event of each user."""
+    times = [NOON + timedelta(minutes=minute)] * len(USERS)
+    at = pa.array(times, pa.timestamp("us", tz="UTC"))
+    return pa.table({"user": USERS, "at": at, "number": [1] * len(USERS)})
+
+
+def begun(spark: SparkSession, spec: Any, folder: Path) -> FileStream:
+    """Return a stopped query after two micro-batches."""
+    stream = FileStream(spark, spec, folder)
+    stream.put(views(0), views(1))
+    stream.run()
+    return stream
+
+
+@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
+def test_the_state_of_another_run_does_not_start(
+    spark: SparkSession, layout: str, tmp_path: Path
+) -> None:
+    """Neither a partition nor all of it, though spec, buckets and micro-batches are the same."""
+    one, other = (begun(spark, spec_of(layout), tmp_path / name) for name in ("one", "other"))
+    for part in ("0/1", "0"):
+        copy = attrs.evolve(one, folder=tmp_path / f"with {part[-1]}", files=one.source)
+        shutil.copytree(one.checkpoint, copy.checkpoint)
+        shutil.rmtree(f"{copy.checkpoint}/state/{part}")
+        shutil.copytree(f"{other.checkpoint}/state/{part}", f"{copy.checkpoint}/state/{part}")
+        one.put(views(2))
+        with pytest.raises(Exception, match="belongs to another query"):
+            copy.run()
+
+
+@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
+def test_a_copy_of_a_whole_checkpoint_starts(
+    spark: SparkSession, layout: str, tmp_path: Path
+) -> None:
+    """It keeps the id of its query, so two versions of a job run side by side."""
+    one = begun(spark, spec_of(layout), tmp_path / "one")
+    copy = attrs.evolve(one, folder=tmp_path / "copy", files=one.source)
+    shutil.copytree(one.checkpoint, copy.checkpoint)
+    one.put(views(2))
+
+    for stream in (one, copy):
+        stream.run()
+        assert [3] * len(USERS) == [session.state.views for session in stream.open()]
