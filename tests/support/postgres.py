@@ -42,11 +42,15 @@ class PostgresMissingError(Exception):
     """Raised where no PostgreSQL can be had, with the reason."""
 
 
-@attrs.frozen
+@attrs.define
 class Postgres:
-    """A server that runs."""
+    """A server that runs, until it's stopped."""
 
     dsn: str = attrs.field(repr=False)
+    command: list[str] = attrs.field(repr=False)
+    user: str | None
+    home: Path
+    process: "subprocess.Popen[bytes] | None" = None
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
         """Return the rows of a query, sorted."""
@@ -57,6 +61,31 @@ class Postgres:
         """Run a statement, and commit."""
         with psycopg.connect(self.dsn) as connection:
             connection.execute(statement.encode())
+
+    def start(self) -> None:
+        """
+        Start it, and wait until it answers.
+
+        Raises:
+            PostgresMissingError: It doesn't.
+        """
+        with (self.home / "server.log").open("a") as log:
+            self.process = subprocess.Popen(
+                self.command, user=self.user, cwd=self.home, stdout=log, stderr=log
+            )
+        _wait_for(self.process, self.dsn, self.home / "server.log")
+
+    def stop(self, *, crashes: bool = False) -> None:
+        """End it: connections are lost, and in a crash also what isn't on the disk."""
+        if self.process is None:
+            return
+        # SIGTERM would wait until the last client has gone.
+        self.process.send_signal(signal.SIGQUIT if crashes else signal.SIGINT)
+        try:
+            self.process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.process = None
 
 
 @contextmanager
@@ -69,14 +98,17 @@ def running_postgres() -> Iterator[Postgres]:
     """
     home = Path(tempfile.mkdtemp(prefix="sessionkit-postgres-"))
     try:
-        with _started(home) as server:
+        server = _made(home)
+        try:
+            server.start()
             yield server
+        finally:
+            server.stop()
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-@contextmanager
-def _started(home: Path) -> Iterator[Postgres]:
+def _made(home: Path) -> Postgres:
     programs, user = _programs(home), NOBODY if os.geteuid() == 0 else None
     secret, data, (port,) = home / "password", home / "data", free_ports(1)
     secret.write_text(PASSWORD)
@@ -92,19 +124,9 @@ def _started(home: Path) -> Iterator[Postgres]:
         found = f"initdb: {made.stderr.strip()}"
         raise PostgresMissingError(found)
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
-    with (home / "server.log").open("w") as log:
-        command = [str(programs / "postgres"), "-D", str(data), f"--port={port}", *options]
-        process = subprocess.Popen(command, user=user, cwd=home, stdout=log, stderr=log)
+    command = [str(programs / "postgres"), "-D", str(data), f"--port={port}", *options]
     dsn = f"postgresql://tests:{PASSWORD}@127.0.0.1:{port}/postgres"
-    try:
-        _wait_for(process, dsn, home / "server.log")
-        yield Postgres(dsn)
-    finally:
-        process.send_signal(signal.SIGINT)  # SIGTERM would wait until the last client has gone
-        try:
-            process.wait(START_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    return Postgres(dsn, command, user, home)
 
 
 def _programs(home: Path) -> Path:

@@ -15,7 +15,7 @@ from sessionkit.spark.sinks.batches import BatchWriter, Part, WriteBatches
 from sessionkit.spark.sinks.delta import writer as delta
 from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.folders import FolderWriter
-from sessionkit.spark.sinks.keys import check_key, key_of
+from sessionkit.spark.sinks.keys import check_key, key_of, refuses_second
 from sessionkit.spark.sinks.native import (
     Console,
     Files,
@@ -30,7 +30,7 @@ from sessionkit.spark.sinks.native import (
 )
 from sessionkit.spark.sinks.once import ForeachBatchWriter, Once, OnceWriter
 from sessionkit.spark.sinks.postgres.sink import Postgres
-from sessionkit.spark.sinks.routes import Route, Routes, routes_of
+from sessionkit.spark.sinks.routes import Route, Routes, routes_of, same_place_error
 from sessionkit.spark.sinks.topics import TopicWriter, messages
 
 __all__ = ["SINKS", "BatchesSink", "StreamSink", "check_sink", "check_tables", "to_sink"]
@@ -62,19 +62,19 @@ def to_sink(
     writer = frame.writeStream.outputMode(mode)
     if not isinstance(sink, BatchesSink):
         return to_native(writer, sink)
-    parts = [_part(route) for route in routes_of(frame.schema, sink)]
+    parts = [_part(route, mode) for route in routes_of(frame.schema, sink)]
     return writer.foreachBatch(WriteBatches(checkpoint or "", str(uuid4()), parts))
 
 
-def _part(route: Route) -> Part:
-    return Part(_writer(route), route.kinds, route.is_rest, tuple(route.schema.names))
+def _part(route: Route, mode: OutputMode) -> Part:
+    return Part(_writer(route, mode), route.kinds, route.is_rest, tuple(route.schema.names))
 
 
-def _writer(route: Route) -> BatchWriter:
+def _writer(route: Route, mode: OutputMode) -> BatchWriter:
     match route.sink:
         case Postgres():
-            key = key_of(route.sink, route)
-            writer: BatchWriter = _postgres().PostgresWriter(route.sink, key)
+            key, refuses = key_of(route.sink, route), refuses_second(route.sink, route, mode)
+            writer: BatchWriter = _postgres().PostgresWriter(route.sink, key, refuses, route.name)
             return writer
         case Delta():
             return delta.DeltaWriter(route.sink, key_of(route.sink, route), route.name)
@@ -134,9 +134,12 @@ def check_tables(frame: DataFrame, sink: StreamSink, query_id: str | None) -> No
     """
     if is_remote() or not isinstance(sink, BatchesSink):
         return
+    tables: dict[object, str] = {}
     for route in routes_of(frame.schema, sink):
         if isinstance(route.sink, Postgres):
-            _postgres().check_table(route.sink, route, query_id)
+            place = _postgres().check_table(route.sink, route, query_id).place
+            if tables.setdefault(place, route.name) != route.name:
+                raise same_place_error(tables[place], route.name, route.sink)
         elif isinstance(route.sink, Delta):
             delta.check_table(route.sink, route, frame.sparkSession)
 

@@ -1,6 +1,6 @@
 """The columns of a table, and those by which a row of it replaces an earlier one."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from sessionkit._session_columns import REVISION_COLUMNS, SESSION_COLUMNS
@@ -17,7 +17,9 @@ __all__ = [
     "check_has_columns",
     "check_key",
     "key_of",
+    "refuses_second",
     "same_key_error",
+    "second_session_error",
 ]
 
 SESSION_ID: Final = SESSION_COLUMNS[0]
@@ -61,11 +63,45 @@ def check_has_columns(table: object, needed: Sequence[str], present: Collection[
         raise SpecError(with_hint(found, "add the column, or leave the table to the sink to make"))
 
 
-def same_key_error(table: object, key: Sequence[str]) -> SinkError:
+def refuses_second(sink: Postgres | Delta, route: Route, mode: OutputMode) -> bool:
+    """
+    Return whether a second session with the id of another one is an error.
+
+    So it is for sessions, by their `session_id`. A key that you name for rows that may be something
+    else, and other modes, say that a row replaces an earlier one.
+    """
+    if mode != "append" or not route.of_results or SESSION_ID not in key_of(sink, route):
+        return False
+    return sink.key is None or {*SESSION_COLUMNS} <= {*route.schema.names}
+
+
+def second_session_error(
+    table: object, present: Mapping[str, object], new: Mapping[str, object]
+) -> SinkError:
+    """Return the error for a row of a session whose id a row of the table has already."""
+    found = (
+        f"the table {table} has a row of a session ({_said(present)}), and another micro-batch has "
+        f"a row of the same session_id that doesn't supersede it ({_said(new)})"
+    )
+    hint = (
+        "if another query wrote the first one, empty the table, or write to another one; if the "
+        "table or the checkpoint is an older copy, restore both as they were at one time"
+    )
+    return SinkError(with_hint(found, hint))
+
+
+def same_key_error(
+    table: object, key: Sequence[str], rows: Iterable[Mapping[str, object]] = ()
+) -> SinkError:
     """Return the error for two rows of a micro-batch of which neither comes before the other."""
+    said = " and ".join(f"({_said(row)})" for row in rows)
     found = (
         f"two rows of a micro-batch have the same ({', '.join(key)}), by which a row of the table "
-        f"{table} replaces another"
+        f"{table} replaces another" + (f": {said}" if said else "")
     )
     hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
     return SinkError(with_hint(found, hint))
+
+
+def _said(row: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in row.items())

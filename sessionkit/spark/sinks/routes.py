@@ -16,7 +16,7 @@ from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
 from sessionkit.spark.sinks.once import Once
 from sessionkit.spark.sinks.postgres.sink import Postgres
 
-__all__ = ["BATCH_SINKS", "BatchSink", "Route", "Routes", "routes_of"]
+__all__ = ["BATCH_SINKS", "BatchSink", "Route", "Routes", "routes_of", "same_place_error"]
 
 BatchSink: TypeAlias = Postgres | Delta | Files | Kafka | Once | ForeachBatch
 BATCH_SINKS: Final = (Postgres, Delta, Files, Kafka, Once, ForeachBatch)
@@ -146,12 +146,17 @@ def _check_places(sinks: Mapping[str, BatchSink | None]) -> None:
     """Refuse two sinks of one place: with the rows of one, it has the micro-batch for both."""
     for (kind, own), (other, theirs) in combinations(sinks.items(), 2):
         if _place(own) is not None and _place(own) == _place(theirs):
-            found = (
-                f"`{kind}` and `{other}` of Routes write to {_said(own)}, which would take the "
-                "rows of one of them for the whole micro-batch"
-            )
-            hint = "give each a place of its own; `rejected` takes all kinds that you don't name"
-            raise SpecError(with_hint(found, hint))
+            raise same_place_error(kind, other, own)
+
+
+def same_place_error(kind: str, other: str, sink: BatchSink | None) -> SpecError:
+    """Return the error for two kinds of rows that go to one place."""
+    found = (
+        f"`{kind}` and `{other}` of Routes write to {_said(sink)}, which would take the rows of "
+        "one of them for the whole micro-batch"
+    )
+    hint = "give each a place of its own; `rejected` takes all kinds that you don't name"
+    return SpecError(with_hint(found, hint))
 
 
 def _place(sink: BatchSink | None) -> object:

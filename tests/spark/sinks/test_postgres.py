@@ -1,6 +1,5 @@
 """The sink Postgres, on a real server: each row once, whatever runs again."""
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap
@@ -17,8 +16,7 @@ from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Files, Postgres, Routes, reconcile, start_query
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.connections import connected
-from sessionkit.spark.sinks.postgres.statements import Statements
-from sessionkit.spark.sinks.postgres.writer import PostgresWriter, _move
+from sessionkit.spark.sinks.postgres.writer import PostgresWriter
 from tests.support import postgres as server
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
@@ -34,16 +32,6 @@ EVENTS = pa.schema(
         "line": pa.int64(),
     }
 )
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[server.Postgres]:
-    """A server; tests are skipped where none can be had."""
-    try:
-        with server.running_postgres() as running:
-            yield running
-    except server.PostgresMissingError as error:
-        pytest.skip(f"not run: {error}")
 
 
 def with_gap(frame: DataFrame) -> DataFrame:
@@ -154,12 +142,13 @@ def test_rows_that_the_server_has_lost_stop_the_query(
     writer = PostgresWriter(Postgres(postgres.dsn, "lost"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
     writer.is_written(batch)
-    attempt = "11111111-1111-1111-1111-111111111111"
+    assert writer.statements is not None
+    told = [Row(attempt="11111111-1111-1111-1111-111111111111", rows=2)]
     with (
         connected(postgres.dsn) as connection,
-        pytest.raises(SinkError, match="2 rows were copied for the table lost, of which 0"),
+        pytest.raises(SinkError, match="2 rows were copied for the table public.lost, of which 0"),
     ):
-        _move(connection, Statements(("lost",), ("id",), ()), [attempt], 2)
+        writer._finish(connection, writer.statements, batch, told)
 
 
 def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:
@@ -207,7 +196,7 @@ def test_a_column_of_your_own_must_take_what_has_parts(
         "SELECT named_struct('page', '/') AS event, array('a') AS items, array('b') AS supersedes"
     )
     writer = PostgresWriter(Postgres(postgres.dsn, f"owned_{column}"), ())
-    with pytest.raises(SpecError, match=f"column `{column}` of the table owned_") as refused:
+    with pytest.raises(SpecError, match=f"column `{column}` of the table public.owned_") as refused:
         writer.is_written(Batch(frame, 0, "query", "run"))
     assert f"Hint: make it {made}, or" in str(refused.value)
 
@@ -275,10 +264,10 @@ def test_no_password_is_shown(postgres: server.Postgres, spark: SparkSession) ->
         with pytest.raises(Exception) as failed:  # noqa: PT011 (of any kind)
             PostgresWriter(Postgres(dsn, "t"), ()).is_written(batch)
         said.append(str(failed.value))
-    on_driver = iter([postgres.dsn, postgres.dsn])
-    writer = PostgresWriter(Postgres(lambda: next(on_driver), "t"), ())
+    writer = PostgresWriter(Postgres(postgres.dsn, "t"), ())
     writer.is_written(batch)
-    writer.sink = Postgres(wrong, "t")
+    on_driver = iter([postgres.dsn])
+    writer.sink = Postgres(lambda: next(on_driver, wrong), "t")
     with pytest.raises(Exception) as failed:  # noqa: PT011
         writer.write(batch)
     said.append(str(failed.value))

@@ -106,11 +106,49 @@ def test_a_topic_and_a_function_may_take_two_kinds() -> None:
         assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=sink, rejected=sink)))
 
 
-@pytest.mark.parametrize("table", ["", "a.b.c", ".visits", "v" * 56])
+@pytest.mark.parametrize("table", ["", "a.b.c", ".visits", 'a"b', '""', "v" * 64])
 def test_a_table_needs_a_name_that_postgresql_keeps(table: str) -> None:
     """One that it would cut is refused, since another table could have the same name then."""
     with pytest.raises(SpecError, match="table"):
         Postgres("postgresql://", table)
+
+
+def test_a_name_of_a_table_may_be_quoted() -> None:
+    """What is in quotes is taken as it is, with its dots; case counts everywhere."""
+    assert ("Web", "visits.v2") == Postgres("d", 'Web."visits.v2"').names
+    assert ('a"b',) == Postgres("d", '"a""b"').names
+
+
+@pytest.mark.parametrize(
+    "table", ["sessionkit_batches", "web.sessionkit_batches", "sessionkit_staging_1"]
+)
+def test_no_rows_go_to_the_tables_that_the_sink_keeps_for_itself(table: str) -> None:
+    """The ledger and a staging table are refused as targets."""
+    with pytest.raises(SpecError, match="keeps its own notes"):
+        Postgres("postgresql://", table)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://jobs:se@cret@db/web",
+        "postgres://jobs:se/cret@db/web",
+        "postgresql://jobs:12/cret@db/web",
+    ],
+)
+def test_a_password_that_would_be_read_as_a_host_is_refused(dsn: str) -> None:
+    """An `@` or a `/` of a password must be escaped; the message shows no part of it."""
+    with pytest.raises(SpecError, match="%40") as refused:
+        Postgres(dsn, "visits")
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://jobs:se%40cret@db/web", "postgresql:///web?user=a@b", "host=@socket"]
+)
+def test_other_ats_are_taken(dsn: str) -> None:
+    """One that is escaped, one of an option, and one in the other form."""
+    assert dsn == Postgres(dsn, "visits").dsn
 
 
 def test_sinks_are_values() -> None:

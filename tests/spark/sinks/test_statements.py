@@ -1,12 +1,15 @@
 """The SQL of the sink Postgres, and the types of its columns; no server runs it here."""
 
+import re
+
 import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
+from sessionkit.spark.sinks.postgres.moving import Moving
 from sessionkit.spark.sinks.postgres.statements import Statements, postgres_type
 
-VISITS = Statements(("web", "visits"), ("session_id", 'pa"ges'), ("session_id",))
+VISITS = Statements("web", "visits", ("session_id", 'pa"ges'), ("session_id",))
 
 
 @pytest.mark.parametrize(
@@ -46,26 +49,43 @@ def test_a_type_without_a_column_is_refused() -> None:
 def test_names_are_quoted() -> None:
     """A name is never read as SQL, whatever it is made of."""
     assert (
-        'COPY "web"."visits_staging" ("_attempt", "session_id", "pa""ges") FROM STDIN'
-        == VISITS.copy().as_string(None)
+        f"COPY {VISITS.staging('q').as_string(None)}"
+        ' ("sessionkit_attempt", "session_id", "pa""ges") FROM STDIN'
+        == VISITS.copy("q").as_string(None)
     )
     assert (
         'DELETE FROM "web"."sessionkit_batches" WHERE table_name = \'visits\'' == VISITS.release()
     )
 
 
+def test_staging_tables_never_meet() -> None:
+    """Each query and each table has its own, in the table's schema and of a name that fits."""
+    longest = Statements("web", "v" * 63)
+    names = [
+        statements.staging(query).as_string(None)
+        for statements in (VISITS, longest)
+        for query in ("first", "second")
+    ]
+
+    assert 4 == len({*names})
+    assert all(
+        re.fullmatch(r'"web"\."sessionkit_staging_[0-9a-f]{32}"', name) is not None
+        for name in names
+    )
+
+
 def test_a_row_replaces_the_earlier_one_by_its_key() -> None:
     """Without a key rows are added; with nothing but a key they stay as they are."""
-    added = merged(("id", "n"), ())
-    replaced = merged(("id", "n"), ("id",))
-    kept = merged(("id",), ("id",))
+    added = moved(("id", "n"), ())
+    replaced = moved(("id", "n"), ("id",))
+    kept = moved(("id",), ("id",))
 
     assert "ON CONFLICT" not in added
     assert replaced.endswith('ON CONFLICT ("id") DO UPDATE SET "n" = excluded."n"')
     assert kept.endswith('ON CONFLICT ("id") DO NOTHING')
 
 
-def merged(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
+def moved(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
     """Return the SQL that moves rows without revisions."""
-    (statement,) = Statements(("t",), columns, key).merge()
-    return statement.as_string(None)
+    statements = Statements("s", "t", columns, key)
+    return Moving(statements, statements.copied("q", []), refuses=False)._insert().as_string(None)

@@ -1,11 +1,12 @@
-"""What an executor does: it copies the rows of its part into the table beside."""
+"""What an executor does: it copies the rows of its part into the staging table."""
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from itertools import chain
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -16,13 +17,14 @@ from psycopg.types.json import Jsonb
 from psycopg.types.string import StrDumper
 
 from sessionkit._engine.wire.inbound import in_utc
-from sessionkit.spark.sinks.postgres.connections import connected
+from sessionkit.spark.sinks.postgres.connections import Connections
+from sessionkit.spark.sinks.postgres.sink import Postgres
 
 __all__ = ["COPIED", "Copying"]
 
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COPIED: Final = "attempt string, rows bigint"
-"""What a part tells the driver: by which attempt how many rows were copied."""
+"""What a part tells the driver: by which attempts how many rows were copied."""
 
 
 @attrs.frozen
@@ -30,36 +32,35 @@ class Copying:
     """
     Copies rows; Spark calls it with those of a part.
 
-    An attempt that fails, or loses against another one of the same task, leaves rows that nobody
-    asks for: the driver knows only the attempts that Spark took.
+    Each batch of Arrow is copied in a transaction of its own, which can be repeated if the
+    connection is lost. An attempt that fails, or that of a task which loses against another one,
+    leaves rows that nobody asks for: the driver knows only the attempts of tasks that Spark took.
 
     Attributes:
-        dsn: How to connect.
+        sink: How to connect.
         statement: The COPY.
         json: For each column, whether its values are written as JSON.
     """
 
-    dsn: str | Callable[[], str] = attrs.field(repr=False)
+    sink: Postgres
     statement: str
     json: tuple[bool, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy the rows, and say by which attempt; a part without rows says nothing."""
-        full = (batch for batch in batches if batch.num_rows)
-        first = next(full, None)
-        if first is None:
-            return
-        attempt, rows = str(uuid4()), 0
-        with (
-            connected(self.dsn) as connection,
-            _cursor(connection) as cursor,
-            cursor.copy(self.statement.encode()) as copy,
-        ):
-            for batch in chain([first], full):
-                for row in zip(*map(self._values, batch.columns, self.json), strict=True):
-                    copy.write_row((attempt, *row))
-                rows += batch.num_rows
-        yield pa.RecordBatch.from_pydict({"attempt": [attempt], "rows": [rows]})
+        """Copy the rows, and say by which attempts; a batch without rows says nothing."""
+        with closing(Connections(self.sink)) as connections:
+            for batch in batches:
+                if batch.num_rows:
+                    copy = partial(self._copy, batch)
+                    copied = {"attempt": [connections.run(copy)], "rows": [batch.num_rows]}
+                    yield pa.RecordBatch.from_pydict(copied)
+
+    def _copy(self, batch: pa.RecordBatch, connection: Connection[Any]) -> str:
+        attempt = str(uuid4())
+        with _cursor(connection) as cursor, cursor.copy(self.statement.encode()) as copy:
+            for row in zip(*map(self._values, batch.columns, self.json), strict=True):
+                copy.write_row((attempt, *row))
+        return attempt
 
     def _values(self, column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
         values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")

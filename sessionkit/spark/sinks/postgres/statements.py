@@ -1,6 +1,7 @@
 """The SQL that the sink runs, and the types of its columns."""
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 import attrs
@@ -9,15 +10,23 @@ from psycopg.sql import Literal as Value
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.keys import REVISION, SESSION_ID, SUPERSEDES
-from sessionkit.spark.sinks.postgres.sink import STAGING
+from sessionkit.spark.sinks.postgres.sink import LEDGER, STAGING
 
-__all__ = ["ATTEMPT", "COLUMNS_OF", "LOCK", "Statements", "is_json", "postgres_type"]
+__all__ = [
+    "ATTEMPT",
+    "LEDGER_COLUMNS",
+    "LEDGER_MARK",
+    "LOCK",
+    "Statements",
+    "is_json",
+    "listed",
+    "postgres_type",
+]
 
-ATTEMPT: Final = "_attempt"
-"""The column of the table beside, that says which attempt of which task has copied a row."""
-LEDGER: Final = "sessionkit_batches"
-ATTEMPTS: Final = SQL(f"{ATTEMPT} = ANY(%(attempts)s)")
+ATTEMPT: Final = "sessionkit_attempt"
+"""The column of a staging table that says which attempt of which task has copied a row."""
+LEDGER_MARK: Final = "sessionkit: the last micro-batch of each table of this schema"
+LEDGER_COLUMNS: Final = ("table_name", "query_id", "run_id", "batch_id", "written_at")
 
 SCALARS: Final[dict[type[T.DataType], str]] = {
     T.StringType: "text",
@@ -39,10 +48,6 @@ SCALARS: Final[dict[type[T.DataType], str]] = {
 
 LOCK: Final = SQL("SELECT pg_advisory_xact_lock(hashtext('sessionkit'))")
 """Two queries that make the same tables at once do it one after the other."""
-COLUMNS_OF: Final = SQL(
-    "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute"
-    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-)
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
@@ -72,45 +77,51 @@ def is_json(kind: str) -> bool:
 @attrs.frozen
 class Statements:
     """
-    The SQL for one table.
+    The SQL for one table: complete, since a `%` in a name is one only where nothing is filled in.
 
     Attributes:
-        names: Its schema, where it is named, and its name.
+        schema: The schema of the table.
+        name: Its name.
         columns: The columns that are written.
         key: Those by which a row replaces an earlier one; none where rows are added.
     """
 
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
+    schema: str
+    name: str
+    columns: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """The table, for people."""
+        return f"{self.schema}.{self.name}"
 
     @property
     def table(self) -> Identifier:
         """The table."""
-        return Identifier(*self.names)
-
-    @property
-    def staging(self) -> Identifier:
-        """The table beside it."""
-        return Identifier(*self.names[:-1], self.names[-1] + STAGING)
+        return Identifier(self.schema, self.name)
 
     @property
     def ledger(self) -> Identifier:
         """The table with the last micro-batch of each table of this schema."""
-        return Identifier(*self.names[:-1], LEDGER)
+        return Identifier(self.schema, LEDGER)
 
-    @property
-    def name(self) -> str:
-        """The name under which it is in the ledger."""
-        return self.names[-1]
+    def staging(self, query_id: str) -> Identifier:
+        """Return the staging table; no other query and no other table has its name."""
+        named = sha256(f"{query_id}/{self.name}".encode()).hexdigest()
+        return Identifier(self.schema, f"{STAGING}{named[:32]}")
+
+    def staging_mark(self, query_id: str) -> str:
+        """Return the comment by which the staging table is known as one."""
+        return f"sessionkit: rows of the query {query_id} on their way to {self.name}"
 
     def create_ledger(self) -> Composed:
-        """Make the ledger."""
+        """Make the ledger if there is none, and mark it."""
         return SQL(
             "CREATE TABLE IF NOT EXISTS {} (table_name text PRIMARY KEY, query_id text NOT NULL,"
             " run_id text NOT NULL, batch_id bigint NOT NULL,"
-            " written_at timestamptz NOT NULL DEFAULT now())"
-        ).format(self.ledger)
+            " written_at timestamptz NOT NULL DEFAULT now()); COMMENT ON TABLE {} IS {}"
+        ).format(self.ledger, self.ledger, Value(LEDGER_MARK))
 
     def create_table(self, schema: T.StructType) -> Composed:
         """Make the table."""
@@ -121,90 +132,76 @@ class Statements:
             for field in schema.fields
         ]
         if self.key:
-            parts.append(SQL("PRIMARY KEY ({})").format(_listed(self.key)))
-        return SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self.table, SQL(", ").join(parts))
+            parts.append(SQL("PRIMARY KEY ({})").format(listed(self.key)))
+        return SQL("CREATE TABLE {} ({})").format(self.table, SQL(", ").join(parts))
 
-    def drop_staging(self) -> Composed:
-        """Drop the table beside, and with it what tasks of an earlier run have copied."""
-        return SQL("DROP TABLE IF EXISTS {}").format(self.staging)
-
-    def create_staging(self) -> Composed:
-        """Make the table beside, in which nothing survives a crash of the server."""
+    def create_staging(self, query_id: str) -> Composed:
+        """Make the staging table anew, without what tasks of an earlier run have copied."""
+        staging, columns = self.staging(query_id), listed(self.columns)
         return SQL(
-            "CREATE UNLOGGED TABLE {} AS SELECT NULL::uuid AS {}, {} FROM {} WITH NO DATA"
-        ).format(self.staging, Identifier(ATTEMPT), _listed(self.columns), self.table)
+            "DROP TABLE IF EXISTS {}; CREATE TABLE {} AS SELECT NULL::uuid AS {}, {} FROM {}"
+            " WITH NO DATA; COMMENT ON TABLE {} IS {}"
+        ).format(
+            staging,
+            staging,
+            Identifier(ATTEMPT),
+            columns,
+            self.table,
+            staging,
+            Value(self.staging_mark(query_id)),
+        )
 
-    def empty_staging(self) -> Composed:
-        """Empty the table beside, if the table still belongs to this run."""
-        return SQL("TRUNCATE {}").format(self.staging)
+    def empty_staging(self, query_id: str) -> Composed:
+        """Empty the staging table."""
+        return SQL("TRUNCATE {}").format(self.staging(query_id))
 
-    def copy(self) -> Composed:
-        """Copy rows into the table beside."""
-        columns = _listed((ATTEMPT, *self.columns))
-        return SQL("COPY {} ({}) FROM STDIN").format(self.staging, columns)
+    def copy(self, query_id: str) -> Composed:
+        """Copy rows into the staging table."""
+        columns = listed((ATTEMPT, *self.columns))
+        return SQL("COPY {} ({}) FROM STDIN").format(self.staging(query_id), columns)
+
+    def copied(self, query_id: str, attempts: Sequence[str]) -> Composed:
+        """Return the rows that these attempts have copied, as the table `copied`."""
+        return SQL("(SELECT {} FROM {} WHERE {} = ANY({}::uuid[])) AS copied").format(
+            listed(self.columns),
+            self.staging(query_id),
+            Identifier(ATTEMPT),
+            Value([*attempts]),
+        )
 
     def owner(self) -> Composed:
-        """Return the query to which the table belongs."""
-        return SQL("SELECT query_id FROM {} WHERE table_name = {}").format(
+        """Return the query to which the table belongs, and its last micro-batch."""
+        return SQL("SELECT query_id, batch_id FROM {} WHERE table_name = {}").format(
             self.ledger, Value(self.name)
         )
 
-    def claim(self) -> Composed:
-        """Take the table for a query and its run, and return the last micro-batch."""
+    def claim(self, query_id: str, run_id: str, route: str) -> Composed:
+        """Take the table for a route of a run, and return the last micro-batch."""
         return SQL(
-            "INSERT INTO {ledger} AS owned (table_name, query_id, run_id, batch_id)"
-            " VALUES ({name}, %(query)s, %(run)s, -1)"
-            " ON CONFLICT (table_name) DO UPDATE SET run_id = excluded.run_id"
-            " WHERE owned.query_id = excluded.query_id RETURNING batch_id"
-        ).format(ledger=self.ledger, name=Value(self.name))
+            "INSERT INTO {} AS owned (table_name, query_id, run_id, batch_id)"
+            " VALUES ({}, {}, {}, -1) ON CONFLICT (table_name) DO UPDATE"
+            " SET run_id = excluded.run_id WHERE owned.query_id = excluded.query_id"
+            " AND (owned.run_id = excluded.run_id OR split_part(owned.run_id, '/', 1) <> {})"
+            " RETURNING batch_id"
+        ).format(
+            self.ledger,
+            Value(self.name),
+            Value(query_id),
+            Value(f"{run_id}/{route}"),
+            Value(run_id),
+        )
 
-    def hold(self) -> Composed:
+    def hold(self, query_id: str, run_id: str, route: str) -> Composed:
         """Find the row of the ledger, if it is still that of this run, and hold it."""
         return SQL(
-            "SELECT batch_id FROM {} WHERE table_name = {}"
-            " AND query_id = %(query)s AND run_id = %(run)s FOR UPDATE"
-        ).format(self.ledger, Value(self.name))
+            "SELECT batch_id FROM {} WHERE table_name = {} AND query_id = {} AND run_id = {}"
+            " FOR UPDATE"
+        ).format(self.ledger, Value(self.name), Value(query_id), Value(f"{run_id}/{route}"))
 
-    def note(self) -> Composed:
+    def note(self, batch_id: int) -> Composed:
         """Note the micro-batch."""
-        return SQL(
-            "UPDATE {} SET batch_id = %(batch)s, written_at = now() WHERE table_name = {}"
-        ).format(self.ledger, Value(self.name))
-
-    def count(self) -> Composed:
-        """Count the rows that these attempts have copied."""
-        return SQL("SELECT count(*) FROM {} WHERE {}").format(self.staging, ATTEMPTS)
-
-    def merge(self) -> list[Composed]:
-        """
-        Move the rows that these attempts have copied into the table.
-
-        Of a session that gives several rows, the ones with the highest revision stay, and none that
-        another row supersedes.
-        """
-        if not self._has_revisions:
-            return [self._insert(SQL("{} WHERE {}").format(self.staging, ATTEMPTS))]
-        lower = SQL(
-            "DELETE FROM {table} AS present USING {staging} AS copied WHERE {attempts}"
-            " AND present.session_id = copied.session_id AND present.revision < copied.revision"
-        ).format(table=self.table, staging=self.staging, attempts=ATTEMPTS)
-        highest = SQL(
-            "(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS _rank"
-            " FROM {staging} WHERE {attempts}) AS copied WHERE _rank = 1 AND NOT EXISTS"
-            " (SELECT FROM {table} AS other WHERE other.session_id = copied.session_id"
-            " AND other.revision > copied.revision)"
-        ).format(table=self.table, staging=self.staging, attempts=ATTEMPTS)
-        if SUPERSEDES not in self.columns:
-            return [lower, self._insert(highest)]
-        gone = SQL("(SELECT unnest(supersedes) FROM {} WHERE {})").format(self.staging, ATTEMPTS)
-        superseded = SQL("DELETE FROM {} WHERE session_id IN {}").format(self.table, gone)
-        left = SQL("{} AND session_id NOT IN {}").format(highest, gone)
-        return [superseded, lower, self._insert(left)]
-
-    def _insert(self, rows: Composed) -> Composed:
-        columns = _listed(self.columns)
-        return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(
-            self.table, columns, columns, rows, self._conflict()
+        return SQL("UPDATE {} SET batch_id = {}, written_at = now() WHERE table_name = {}").format(
+            self.ledger, Value(batch_id), Value(self.name)
         )
 
     def release(self) -> str:
@@ -215,21 +212,7 @@ class Statements:
             .as_string(None)
         )
 
-    @property
-    def _has_revisions(self) -> bool:
-        return SESSION_ID in self.key and REVISION in self.columns
 
-    def _conflict(self) -> Composed:
-        if not self.key:
-            return Composed([])
-        others = [name for name in self.columns if name not in self.key]
-        if not others:
-            return SQL("ON CONFLICT ({}) DO NOTHING").format(_listed(self.key))
-        changes = SQL(", ").join(
-            SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in others
-        )
-        return SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(_listed(self.key), changes)
-
-
-def _listed(names: Sequence[str]) -> Composed:
+def listed(names: Sequence[str]) -> Composed:
+    """Return names, quoted, with commas between."""
     return SQL(", ").join(map(Identifier, names))

@@ -1,28 +1,25 @@
 """What writes the micro-batches of one run to a table."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 import attrs
-import psycopg
 import pyarrow as pa
-from pyspark.sql import types as T
+from psycopg import Connection
+from psycopg.sql import SQL, Composed
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.keys import (
-    SUPERSEDES,
-    check_has_columns,
-    check_key,
-    key_of,
-    same_key_error,
-)
-from sessionkit.spark.sinks.postgres.connections import connected
+from sessionkit.spark.sinks.keys import check_key, key_of
+from sessionkit.spark.sinks.postgres import checks
+from sessionkit.spark.sinks.postgres.connections import Connections, connected
 from sessionkit.spark.sinks.postgres.copying import COPIED, Copying
-from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spark.sinks.postgres.moving import RANK, Moving
+from sessionkit.spark.sinks.postgres.sink import Postgres, fits
 from sessionkit.spark.sinks.postgres.statements import (
-    COLUMNS_OF,
+    ATTEMPT,
     LOCK,
     Statements,
     is_json,
@@ -30,13 +27,23 @@ from sessionkit.spark.sinks.postgres.statements import (
 )
 from sessionkit.spark.sinks.routes import Route
 
-__all__ = ["PostgresWriter", "check_columns", "check_table"]
+__all__ = ["Found", "PostgresWriter", "check_columns", "check_table"]
 
 NONE: Final = -1
-UNIQUE: Final = """\
-SELECT 1 FROM pg_index WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL
-AND (SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_attribute
-     WHERE attrelid = indrelid AND attnum = ANY(indkey)) = %s"""
+
+
+@attrs.frozen
+class Found:
+    """
+    What there is of a table when a query starts.
+
+    Attributes:
+        place: What tells the table from all others, whatever the name of its host.
+        last_batch: The last micro-batch of the query that it has; None if it has none.
+    """
+
+    place: tuple[object, ...]
+    last_batch: int | None
 
 
 def check_columns(sink: Postgres, route: Route, mode: OutputMode) -> None:
@@ -49,11 +56,14 @@ def check_columns(sink: Postgres, route: Route, mode: OutputMode) -> None:
     check_key(sink, route, mode)
     for field in route.schema.fields:
         postgres_type(field.dataType, field.name)
+        if field.name in {ATTEMPT, RANK} or not fits(field.name):
+            found = f"no column for the table {sink.table} can have the name `{field.name}`"
+            raise SpecError(with_hint(found, "rename it; PostgreSQL cuts names after 63 bytes"))
 
 
-def check_table(sink: Postgres, route: Route, query_id: str | None) -> None:
+def check_table(sink: Postgres, route: Route, query_id: str | None) -> Found:
     """
-    Check that a table can take these rows, if there is one.
+    Check that a table can take these rows, or can be made; nothing is made or tried again.
 
     Args:
         sink: The table.
@@ -64,11 +74,15 @@ def check_table(sink: Postgres, route: Route, query_id: str | None) -> None:
         SpecError: It can't, or belongs to another query.
         psycopg.OperationalError: The server can't be reached.
     """
-    statements = Statements(sink.names, tuple(route.schema.names), key_of(sink, route))
     with connected(sink.dsn) as connection:
-        if _types(connection, statements):
-            _check_table(connection, statements, route.schema)
-        _check_owner(connection, statements, query_id)
+        placed = checks.place(connection, sink)
+        statements = Statements(*placed, tuple(route.schema.names), key_of(sink, route))
+        last = None
+        if checks.check_ours(connection, statements, query_id) is not None:
+            last = checks.check_owner(connection, statements, query_id)
+        if checks.types_of(connection, statements.table):
+            checks.check_table(connection, statements, route.schema)
+        return Found((*checks.server(connection), *placed), last)
 
 
 @attrs.define
@@ -79,140 +93,113 @@ class PostgresWriter:
     Attributes:
         sink: The table.
         key: The columns by which a row replaces an earlier one.
-        last: The number of the last micro-batch that the table has; None before the first.
+        refuses: Whether a second session with the id of another one is an error.
+        route: What tells the rows from those that the query writes elsewhere.
+        statements: The SQL; None before the first micro-batch.
+        last: The number of the last micro-batch that the table has.
     """
 
     sink: Postgres
     key: tuple[str, ...]
-    last: int | None = None
+    refuses: bool = False
+    route: str = "all"
+    statements: Statements | None = None
+    last: int = NONE
     runs_all: bool = attrs.field(default=True, init=False)
 
     def is_written(self, batch: Batch) -> bool:
         """Return whether the table has this micro-batch."""
-        if self.last is None:
-            self.last = self._taken(batch)
+        self._taken(batch)
         return batch.number <= self.last
 
     def write(self, batch: Batch) -> None:
         """Copy the rows from the executors, then move them in one transaction."""
-        statements = Statements(self.sink.names, tuple(batch.frame.columns), self.key)
-        with connected(self.sink.dsn) as connection:
-            types = _types(connection, statements)
-            _hold(connection, statements, batch)
-            connection.execute(statements.empty_staging())
+        statements = self._taken(batch)
+        with closing(Connections(self.sink)) as connections:
+            types = connections.run(lambda one: self._prepare(one, statements, batch))
         as_json = tuple(is_json(types[name]) for name in statements.columns)
-        copying = Copying(self.sink.dsn, statements.copy().as_string(None), as_json)
+        copying = Copying(self.sink, statements.copy(batch.query_id).as_string(None), as_json)
 
         def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return copying(batches)
 
         copied = batch.frame.mapInArrow(copy, COPIED).collect()
-        with connected(self.sink.dsn) as connection:
-            _hold(connection, statements, batch)
-            if copied:
-                _move(connection, statements, [row.attempt for row in copied], _rows(copied))
-            connection.execute(statements.note(), {"batch": batch.number})
+        with closing(Connections(self.sink)) as connections:
+            connections.run(lambda one: self._finish(one, statements, batch, copied))
         self.last = batch.number
 
-    def _taken(self, batch: Batch) -> int:
+    def _taken(self, batch: Batch) -> Statements:
+        if self.statements is None:
+            with closing(Connections(self.sink)) as connections:
+                self.statements, self.last = connections.run(lambda one: self._take(one, batch))
+        return self.statements
+
+    def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Statements, int]:
         """Make what isn't there, take the table for this run, and return its last micro-batch."""
-        schema = batch.frame.schema
-        statements = Statements(self.sink.names, tuple(schema.names), self.key)
-        owner = {"query": batch.query_id, "run": batch.run_id}
-        with connected(self.sink.dsn) as connection:
-            connection.execute(LOCK)
+        schema, query = batch.frame.schema, batch.query_id
+        connection.execute(LOCK)
+        statements = Statements(*checks.place(connection, self.sink), tuple(schema.names), self.key)
+        ledger = checks.check_ours(connection, statements, query)
+        if ledger is None or ledger.comment is None:
             connection.execute(statements.create_ledger())
-            _check_owner(connection, statements, batch.query_id)
-            if not _types(connection, statements):
-                connection.execute(statements.create_table(schema))
-            _check_table(connection, statements, schema)
-            (last,) = connection.execute(statements.claim(), owner).fetchone() or (NONE,)
-            connection.execute(statements.drop_staging())
-            connection.execute(statements.create_staging())
-        return int(last)
+        checks.check_owner(connection, statements, query)
+        if not checks.types_of(connection, statements.table):
+            connection.execute(statements.create_table(schema))
+        checks.check_table(connection, statements, schema)
+        claim = statements.claim(query, batch.run_id, self.route)
+        last = connection.execute(claim).fetchone()
+        if last is None:
+            found = f"another kind of row of this query goes to the table {statements.said}"
+            raise SinkError(with_hint(found, "give each kind of row a table of its own"))
+        connection.execute(statements.create_staging(query))
+        return statements, int(last[0])
+
+    def _prepare(
+        self, connection: Connection[Any], statements: Statements, batch: Batch
+    ) -> dict[str, str]:
+        """Empty the staging table, and return the types of the columns."""
+        self._hold(connection, statements, batch)
+        connection.execute(statements.empty_staging(batch.query_id))
+        return checks.types_of(connection, statements.table)
+
+    def _finish(
+        self,
+        connection: Connection[Any],
+        statements: Statements,
+        batch: Batch,
+        parts: Sequence[Any],
+    ) -> None:
+        """Move the rows and note the micro-batch, unless a lost connection has done so."""
+        if self._hold(connection, statements, batch) >= batch.number:
+            return
+        if parts:
+            copied = statements.copied(batch.query_id, [part.attempt for part in parts])
+            _check_all_there(connection, statements, copied, sum(part["rows"] for part in parts))
+            Moving(statements, copied, self.refuses).move(connection)
+        connection.execute(statements.note(batch.number))
+
+    def _hold(self, connection: Connection[Any], statements: Statements, batch: Batch) -> int:
+        """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
+        hold = statements.hold(batch.query_id, batch.run_id, self.route)
+        held = connection.execute(hold).fetchone()
+        if held is None:
+            found = (
+                f"the table {statements.said} was taken from this run of the query "
+                f"{batch.query_id}: a later run has it, or someone gave it away"
+            )
+            hint = "leave only one run of a query, and one query of a table"
+            raise SinkError(with_hint(found, hint))
+        return int(held[0])
 
 
-def _rows(copied: list[Any]) -> int:
-    return sum(row["rows"] for row in copied)
-
-
-def _types(connection: "psycopg.Connection[Any]", statements: Statements) -> dict[str, str]:
-    """Return the columns of the table and their types; nothing where there is no table."""
-    name = statements.table.as_string(connection)
-    return dict(connection.execute(COLUMNS_OF, [name]).fetchall())
-
-
-def _check_table(
-    connection: "psycopg.Connection[Any]", statements: Statements, schema: T.StructType
+def _check_all_there(
+    connection: Connection[Any], statements: Statements, copied: Composed, rows: int
 ) -> None:
-    table, types = ".".join(statements.names), _types(connection, statements)
-    check_has_columns(table, statements.columns, types)
-    for field in schema.fields:
-        made = postgres_type(field.dataType, field.name)
-        if not _takes_parts(field.name, made, types[field.name]):
-            found = f"the column `{field.name}` of the table {table} is {types[field.name]}"
-            kind = field.dataType.simpleString()
-            hint = f"make it {made}, or leave the table to the sink to make"
-            raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
-    name = statements.table.as_string(connection)
-    unique = [name, sorted(statements.key)]
-    if statements.key and connection.execute(UNIQUE, unique).fetchone() is None:
-        key = ", ".join(statements.key)
-        found = f"the table {table} has no unique index of exactly ({key})"
-        hint = f"add one: ALTER TABLE {table} ADD PRIMARY KEY ({key})"
-        raise SpecError(with_hint(found, hint))
-
-
-def _takes_parts(name: str, made: str, kind: str) -> bool:
-    """Return whether a column can take values with parts, for which the sink makes another."""
-    if is_json(made):
-        return is_json(kind)
-    if made.endswith("[]"):
-        return kind.endswith("[]") or (is_json(kind) and name != SUPERSEDES)
-    return True
-
-
-def _check_owner(
-    connection: "psycopg.Connection[Any]", statements: Statements, query_id: str | None
-) -> None:
-    ledger = statements.ledger.as_string(connection)
-    if connection.execute("SELECT to_regclass(%s)", [ledger]).fetchone() == (None,):
-        return
-    owner = connection.execute(statements.owner()).fetchone()
-    if owner is not None and owner[0] != query_id:
-        found = f"the table {'.'.join(statements.names)} belongs to the query {owner[0]}"
-        here = "this one has a new checkpoint" if query_id is None else f"this one is {query_id}"
-        hint = (
-            "write to another table, or go on from the checkpoint of that query; if it is gone for "
-            f"good, give its table away: {statements.release()}"
-        )
-        raise SpecError(with_hint(f"{found}, and {here}", hint))
-
-
-def _hold(connection: "psycopg.Connection[Any]", statements: Statements, batch: Batch) -> None:
-    """Hold the row of the ledger to the end of the transaction."""
-    owner = {"query": batch.query_id, "run": batch.run_id}
-    if connection.execute(statements.hold(), owner).fetchone() is None:
+    counted = connection.execute(SQL("SELECT count(*) FROM {}").format(copied)).fetchone()
+    there = counted[0] if counted else 0
+    if there != rows:
         found = (
-            f"the table {'.'.join(statements.names)} was taken from this run of the query "
-            f"{batch.query_id}: a later run has it, or someone gave it away"
-        )
-        raise SinkError(with_hint(found, "leave only one run of a query, and one query of a table"))
-
-
-def _move(
-    connection: "psycopg.Connection[Any]", statements: Statements, attempts: list[str], rows: int
-) -> None:
-    named = {"attempts": [*attempts]}
-    there = connection.execute(statements.count(), named).fetchone()
-    if there is None or there[0] != rows:
-        found = (
-            f"{rows} rows were copied for the table {'.'.join(statements.names)}, of which "
-            f"{there[0] if there else 0} are there: the server may have crashed between"
+            f"{rows} rows were copied for the table {statements.said}, of which {there} are there: "
+            "the server has lost them, or one that is behind has taken its place"
         )
         raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
-    try:
-        for statement in statements.merge():
-            connection.execute(statement, named)
-    except psycopg.errors.CardinalityViolation:
-        raise same_key_error(".".join(statements.names), statements.key) from None

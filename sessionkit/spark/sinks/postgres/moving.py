@@ -1,0 +1,169 @@
+"""The rows of a micro-batch on their way from the staging table into the table."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+from psycopg import Connection
+from psycopg.errors import CardinalityViolation, UniqueViolation
+from psycopg.sql import SQL, Composable, Composed, Identifier
+
+from sessionkit._session_columns import SESSION_COLUMNS
+from sessionkit.spark.sinks.keys import (
+    REVISION,
+    SESSION_ID,
+    SUPERSEDES,
+    same_key_error,
+    second_session_error,
+)
+from sessionkit.spark.sinks.postgres.statements import Statements, listed
+
+__all__ = ["RANK", "Moving"]
+
+RANK: Final = "sessionkit_rank"
+SAME_ID: Final = SQL("present.session_id = copied.session_id")
+
+
+@attrs.frozen
+class Moving:
+    """
+    Moves rows.
+
+    Attributes:
+        statements: The table.
+        copied: The rows, as a table of this name.
+        refuses: Whether a second session with the id of another one is an error.
+    """
+
+    statements: Statements
+    copied: Composed
+    refuses: bool
+
+    def move(self, connection: Connection[Any]) -> None:
+        """
+        Move the rows into the table, in the transaction that is open.
+
+        Of a session that gives several revisions, the rows of the highest one are, and none that
+        another row supersedes.
+
+        Raises:
+            SinkError: Two rows have the same key, and neither of them comes before the other.
+        """
+        said, key = self.statements.said, self.statements.key
+        for statement in self._deletes():
+            connection.execute(statement)
+        # Where the id alone is the key, the index finds a second row as it is written.
+        if self.refuses and len(key) > 1:
+            self._check_new(connection)
+        try:
+            with connection.transaction():
+                connection.execute(self._insert())
+        except UniqueViolation:
+            if not self.refuses:
+                raise
+            self._check_new(connection)
+            self._check_unique(connection)
+            raise
+        except CardinalityViolation:
+            raise same_key_error(said, key) from None
+
+    @property
+    def _revises(self) -> bool:
+        return SESSION_ID in self.statements.key and REVISION in self.statements.columns
+
+    def _deletes(self) -> list[Composed]:
+        if not self._revises:
+            return []
+        table, copied = self.statements.table, self.copied
+        lower = SQL(
+            "DELETE FROM {} AS present USING {} WHERE {} AND present.revision < copied.revision"
+        ).format(table, copied, SAME_ID)
+        if SUPERSEDES not in self.statements.columns:
+            return [lower]
+        return [
+            SQL("DELETE FROM {} WHERE session_id IN {}").format(table, self._superseded()),
+            lower,
+        ]
+
+    def _superseded(self) -> Composed:
+        return SQL("(SELECT unnest(supersedes) FROM {})").format(self.copied)
+
+    def _latest(self) -> Composed:
+        """Return the rows that are moved."""
+        if not self._revises:
+            return self.copied
+        latest = SQL(
+            "(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank}"
+            " FROM {copied}) AS copied WHERE {rank} = 1"
+        ).format(rank=Identifier(RANK), copied=self.copied)
+        if not self.refuses:
+            latest += SQL(
+                " AND NOT EXISTS (SELECT FROM {} AS present WHERE {}"
+                " AND present.revision > copied.revision)"
+            ).format(self.statements.table, SAME_ID)
+        if SUPERSEDES in self.statements.columns:
+            latest += SQL(" AND session_id NOT IN {}").format(self._superseded())
+        return latest
+
+    def _insert(self) -> Composed:
+        columns = listed(self.statements.columns)
+        return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(
+            self.statements.table, columns, columns, self._latest(), self._conflict()
+        )
+
+    def _conflict(self) -> Composable:
+        key = self.statements.key
+        if not key or self.refuses:
+            return SQL("")
+        others = [name for name in self.statements.columns if name not in key]
+        if not others:
+            return SQL("ON CONFLICT ({}) DO NOTHING").format(listed(key))
+        changes = SQL(", ").join(
+            SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in others
+        )
+        return SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(listed(key), changes)
+
+    # -------------------------------------------------------------------- two sessions with one id
+
+    def _check_new(self, connection: Connection[Any]) -> None:
+        """Check that no session of the rows is in the table, where lower revisions are no more."""
+        shown = self._shown()
+        both = SQL("SELECT {}, {} FROM {} AS present JOIN {} ON {} LIMIT 1").format(
+            *(_of(table, shown) for table in ("present", "copied")),
+            self.statements.table,
+            self.copied,
+            SAME_ID,
+        )
+        found = connection.execute(both).fetchone()
+        if found is not None:
+            rows = found[: len(shown)], found[len(shown) :]
+            raise second_session_error(
+                self.statements.said, *(dict(zip(shown, row, strict=True)) for row in rows)
+            )
+
+    def _check_unique(self, connection: Connection[Any]) -> None:
+        shown, key = self._shown(), self.statements.key
+        counted = SQL(
+            "SELECT {} FROM (SELECT *, count(*) OVER (PARTITION BY {}) AS sessionkit_same"
+            " FROM (SELECT {} FROM {}) AS moved) AS counted WHERE sessionkit_same > 1"
+            " ORDER BY {} LIMIT 2"
+        ).format(
+            listed(shown),
+            listed(key),
+            listed(self.statements.columns),
+            self._latest(),
+            listed(key),
+        )
+        rows = [dict(zip(shown, row, strict=True)) for row in connection.execute(counted)]
+        if rows:
+            raise same_key_error(self.statements.said, key, rows)
+
+    def _shown(self) -> Sequence[str]:
+        """Return the columns that tell whose a row is: the session's key comes before its id."""
+        columns = self.statements.columns
+        named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
+        return [name for name in columns if name in named]
+
+
+def _of(table: str, columns: Sequence[str]) -> Composed:
+    return SQL(", ").join(Identifier(table, name) for name in columns)

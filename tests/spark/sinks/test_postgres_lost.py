@@ -1,0 +1,172 @@
+"""The sink Postgres, with a server that is lost under a query, and comes back or stays away."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from sessionkit.spark import Postgres, start_query
+from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.postgres.connections import Connections
+from sessionkit.spark.sinks.postgres.copying import Copying
+from sessionkit.spark.sinks.postgres.writer import PostgresWriter
+from tests.support import postgres as server
+from tests.support.streams import write_files
+
+AWAY_S = 2.0
+WAITS_AT_THE_END = """
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END $$;
+CREATE TRIGGER waits AFTER INSERT ON numbers FOR EACH STATEMENT EXECUTE FUNCTION wait()
+"""
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+def numbers(*rows: int) -> pa.Table:
+    """Return rows of a file."""
+    return pa.table({"number": pa.array(rows, pa.int64())})
+
+
+def back_after(lost: server.Postgres, seconds: float) -> threading.Thread:
+    """Start a server again a little later."""
+    thread = threading.Timer(seconds, lost.start)
+    thread.start()
+    return thread
+
+
+def running(spark: SparkSession, folder: Path, sink: Postgres) -> Any:
+    """Start a query that writes numbers from files to a table."""
+    rows = spark.readStream.schema("number long").parquet(str(folder / "in"))
+    return start_query(rows, sink=sink, trigger="0 seconds", checkpoint=folder / "checkpoint")
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["stopped", "crashed"])
+def test_a_query_outlives_a_server_that_comes_back(
+    spark: SparkSession,
+    tmp_path: Path,
+    postgres: server.Postgres,
+    crashes: bool,
+) -> None:
+    """Lost between two micro-batches and within a last transaction: each row is there once."""
+    postgres.run("DROP TABLE IF EXISTS numbers, sessionkit_batches; DROP FUNCTION IF EXISTS wait")
+    write_files(tmp_path / "in", [numbers(1, 2)])
+    query = running(spark, tmp_path, Postgres(postgres.dsn, "numbers"))
+    try:
+        query.processAllAvailable()
+        postgres.stop(crashes=crashes)
+        write_files(tmp_path / "in", [numbers(3, 4)], first=1)
+        time.sleep(AWAY_S)
+        postgres.start()
+        query.processAllAvailable()
+        assert [(1,), (2,), (3,), (4,)] == postgres.rows("SELECT number FROM numbers")
+
+        postgres.run(WAITS_AT_THE_END)
+        with psycopg.connect(postgres.dsn) as holding:
+            holding.execute("SELECT pg_advisory_xact_lock(1)")
+            write_files(tmp_path / "in", [numbers(5, 6)], first=2)
+            while postgres.rows(WAITING) == [(0,)]:
+                assert query.isActive
+                time.sleep(0.05)
+            postgres.stop(crashes=crashes)
+            holding.close()
+        back_after(postgres, AWAY_S).join()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert [(number,) for number in range(1, 7)] == postgres.rows("SELECT number FROM numbers")
+
+
+def test_a_part_is_copied_once_through_a_loss(postgres: server.Postgres) -> None:
+    """The executor repeats what was lost, and tells of the attempts that hold."""
+    postgres.run("CREATE TABLE parts (attempt uuid, number bigint)")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"number": [1, 2]})
+        postgres.stop()
+        thread = back_after(postgres, AWAY_S)
+        yield pa.RecordBatch.from_pydict({"number": [3]})
+        thread.join()
+
+    copying = Copying(Postgres(postgres.dsn, "t"), "COPY parts FROM STDIN", (False,))
+    told = [row for part in copying(batches()) for row in part.to_pylist()]
+
+    assert [2, 1] == [row["rows"] for row in told]
+    attempts = ", ".join(f"'{row['attempt']}'" for row in told)
+    kept = f"SELECT number FROM parts WHERE attempt IN ({attempts})"  # noqa: S608
+    assert [(1,), (2,), (3,)] == postgres.rows(kept)
+
+
+def test_a_transaction_of_which_nobody_knows_is_looked_up(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """The connection is lost after the commit: the ledger has the micro-batch, so all is done."""
+    writer = PostgresWriter(Postgres(postgres.dsn, "unknown"), ())
+    batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
+    writer.is_written(batch)
+    statements = writer.statements
+    assert statements is not None
+    attempt = "11111111-1111-1111-1111-111111111111"
+    staging = statements.staging("query").as_string(None)
+    postgres.run(f"INSERT INTO {staging} VALUES ('{attempt}', 1)")  # noqa: S608
+    calls = []
+
+    def finish(connection: "psycopg.Connection[Any]") -> None:
+        calls.append(1)
+        told = [Row(attempt=attempt, rows=1)]
+        writer._finish(connection, statements, batch, told)
+        if len(calls) == 1:
+            connection.execute("COMMIT")
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with closing(Connections(writer.sink)) as connections:
+        connections.run(finish)
+
+    assert (2, [(1,)]) == (len(calls), postgres.rows("SELECT id FROM unknown"))
+
+
+def test_a_server_that_stays_away_ends_the_query_in_the_time_that_the_user_sets(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each wait is in the log with its reason, and the error is the one of the last try."""
+    with server.running_postgres() as gone, caplog.at_level(logging.WARNING):
+        write_files(tmp_path / "in", [numbers(1)])
+        query = running(spark, tmp_path, Postgres(gone.dsn, "numbers", retry_for="2 seconds"))
+        try:
+            query.processAllAvailable()
+            gone.stop()
+            began = time.monotonic()
+            write_files(tmp_path / "in", [numbers(2)], first=1)
+            with pytest.raises(Exception, match="Connection refused"):
+                query.processAllAvailable()
+            lasted = time.monotonic() - began
+        finally:
+            query.stop()
+
+    assert 2 <= lasted < 20
+    waits = [record.getMessage() for record in caplog.records if "numbers" in record.getMessage()]
+    assert 3 <= len(waits)
+    assert all("Connection refused" in wait and server.PASSWORD not in wait for wait in waits)
+
+
+@pytest.mark.parametrize("retry_for", ["2 minutes", "0 seconds"])
+def test_what_a_wait_cannot_help_fails_at_once(postgres: server.Postgres, retry_for: str) -> None:
+    """A server that refuses the password, and any loss where the user wants no second try."""
+    wrong = postgres.dsn.replace(server.PASSWORD, "another")
+    dsn = "postgresql://127.0.0.1:1/none" if retry_for == "0 seconds" else wrong
+    began = time.monotonic()
+    with (
+        closing(Connections(Postgres(dsn, "t", retry_for=retry_for))) as connections,
+        pytest.raises(psycopg.OperationalError),
+    ):
+        connections.run(lambda connection: connection.execute("SELECT 1"))
+
+    assert time.monotonic() - began < 10

@@ -1,0 +1,264 @@
+"""The sink Postgres touches only what is its own, and says what it needs before a query starts."""
+
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from sessionkit.errors import SinkError, SpecError
+from sessionkit.spark import Postgres, Routes
+from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.postgres.statements import LEDGER_MARK, Statements
+from sessionkit.spark.sinks.postgres.writer import (
+    Found,
+    PostgresWriter,
+    check_columns,
+    check_table,
+)
+from sessionkit.spark.sinks.routes import Route
+from tests.support import postgres as server
+from tests.support.streams import FileStream
+from tests.support.visits import SESSIONS, views
+
+ID = T.StructType([T.StructField("id", T.LongType())])
+SECRET = {"password": "weak"}
+ADD = "INSERT INTO {} (id) VALUES (1)"
+MINE = "SELECT mine FROM {}"
+ALL = 'SELECT * FROM "We%b"."{}"'
+FORGET = 'DROP TABLE "We%b"."{}"; DELETE FROM "We%b".sessionkit_batches'
+COUNT = "SELECT count(*) FROM {}"
+
+
+def checked(sink: Postgres, query_id: str | None = None) -> Found:
+    """Check a table for rows with an id, as `start_query` does."""
+    return check_table(sink, Route(sink, ID), query_id)
+
+
+def batch_of(
+    spark: SparkSession, *ids: int, query: str = "query", run: str = "run", number: int = 0
+) -> Batch:
+    """Return a micro-batch of rows with an id."""
+    return Batch(spark.createDataFrame([(one,) for one in ids], ID), number, query, run)
+
+
+def written(sink: Postgres, batch: Batch) -> PostgresWriter:
+    """Write a micro-batch."""
+    writer = PostgresWriter(sink, ())
+    assert not writer.is_written(batch)
+    writer.write(batch)
+    return writer
+
+
+def test_a_route_may_have_any_name(
+    postgres: server.Postgres, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Not even `visits_staging` meets the table in which the rows of `visits` are copied."""
+    stream = FileStream(spark, SESSIONS, tmp_path, with_rejected=True)
+    stream.put(views(("ann", 0), (None, 1)), views(("end", 100)))
+    sinks = (Postgres(postgres.dsn, name) for name in ("visits", "visits_staging"))
+    stream.run_to(Routes(session=next(sinks), rejected=next(sinks)))
+
+    assert [("ann",)] == postgres.rows('SELECT "user" FROM visits')
+    assert [("quarantined",)] == postgres.rows("SELECT kind FROM visits_staging")
+
+
+def test_a_table_of_the_user_stays(postgres: server.Postgres, spark: SparkSession) -> None:
+    """It has the name that staging tables once had, and keeps its rows."""
+    postgres.run("CREATE TABLE numbers_staging AS SELECT 1 AS mine")
+    written(Postgres(postgres.dsn, "numbers"), batch_of(spark, 5))
+
+    assert [(1,)] == postgres.rows("SELECT mine FROM numbers_staging")
+    assert [(5,)] == postgres.rows("SELECT id FROM numbers")
+
+
+@pytest.mark.parametrize(
+    "kind", ["TABLE {} AS SELECT 1 AS mine", "VIEW {} AS SELECT 1 AS mine"], ids=["table", "view"]
+)
+def test_a_table_with_the_name_of_the_ledger_is_refused(
+    postgres: server.Postgres, kind: str
+) -> None:
+    """Before a query starts; it stays as it is, and the message says what to do."""
+    schema = f"own_{kind[:4].lower()}"
+    postgres.run(f"CREATE SCHEMA {schema}")
+    postgres.run(f"CREATE {kind}".format(f"{schema}.sessionkit_batches"))
+    with pytest.raises(SpecError, match="isn't one that sessionkit has made") as refused:
+        checked(Postgres(postgres.dsn, f"{schema}.visits"))
+
+    assert "Hint: give it another name" in str(refused.value)
+    assert [(1,)] == postgres.rows(MINE.format(f"{schema}.sessionkit_batches"))
+
+
+def test_a_table_is_dropped_only_by_its_mark(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """One of the name of a staging table, and without its comment, is refused and stays."""
+    name = Statements("public", "marked").staging("query").as_string(None)
+    postgres.run(f"CREATE TABLE {name} AS SELECT 1 AS mine")
+    sink = Postgres(postgres.dsn, "marked")
+    with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
+        checked(sink, "query")
+    with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
+        PostgresWriter(sink, ()).is_written(batch_of(spark, 1))
+
+    assert [(1,)] == postgres.rows(MINE.format(name))
+    assert [(None,)] == postgres.rows("SELECT to_regclass('marked')::text")
+
+
+def test_what_an_earlier_run_has_copied_is_cleaned_up(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """That of the same query and no other one."""
+    copied = {}
+    for query in ("first", "second"):
+        sink = Postgres(postgres.dsn, f"left_by_{query}")
+        writer = PostgresWriter(sink, ())
+        writer.is_written(batch_of(spark, query=query))
+        assert writer.statements is not None
+        copied[query] = writer.statements.staging(query).as_string(None)
+        postgres.run(ADD.format(copied[query]))
+    later = batch_of(spark, query="first", run="later")
+    PostgresWriter(Postgres(postgres.dsn, "left_by_first"), ()).is_written(later)
+
+    assert [(0,)] == postgres.rows(COUNT.format(copied["first"]))
+    assert [(1,)] == postgres.rows(COUNT.format(copied["second"]))
+
+
+def test_a_ledger_from_before_there_were_marks_is_taken_over(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """It's known by its columns, and what it says holds."""
+    postgres.run(
+        "CREATE SCHEMA older; CREATE TABLE older.numbers (id bigint);"
+        " CREATE TABLE older.sessionkit_batches (table_name text PRIMARY KEY, query_id text NOT"
+        " NULL, run_id text NOT NULL, batch_id bigint NOT NULL, written_at timestamptz NOT NULL"
+        " DEFAULT now()); INSERT INTO older.sessionkit_batches VALUES ('numbers', 'query', 'r', 5)"
+    )
+    sink = Postgres(postgres.dsn, "older.numbers")
+
+    assert 5 == checked(sink, "query").last_batch
+    assert PostgresWriter(sink, ()).is_written(batch_of(spark, number=5))
+    assert not PostgresWriter(sink, ()).is_written(batch_of(spark, number=6))
+    marked = "SELECT obj_description('older.sessionkit_batches'::regclass)"
+    assert [(LEDGER_MARK,)] == postgres.rows(marked)
+
+
+def test_the_ledger_is_where_the_table_is(postgres: server.Postgres, spark: SparkSession) -> None:
+    """A schema that comes before it in the search path later changes nothing."""
+    postgres.run("CREATE SCHEMA path_second")
+    path = make_conninfo(postgres.dsn, options="-c search_path=path_first,path_second")
+    written(Postgres(path, "numbers"), batch_of(spark, 1))
+    postgres.run("CREATE SCHEMA path_first")
+
+    assert PostgresWriter(Postgres(path, "numbers"), ()).is_written(batch_of(spark, run="later"))
+    assert [(1,)] == postgres.rows("SELECT id FROM path_second.numbers")
+    assert 0 == checked(Postgres(path, "numbers"), "query").last_batch
+
+
+@pytest.mark.parametrize(
+    ("statements", "hint"),
+    [
+        ([], 'GRANT USAGE, CREATE ON SCHEMA "rights" TO "weak"'),
+        (
+            ["GRANT USAGE, CREATE ON SCHEMA rights TO weak", "CREATE TABLE rights.t (id bigint)"],
+            'GRANT INSERT, SELECT ON "rights"."t" TO "weak"',
+        ),
+    ],
+    ids=["schema", "table"],
+)
+def test_a_role_that_may_not_is_told_what_to_grant(
+    postgres: server.Postgres, statements: list[str], hint: str
+) -> None:
+    """Before a query starts; the hint is a statement that helps."""
+    postgres.run(
+        "DROP SCHEMA IF EXISTS rights CASCADE; DROP ROLE IF EXISTS weak; CREATE SCHEMA rights;"
+        " CREATE ROLE weak LOGIN PASSWORD 'weak'"
+    )
+    for statement in statements:
+        postgres.run(statement)
+    sink = Postgres(make_conninfo(postgres.dsn, user="weak", **SECRET), "rights.t")
+    with pytest.raises(SpecError) as refused:
+        checked(sink)
+    said, _, statement = str(refused.value).partition("Hint: ")
+    assert hint == statement
+    assert "the role weak may not" in said
+
+    postgres.run(statement)
+    checked(sink)
+
+
+def test_a_schema_that_is_not_there_is_named(postgres: server.Postgres) -> None:
+    """As is that none of the search path is there."""
+    with pytest.raises(SpecError, match='make it: CREATE SCHEMA "No%where"'):
+        checked(Postgres(postgres.dsn, "No%where.t"))
+    path = make_conninfo(postgres.dsn, options="-c search_path=nowhere")
+    with pytest.raises(SpecError, match="no schema of the search path exists"):
+        checked(Postgres(path, "t"))
+
+
+def test_names_may_have_any_character(postgres: server.Postgres, spark: SparkSession) -> None:
+    """A `%` and a quote in the names of schema, table, columns and key; case counts."""
+    postgres.run('CREATE SCHEMA "We%b"')
+    frame = spark.sql("SELECT 1 AS `a%s`, 'x' AS `b%(c)s\"`, 1L AS session_id, 1L AS `revision`")
+    name = "V%" + "v" * 61
+    for key in ((), ("a%s",), ("session_id", "a%s")):
+        sink = Postgres(postgres.dsn, f'"We%b".{name}')
+        writer = PostgresWriter(sink, key, refuses="session_id" in key)
+        writer.is_written(Batch(frame, 0, "query%s", f"run%{len(key)}"))
+        writer.write(Batch(frame, 0, "query%s", f"run%{len(key)}"))
+        assert [(1, "x", 1, 1)] == postgres.rows(ALL.format(name))
+        postgres.run(FORGET.format(name))
+
+
+@pytest.mark.parametrize("name", ["c" * 64, "sessionkit_attempt", "sessionkit_rank"])
+def test_a_column_needs_a_name_that_the_table_can_have(name: str) -> None:
+    """One that PostgreSQL would cut, or that the staging table has, is refused before."""
+    sink = Postgres("postgresql://", "t")
+    schema = T.StructType([T.StructField(name, T.LongType())])
+    with pytest.raises(SpecError, match=f"can have the name `{name}`"):
+        check_columns(sink, Route(sink, schema), "append")
+
+
+def test_two_routes_to_one_table_are_refused_whatever_they_call_it(
+    postgres: server.Postgres, spark: SparkSession, tmp_path: Path
+) -> None:
+    """By what the server says it is, before the query starts; and by the ledger, where it runs."""
+    postgres.run("CREATE SCHEMA shared")
+    path = make_conninfo(postgres.dsn, options="-c search_path=shared")
+    stream = FileStream(spark, SESSIONS, tmp_path, with_rejected=True)
+    stream.put(views(("ann", 0)))
+    sink = Routes(session=Postgres(path, "t"), rejected=Postgres(postgres.dsn, "shared.t"))
+    with pytest.raises(SpecError, match="`rejected` of Routes write to the table shared.t"):
+        stream.run_to(sink)
+
+    first, second = (PostgresWriter(Postgres(path, "u"), (), route=name) for name in "ab")
+    assert not first.is_written(batch_of(spark))
+    with pytest.raises(SinkError, match="another kind of row of this query goes to"):
+        second.is_written(batch_of(spark))
+
+
+def test_a_table_that_is_gone_is_not_made_again(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """Its rows are missing, so the query says so, and how to go on without them."""
+    sink = Postgres(postgres.dsn, "gone")
+    written(sink, batch_of(spark, 1))
+    postgres.run("DROP TABLE gone")
+    with pytest.raises(SpecError, match="the table public.gone is gone") as refused:
+        checked(sink, "query")
+    with pytest.raises(SpecError, match="the table public.gone is gone"):
+        PostgresWriter(sink, ()).is_written(batch_of(spark, 2, number=1, run="later"))
+    _, _, statement = str(refused.value).rpartition("an empty one: ")
+    postgres.run(statement)
+    written(sink, batch_of(spark, 2, number=1, run="later"))
+
+    assert [(2,)] == postgres.rows("SELECT id FROM gone")
+
+
+def test_a_password_that_would_be_read_as_a_port_is_not_shown(postgres: server.Postgres) -> None:
+    """A text without a host, of which only the executors' function knows."""
+    for text in ("postgresql://jobs:secret", "postgresql://jobs:se@cret@db/web"):
+        with pytest.raises(SpecError, match="can't read `dsn`") as refused:
+            checked(Postgres(lambda text=text: text, "t"))  # type: ignore[misc]
+        assert "cret" not in str(refused.value)
