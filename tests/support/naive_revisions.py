@@ -45,10 +45,12 @@ class Table:
     rows: dict[str, Any] = attrs.field(factory=dict)
 
     def upsert(self, rows: Iterable[Upserted]) -> None:
-        """Take the rows of a micro-batch."""
+        """Take the rows of a micro-batch; one that has no place is refused, as sinks do."""
+        there = {**self.rows}
         for row in rows:
             for name in row.supersedes:
                 del self.rows[name]
+            assert row.id not in there or row.revision > there[row.id].revision
             if row.id not in self.rows or row.revision > self.rows[row.id].revision:
                 self.rows[row.id] = row
 

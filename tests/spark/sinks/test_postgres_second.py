@@ -1,0 +1,176 @@
+"""The sink Postgres refuses a second session with the id of another one, and names both."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from sessionkit.errors import SinkError
+from sessionkit.spark import Postgres
+from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.keys import refuses_second
+from sessionkit.spark.sinks.postgres.writer import PostgresWriter
+from sessionkit.spark.sinks.routes import Route
+from tests.support import postgres as server
+from tests.support.streams import FileStream
+from tests.support.visits import SESSIONS, views
+
+COLUMNS = ("user", "session_id", "session_start", "session_end", "n", "revision", "supersedes")
+ROWS = "SELECT {} FROM {}"
+
+
+def row(
+    name: str, n: int, revision: int, end: str = "12:30", supersedes: Sequence[str] = ()
+) -> str:
+    """Return a row of a session as SQL."""
+    gone = ", ".join(f"'{one}'" for one in supersedes)
+    return (
+        f"SELECT 'ann' AS user, '{name}' AS session_id, {n} AS n, {revision}L AS revision,"
+        f" TIMESTAMP '2026-03-08 12:00:00Z' AS session_start,"
+        f" TIMESTAMP '2026-03-08 {end}:00Z' AS session_end,"
+        f" CAST(array({gone}) AS array<string>) AS supersedes"
+    )
+
+
+@attrs.define
+class Sessions:
+    """A table of sessions, to which micro-batches are written."""
+
+    postgres: server.Postgres
+    spark: SparkSession
+    name: str
+    key: tuple[str, ...]
+    revises: bool = True
+    number: int = 0
+
+    def write(self, *rows: str) -> list[Any]:
+        """Write a micro-batch, and return what is there."""
+        frame = self.spark.sql(" UNION ALL ".join(rows)).select(*COLUMNS)
+        frame = frame if self.revises else frame.drop("revision", "supersedes")
+        sink = Postgres(self.postgres.dsn, self.name, self.key)
+        writer = PostgresWriter(sink, self.key, refuses=True)
+        batch = Batch(frame, self.number, "query", f"run {self.number}")
+        assert not writer.is_written(batch)
+        writer.write(batch)
+        self.number += 1
+        return self.there()
+
+    def there(self) -> list[Any]:
+        """Return what is there."""
+        columns = "session_id, n, revision" if self.revises else "session_id, n"
+        return self.postgres.rows(ROWS.format(columns, self.name))
+
+
+def test_revisions_and_what_they_supersede_go_on(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """Nothing of what one session gives is refused, in one micro-batch or in several."""
+    table = Sessions(postgres, spark, "going_on", ("session_id",))
+
+    assert [("a", 0, 2), ("b", 0, 1)] == table.write(row("a", 0, 2), row("a", 0, 1), row("b", 0, 1))
+    assert [("a", 0, 5), ("b", 0, 1)] == table.write(row("a", 0, 4), row("a", 0, 5))
+    assert [("c", 0, 6)] == table.write(
+        row("c", 0, 6, supersedes=["a", "b"]), row("a", 0, 5), row("b", 0, 1)
+    )
+
+
+@pytest.mark.parametrize("key", [("session_id",), ("session_id", "n")], ids=["id", "id and n"])
+@pytest.mark.parametrize("revision", [1, 2], ids=["lower", "same"])
+def test_a_session_that_another_micro_batch_has_is_refused(
+    postgres: server.Postgres, spark: SparkSession, key: tuple[str, ...], revision: int
+) -> None:
+    """By a row of the same or a higher revision, whatever else the key has; both are named."""
+    table = Sessions(postgres, spark, f"known_{len(key)}_{revision}", key)
+    table.write(row("a", 0, 2), row("b", 0, 1))
+    with pytest.raises(SinkError) as refused:
+        table.write(row("c", 0, 1), row("a", len(key) - 1, revision, end="12:40"))
+
+    session = "user: ann, session_id: a, session_start: 2026-03-08 12:00:00"
+    assert 2 == str(refused.value).count(session)
+    assert f"the table public.known_{len(key)}_{revision} has a row of a session" in str(
+        refused.value
+    )
+    assert "session_end: 2026-03-08 12:30:00+00:00, revision: 2" in str(refused.value)
+    assert f"session_end: 2026-03-08 12:40:00+00:00, revision: {revision}" in str(refused.value)
+    assert "Hint: if another query wrote" in str(refused.value)
+    assert [("a", 0, 2), ("b", 0, 1)] == table.there()
+
+
+@pytest.mark.parametrize("key", [("session_id",), ("session_id", "n")], ids=["id", "id and n"])
+def test_without_revisions_any_second_session_is_refused(
+    postgres: server.Postgres, spark: SparkSession, key: tuple[str, ...]
+) -> None:
+    """All rows of a session come in one micro-batch, so those of another one are another's."""
+    table = Sessions(postgres, spark, f"once_{len(key)}", key, revises=False)
+    several = [row("a", n, 1) for n in range(len(key))]
+    table.write(*several)
+    with pytest.raises(SinkError, match="another micro-batch has a row of the same session_id"):
+        table.write(row("a", len(key), 1), row("b", 0, 1))
+
+    assert [("a", n) for n in range(len(key))] == table.there()
+
+
+@pytest.mark.parametrize("revises", [False, True])
+def test_two_sessions_of_one_micro_batch_are_refused(
+    postgres: server.Postgres, spark: SparkSession, *, revises: bool
+) -> None:
+    """Of one revision; both are named, and nothing is written."""
+    table = Sessions(postgres, spark, f"twice_{revises}".lower(), ("session_id",), revises=revises)
+    with pytest.raises(SinkError, match="two rows of a micro-batch have the same") as refused:
+        table.write(row("b", 0, 1), row("a", 0, 1), row("a", 0, 1, end="12:40"))
+
+    assert "session_end: 2026-03-08 12:30:00+00:00" in str(refused.value)
+    assert "session_end: 2026-03-08 12:40:00+00:00" in str(refused.value)
+    assert [] == table.there()
+
+
+def test_a_unique_index_of_the_user_says_what_it_says(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """Rows that it refuses aren't called two sessions with one id."""
+    table = Sessions(postgres, spark, "indexed", ("session_id",))
+    table.write(row("a", 0, 1))
+    postgres.run('CREATE UNIQUE INDEX one_user ON indexed ("user")')
+    with pytest.raises(Exception, match="one_user"):
+        table.write(row("b", 0, 1))
+
+
+def test_a_second_query_does_not_replace_the_sessions_of_the_first(
+    postgres: server.Postgres, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A table that was given away still has them, so the query that meets them stops."""
+    for name in ("first", "second"):
+        stream = FileStream(spark, SESSIONS, tmp_path / name)
+        stream.put(views(("ann", 0)), views(("end", 100)))
+        if name == "first":
+            stream.run_to(Postgres(postgres.dsn, "given"))
+            postgres.run("DELETE FROM sessionkit_batches WHERE table_name = 'given'")
+    with pytest.raises(StreamingQueryException, match="has a row of a session"):
+        stream.run_to(Postgres(postgres.dsn, "given"))
+
+    assert [("ann",)] == postgres.rows('SELECT "user" FROM given')
+
+
+def test_only_sessions_are_refused() -> None:
+    """Other modes, other rows and keys that you name for rows of your own replace a row."""
+    sessions = of("session_id", "session_start", "session_end")
+    own = of("session_id", "total")
+    default, named = Postgres("d", "t"), Postgres("d", "t", "session_id")
+
+    assert refuses_second(default, Route(default, sessions), "append")
+    assert refuses_second(default, Route(default, own), "append")
+    assert refuses_second(named, Route(named, sessions), "append")
+    assert not refuses_second(named, Route(named, own), "append")
+    assert not refuses_second(named, Route(named, sessions), "update")
+    assert not refuses_second(named, Route(named, sessions, of_results=False), "append")
+    assert not refuses_second(Postgres("d", "t", ()), Route(default, sessions), "append")
+
+
+def of(*names: str) -> T.StructType:
+    """Return a schema with columns of these names."""
+    return T.StructType([T.StructField(name, T.StringType()) for name in names])
