@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.log import query_id_of
+from sessionkit.spark.sinks.reasons import say_first
 
 __all__ = ["Batch", "BatchWriter", "Part", "WriteBatches", "drain"]
 
@@ -104,6 +105,13 @@ class WriteBatches:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Write a micro-batch to each sink that doesn't have it."""
+        try:
+            self._write(frame, number)
+        except Exception as error:
+            say_first(error)
+            raise
+
+    def _write(self, frame: DataFrame, number: int) -> None:
         if self.query_id is None:
             self.query_id = query_id_of(frame.sparkSession, self.checkpoint)
         batch = Batch(frame, number, self.query_id or "", self.run_id)

@@ -1,0 +1,77 @@
+"""What Spark shows of an error in a sink begins with what the error says."""
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark import Once, start_query
+from sessionkit.spark.sinks.batches import Batch, Part, WriteBatches
+
+BEGINS = "sessionkit.errors.SinkError: "
+
+
+@attrs.frozen
+class Failing:
+    """A sink that can't take anything."""
+
+    chained: bool
+    runs_all: bool = True
+
+    def is_written(self, batch: Batch) -> bool:
+        """Return that nothing is."""
+        del batch
+        return False
+
+    def write(self, batch: Batch) -> None:
+        """Fail, also while another error is handled."""
+        error = SpecError(with_hint(f"no place for {batch.number}", "make some"))
+        if not self.chained:
+            raise error
+        raise error from KeyError("first")
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_traceback_begins_with_what_the_error_says(*, chained: bool) -> None:
+    """With its kind and its hint, before each cause and each line of code; it stays what it is."""
+    nothing: Any = None
+    with pytest.raises(SpecError) as failed:
+        WriteBatches("", "run", [Part(Failing(chained))], "query")(nothing, 7)
+
+    shown = "".join(traceback.format_exception(failed.value))
+    assert shown.startswith(f"{BEGINS}SpecError: no place for 7\n\nHint: make some\n\n")
+    assert chained == ("KeyError: 'first'" in shown)
+
+
+def test_an_error_of_an_executor_is_said_before_the_lines_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Where Spark shows the traceback of the executor in that of the driver."""
+
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        found = "no more\nof this"
+        raise ValueError(found)
+
+    def write(frame: DataFrame, query_id: str, batch_id: int) -> None:
+        del query_id, batch_id
+        frame.mapInArrow(fail, frame.schema).collect()
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    with pytest.raises(StreamingQueryException) as failed:
+        start_query(
+            rows,
+            sink=Once(write, lambda _: None),
+            trigger="availableNow",
+            checkpoint=tmp_path,
+        ).awaitTermination()
+
+    _, _, shown = str(failed.value).partition("Return Message: ")
+    assert shown.startswith(f"{BEGINS}ValueError: no more\nof this\n\nThe above exception")
