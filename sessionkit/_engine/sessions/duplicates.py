@@ -11,6 +11,7 @@ Two different events of a key share a hash by chance with a probability of 1 in 
 a key have a pair that does with one of less than n**2 in 2**129.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -36,6 +37,7 @@ __all__ = [
     "ids_identity",
     "ids_schema",
     "is_open",
+    "left_with_copies",
     "open_only",
     "under_ids",
 ]
@@ -86,6 +88,30 @@ def distinct(sessions: pa.Table, events: WindowedEvents) -> Distinct:
         return Distinct(events, nothing)
     is_first = ~_repeated(sessions, events)
     return Distinct(events.only(is_first), events.only(~is_first))
+
+
+def left_with_copies(found: Distinct, failed: Sequence[Rejected]) -> WindowedEvents | None:
+    """
+    Return the events but those that failed, if one of these has a copy; None if none has.
+
+    Args:
+        found: The events, told apart by their ids.
+        failed: Those that failed.
+    """
+    if not failed or not len(found.others.starts):
+        return None
+    tables = [part.rows for part in failed]
+    known = {one for table in tables for one in _names(table)}
+    if known.isdisjoint(_names(found.others.table)):
+        return None
+    good = np.array([one not in known for one in _names(found.first.table)], np.bool_)
+    return found.first.only(good).joined(found.others)
+
+
+def _names(events: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the key and the id of each event."""
+    columns = [*key_columns(events), events["each.ids"]]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:

@@ -12,6 +12,7 @@ from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
 from sessionkit._engine.sessions.attempt import attempt
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event
+from sessionkit._engine.sessions.duplicates import Distinct, left_with_copies
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.fold import FoldError
 from sessionkit._engine.sessions.lateness import late_session, timely
@@ -67,20 +68,35 @@ def join(
 def _joined(
     spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
 ) -> Joined:
-    taken = _take(spec, sessions, events, watermark_us)
-    if taken.plan is None:
-        return Joined(sessions, 0, taken.rejected)
-    folded = _folded(taken.plan, taken.objects, watermark_us)
-    return attrs.evolve(folded, rejected=taken.rejected + folded.rejected)
+    rejected: list[Rejected] = []
+    while True:
+        taken = _take(spec, sessions, events, watermark_us)
+        rejected += taken.rejected
+        if taken.plan is None:
+            return Joined(sessions, 0, rejected + taken.distinct.rejected)
+        folded = _folded(taken.plan, taken.objects, watermark_us)
+        failed = [part for part in folded.rejected if part.kind == "failed"]
+        left = left_with_copies(taken.distinct, failed) if spec.on_error == "reject" else None
+        if left is None:
+            rejected += taken.distinct.rejected + folded.rejected
+            return attrs.evolve(folded, rejected=rejected)
+        # What failed was not processed, so the next event with its id counts.
+        rejected += failed
+        events = left
 
 
 @attrs.frozen
 class _Taken:
-    """The events that can be folded, as objects in the order of their plan; the others aside."""
+    """
+    The events that can be folded, as objects in the order of their plan; the others aside.
+
+    Duplicates are in `distinct` alone, and not among those rejected.
+    """
 
     plan: Plan | None
     objects: list[Any]
     rejected: list[Rejected]
+    distinct: Distinct
 
 
 def _take(
@@ -91,10 +107,10 @@ def _take(
     rejected = [part for late in judged.late for part in _late(spec, late)]
     plan = judged.plan
     if plan is None:
-        return _Taken(None, [], rejected + judged.distinct.rejected)
+        return _Taken(None, [], rejected, judged.distinct)
     objects, refused = build_events(spec, plan.events.table, plan.event_places)
     if not refused:
-        return _Taken(plan, objects, rejected + judged.distinct.rejected)
+        return _Taken(plan, objects, rejected, judged.distinct)
     reasons = {int(plan.event_places[place]): reason for place, reason in refused.items()}
     rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
     others = plan.events.without(reasons).joined(judged.distinct.others)

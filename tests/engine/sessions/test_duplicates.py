@@ -221,6 +221,38 @@ def test_an_event_that_fails_is_not_remembered() -> None:
     ] == kinds(driver)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="functions"),
+        pytest.param({"order": "event_time"}, id="in order"),
+        pytest.param(
+            {"order": "event_time", "timeout": SessionRules(GAP, max_events=9)}, id="rules in order"
+        ),
+    ],
+)
+def test_a_copy_of_an_event_that_failed_is_tried_in_the_same_micro_batch(
+    changes: dict[str, Any],
+) -> None:
+    """Until one is processed; those after it are duplicates."""
+    driver = fed(
+        driver_of(on_error="reject", watermark_delay=GAP, **changes),
+        ("10:00", Message("m", 1)), ("10:01", Message("n", -1)), ("10:02", Message("n", -2)),
+        ("10:03", Message("n", 3)), ("10:04", Message("n", 4)), ("10:05", Message("o", -5)),
+    )  # fmt: skip
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_until_idle()
+
+    assert [[1, 3]] == [row.result.numbers for row in driver.take_rows()]
+    assert [
+        ("duplicate", at("10:04")),
+        ("failed", at("10:01")),
+        ("failed", at("10:02")),
+        ("failed", at("10:05")),
+    ] == sorted(kinds(driver))
+    assert driver.counts.is_balanced
+
+
 def test_a_dropped_session_takes_its_ids_with_it() -> None:
     """Nothing is remembered of it, as of all that `on_error="drop_session"` drops."""
     driver = fed(driver_of(on_error="drop_session"), ("10:00", Message("m", 1)))
