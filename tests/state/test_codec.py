@@ -426,3 +426,27 @@ def test_a_value_is_kept_or_refused_never_changed(value: object) -> None:
         except StateValueError:
             continue
         assert value == back or (isnan(back) and isnan(value))  # type: ignore[arg-type]
+
+
+@attrs.define
+class Shelf:
+    """Collections of plain values, and one of objects."""
+
+    flat: list[int]
+    same: list[int]
+    pairs: dict[str, float | None]
+    fixed: tuple[str, ...]
+    deep: list[list[int]]
+
+
+def test_a_copy_shares_nothing_that_can_change() -> None:
+    """Nor does it part what was one object; a tuple of plain values may be shared."""
+    numbers = [1, 2]
+    made = Shelf(numbers, numbers, {"a": 1.0, "b": None}, ("x",), [[1], [2]])
+    copied = codec_of(Shelf).copied(made)
+
+    assert made == copied
+    assert copied.flat is copied.same
+    for name in ("flat", "pairs", "deep"):
+        assert getattr(made, name) is not getattr(copied, name)
+    assert made.deep[0] is not copied.deep[0]

@@ -132,6 +132,18 @@ class Instants:
         for low, high in pairwise([0, *new.tolist(), len(self.at)]):
             yield range(self.first + low, self.first + high)
 
+    def at_place(self, place: int) -> int:
+        """Return where the interval at a place starts."""
+        return self.at[place - self.first]
+
+    def end_at(self, place: int) -> int:
+        """Return the end of its gap."""
+        return self.ends[place - self.first]
+
+    def extends_at(self, place: int) -> bool:
+        """Return whether it keeps a session open."""
+        return self.extends[place - self.first]
+
     def instant(self, places: Sequence[int]) -> Instant:
         """Return what's at some places, all of one instant."""
         own = [place - self.first for place in places]

@@ -3,17 +3,20 @@ Sessions that can't be folded, where failures are data: folded again, to say why
 
 Under `on_error="reject"` they're folded without the events that fail.
 
-A failed event leaves no trace. So each event is tried on a copy of the state, and the state goes on
-without those that fail. A session may fall apart where a failed event was all that held two parts
-together; then the part after it begins anew. For a state of bounded size that takes time linear in
-the events, except that a failed event between two stored sessions makes both parts start again.
+A failed event leaves no trace. So events are tried on a copy of the state, and the state goes on
+without those that fail: at first one event, then two, four and so on, until one fails. So there are
+few copies where few events fail, and at most about two calls and a copy an event. A session may
+fall apart where a failed event was all that held two parts together; then the part after it begins
+anew. A failed event between two stored sessions makes both parts start again.
+
+A state must fit its fields where it's stored, after the last event. Where it doesn't, each event
+must leave one that fits.
 
 Under rules that depend on the order of events, every session of a key after a failed event may be
 another one: see `sifting`. Under `on_error="drop_session"` the first failure is all that counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from itertools import chain, islice, repeat
 from typing import Any, TypeAlias
 
@@ -38,7 +41,7 @@ from sessionkit.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late, starts_new_session
 
-__all__ = ["FirstFailure", "Refolded", "check_fit", "first_failures", "refold", "taken"]
+__all__ = ["FirstFailure", "Refolded", "added", "check_fit", "first_failures", "refold"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -203,13 +206,24 @@ def _parts(plan: Plan, chosen: Mask) -> Iterator[Part]:
 
 @attrs.frozen(eq=False)
 class _Retry:
-    """The fold of one session, event by event."""
+    """
+    The fold of one session, without the events that fail.
+
+    Attributes:
+        fold: The functions.
+        place: The place of the session in the plan.
+        key: Its key.
+        watermark_us: By which it's over; None where nothing is late.
+        found: What becomes of its parts.
+        must_fit: Whether each event must leave a state that fits.
+    """
 
     fold: SessionFold
     place: int
     key: Any
     watermark_us: int | None
     found: Refolded
+    must_fit: bool = False
 
     def run(self, part: Part) -> Sequence[Part]:
         """Fold a part, note what became of it, and return the parts that are left to be done."""
@@ -220,19 +234,52 @@ class _Retry:
             return self._without_bridges(part, opened[error.merged or 0], Failure.of(error))
         kept: Part = []
         end = part[0].start
-        for place, interval in enumerate(part):
-            if kept and self._is_apart(interval, end):
+        place, most = 0, 1
+        while place < len(part):
+            if kept and self._is_apart(part[place], end):
                 return self._fallen_apart(part, place, state, kept)
+            run = self._together(part[place : place + most], end)
+            tried, number, failed = self._tried(state, run)
+            if failed is None:
+                state, kept = tried, kept + run
+                end = max(end, *(one.end for one in run))
+                place, most = place + number, 2 * most
+            elif number:
+                most = number
+            else:
+                self._fails(part[place], failed)
+                place, most = place + 1, 1
+        return self._settled(state, kept)
+
+    def _together(self, part: Part, end: int) -> Part:
+        """Return the first intervals of a part, up to one that is apart from those before it."""
+        for number, one in enumerate(part):
+            if number and self._is_apart(one, end):
+                return part[:number]
+            end = max(end, one.end)
+        return part
+
+    def _tried(self, state: Any, part: Part) -> tuple[Any, int, FoldError | None]:
+        """Return a state with the events of a part, or how many come before one that fails."""
+        state = self._copied(state)
+        for number, interval in enumerate(part):
             if interval.event is not None:
                 try:
-                    state = taken(self.fold, self.key, state, interval.content)
+                    state = self._with(state, interval.content)
                 except FoldError as error:
-                    self.found.failures[interval.event] = Failure.of(error)
-                    continue
-            end = max(end, interval.end)
-            kept.append(interval)
-        self._keep(state, kept)
-        return []
+                    return None, number, error
+        return state, len(part), None
+
+    def _with(self, state: Any, event: Any) -> Any:
+        """Return a state, which may be changed, with one more event."""
+        return added(self.fold, self.key, state, event, must_fit=self.must_fit)
+
+    def _copied(self, state: Any) -> Any:
+        return None if state is None else codec_of(self.fold.spec.state).copied(state)
+
+    def _fails(self, interval: Interval, error: FoldError) -> None:
+        assert interval.event is not None, interval  # noqa: S101 (for mypy)
+        self.found.failures[interval.event] = Failure.of(error)
 
     def _is_apart(self, interval: Interval, end: int) -> bool:
         inclusive = self.fold.spec.timeout.gap_inclusive
@@ -242,11 +289,12 @@ class _Retry:
         """Return the state of the open sessions together; None where there are none."""
         if not opened:
             return None
-        state = deepcopy(opened[0].content)
+        state = self._copied(opened[0].content)
         for place, right in enumerate(opened[1:], start=1):
             try:
-                state = self.fold.merged(self.key, [state, deepcopy(right.content)])
-                check_fit(self.fold, "merge", self.key, state)
+                state = self.fold.merged(self.key, [state, self._copied(right.content)])
+                if self.must_fit:
+                    check_fit(self.fold, "merge", self.key, state)
             except FoldError as error:
                 error.merged = place
                 raise
@@ -265,8 +313,15 @@ class _Retry:
         if any(interval.event is None for interval in part[place:]):
             # A session on the right was merged into the left too early.
             return self._remaining(part[:place]), part[place:]
+        return [*self._settled(state, kept), part[place:]]
+
+    def _settled(self, state: Any, kept: Part) -> Sequence[Part]:
+        """Note what is left of a part; where its state doesn't fit, see which events are why."""
+        came = any(one.event is not None for one in kept)
+        if came and not self.must_fit and codec_of(self.fold.spec.state).misfit(state) is not None:
+            return attrs.evolve(self, must_fit=True).run(kept)
         self._keep(state, kept)
-        return (part[place:],)
+        return []
 
     def _closes(self, kept: Part) -> int:
         end, rules = max(interval.end for interval in kept), self.fold.spec.rules
@@ -291,9 +346,11 @@ class _Retry:
             if interval.event in known:
                 return FirstFailure(known[interval.event], [interval.event])
             try:
-                state = taken(self.fold, self.key, state, interval.content)
+                state = self._with(state, interval.content)
             except FoldError as error:
                 return FirstFailure(Failure.of(error), [interval.event])
+        if not self.must_fit:
+            return attrs.evolve(self, must_fit=True).first_failure(part, known)
         return FirstFailure(Failure("its session can't be folded, though each event can"), events)
 
     def _remaining(self, part: Part) -> Part:
@@ -313,17 +370,24 @@ class _Retry:
         self.found.keep(self.place, kept, kept[0].content if state is None else state)
 
 
-def taken(fold: SessionFold, key: Any, state: Any, event: Any) -> Any:
+def added(fold: SessionFold, key: Any, state: Any, event: Any, *, must_fit: bool) -> Any:
     """
-    Return a state with one more event; the given one stays as it is.
+    Return a state, which may be changed, with one more event.
+
+    Args:
+        fold: The functions.
+        key: The key.
+        state: The state; None for none.
+        event: The event, as it's folded.
+        must_fit: Whether it fails where it leaves a state that doesn't fit.
 
     Raises:
         FoldError: The event fails.
     """
-    opened = [] if state is None else [deepcopy(state)]
-    found = fold.fold(key, opened, [event])
-    is_first = not opened and fold.spec.create is not None
-    check_fit(fold, "create" if is_first else "update", key, found)
+    is_first = state is None and fold.spec.create is not None
+    found = fold.fold(key, [] if state is None else [state], [event])
+    if must_fit:
+        check_fit(fold, "create" if is_first else "update", key, found)
     return found
 
 

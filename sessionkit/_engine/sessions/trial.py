@@ -1,7 +1,6 @@
 """Sessions folded in the order of time, to learn what their events come to."""
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from sessionkit._functions import call_failed, name_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import AnySessionSpec
+from sessionkit.state import codec_of
 
 __all__ = ["Trial"]
 
@@ -31,6 +31,7 @@ class Trial:
         state_gap: The function from the state to the gap; None where there is none.
         order: The numbers of open sessions and events, first those of sessions, by key and start.
         opened: The states of the open sessions; None where all events are discarded.
+        owners: The keys of the open sessions.
         keys: The keys of the events.
         events: The events, as they are folded.
     """
@@ -39,6 +40,7 @@ class Trial:
     state_gap: Callable[[Any], timedelta] | None
     order: Sequence[int]
     opened: Sequence[Any]
+    owners: Sequence[Any]
     keys: Sequence[Any]
     events: Sequence[Any]
 
@@ -65,6 +67,7 @@ class Trial:
             None if spec.rules is None else spec.rules.state_gap,
             order.tolist(),
             [state if count else None for state, count in zip(states, held, strict=True)],
+            decode_keys(spec, touched),
             decode_keys(spec, events.table),
             timed(spec, build_events(spec, events.table)[0], events.starts),
         )
@@ -74,6 +77,10 @@ class Trial:
         number = self.order[place] - len(self.opened)
         return None if number < 0 else number
 
+    def owner_at(self, place: int) -> Any:
+        """Return the key of the open session at a place."""
+        return self.owners[self.order[place]]
+
     def merged(self, state: Any, place: int) -> Any:
         """
         Return a state, which may be changed, with that of the open session at a place.
@@ -81,10 +88,15 @@ class Trial:
         Raises:
             FoldError: They can't be merged.
         """
-        opened = deepcopy(self.opened[self.order[place]])
+        number = self.order[place]
+        opened = self.copied(self.opened[number])
         if state is None or opened is None:
             return opened if state is None else state
-        return self.fold.merged(None, [state, opened])
+        return self.fold.merged(self.owners[number], [state, opened])
+
+    def copied(self, state: Any) -> Any:
+        """Return a copy of a state; None where there is none."""
+        return None if state is None else codec_of(self.fold.spec.state).copied(state)
 
     def gap_us(self, event: int, state: Any) -> int:
         """

@@ -2,7 +2,7 @@
 
 import random
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -14,6 +14,10 @@ from tests.support.session_specs import fed, opened
 GAP = timedelta(minutes=10)
 CALLS_AN_EVENT = 4
 """How often a function may see an event: at first, on a copy, and without those that fail."""
+ORDERED: dict[str, Any] = {
+    "timeout": SessionRules(GAP, max_events=10_000),
+    "order": "event_time",
+}
 
 
 @attrs.frozen
@@ -28,7 +32,19 @@ class Step:
 class Path:
     """A state: the numbers so far."""
 
-    numbers: list[int]
+    numbers: list[int] = attrs.field(factory=list)
+
+
+@attrs.define
+class Copied(Path):
+    """A state that counts how often it is copied."""
+
+    copies: ClassVar[list[int]] = []
+
+    def __deepcopy__(self, _: Any) -> "Copied":
+        """Count a copy."""
+        self.copies.append(len(self.numbers))
+        return Copied([*self.numbers])
 
 
 @attrs.define
@@ -230,3 +246,102 @@ def test_a_merge_that_leaves_what_can_not_be_stored_is_blamed_on_the_bridge() ->
     (failed,) = driver.take_rejections("failed")
     assert at("10:13") == failed.event_time
     assert failed.reason.startswith("`merge` (")
+
+
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["plain", "ruled"])
+@pytest.mark.parametrize(("bad", "most"), [({500}, 40), ({100, 400, 900}, 80)])
+def test_a_state_is_copied_for_events_that_fail_and_not_for_others(
+    bad: set[int], most: int, options: dict[str, Any]
+) -> None:
+    """So a state that grows with its session doesn't cost the square of its events."""
+
+    def update(state: Copied, event: Step) -> Copied:
+        state.numbers.append(event.number)
+        if event.bad:
+            message = "bad"
+            raise ValueError(message)
+        return state
+
+    changes: dict[str, Any] = {"state": Copied, "result": Copied, "update": update, "create": None}
+    spec = spec_of(Functions(), **{**changes, **options})
+    driver, number = SessionDriver(attrs.evolve(spec, merge=None) if options else spec), 1_000
+    for place in range(number):
+        driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place, place in bad))
+    Copied.copies.clear()
+    driver.run_batch()
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_until_idle()
+
+    (row,) = driver.take_rows()
+    assert [n for n in range(number) if n not in bad] == row.result.numbers
+    assert len(Copied.copies) <= most
+
+
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["plain", "ruled"])
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_state_that_fits_again_at_the_end_fails_no_event(
+    options: dict[str, Any], bad: bool
+) -> None:
+    """Whether another event of its session fails or not."""
+
+    def update(state: Path, event: Step) -> Path:
+        if event.bad:
+            message = "bad"
+            raise ValueError(message)
+        added: Any = "x" if event.number == 2 else event.number
+        return Path([*filter(lambda n: isinstance(n, int), state.numbers), added])
+
+    driver = SessionDriver(spec_of(Functions(), update=update, create=None, **options))
+    fed(
+        driver,
+        ("10:00", Step(1)), ("10:01", Step(2)), ("10:02", Step(3)), ("10:03", Step(4, bad=bad)),
+    )  # fmt: skip
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_until_idle()
+
+    (row,) = driver.take_rows()
+    assert ([1, 3] if bad else [1, 3, 4]) == row.result.numbers
+    assert bad == driver.counts.failed
+
+
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["plain", "ruled"])
+def test_where_the_last_state_does_not_fit_each_event_must_leave_one_that_does(
+    options: dict[str, Any],
+) -> None:
+    """Those that don't fail alone, and other sessions of the key are left as they are."""
+
+    def update(state: Path, event: Step) -> Path:
+        return Path([*state.numbers, "x" if event.bad else event.number])  # type: ignore[list-item]
+
+    driver = SessionDriver(spec_of(Functions(), update=update, create=None, **options))
+    fed(
+        driver,
+        ("10:00", Step(1)), ("10:01", Step(2, bad=True)), ("10:02", Step(3)),
+        ("10:03", Step(4, bad=True)), ("10:40", Step(5)),
+    )  # fmt: skip
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_until_idle()
+
+    assert [[1, 3], [5]] == sorted(row.result.numbers for row in driver.take_rows())
+    times = [failed.event_time for failed in driver.take_rejections("failed")]
+    assert [at("10:01"), at("10:03")] == sorted(filter(None, times))
+
+
+def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merged() -> None:
+    """After `carry_over` to a longer gap, and without a `merge`; the other events are processed."""
+    before = spec_of(Functions())
+    driver = fed(SessionDriver(before), ("10:00", Step(1)), ("10:20", Step(2)))
+    after = spec_of(
+        Functions(),
+        timeout=SessionRules(2 * GAP, max_events=10),
+        order="event_time",
+        merge=None,
+    )
+    driver = driver.carry_over(after)
+    fed(driver, ("10:01", Step(3)), ("10:05", Step(4)), ("10:21", Step(5)), ("10:22", Step(6)))
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_until_idle()
+
+    found = [failed.event_time for failed in driver.take_rejections("failed")]
+    assert [at("10:01"), at("10:05")] == sorted(filter(None, found))
+    assert [[1], [2, 5, 6]] == sorted(row.result.numbers for row in driver.take_rows())
