@@ -50,6 +50,7 @@ TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 EVERYWHERE: Final = (
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bad_input.py",
+    "tests/spark/jobs/test_nested.py",
     "tests/spark/jobs/test_pages.py",
     "tests/spark/jobs/test_per_key.py",
     "tests/spark/jobs/test_progress.py",
@@ -108,6 +109,7 @@ CELLS: Final = (
     Cell("3.5.7", "connect", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("3.5.7", "server", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("4.0.0", "classic", "3.11", "2.2.0", "18.0.0"),
+    Cell("4.0.1", "classic", "3.11", "2.3.3", "25.0.1"),
     Cell("4.0.5", "connect", "3.13", "2.3.3", "22.0.0"),
     Cell("4.1.4", "classic", "3.12", "2.2.3", "22.0.0"),
     Cell("4.1.4", "server", "3.12", "2.2.3", "22.0.0"),

@@ -96,7 +96,7 @@ def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Join small record batches, as many as memory should hold at once."""
     portion: list[pa.RecordBatch] = []
     for batch in batches:
-        if _size(portion) + batch.nbytes > BYTES_AT_ONCE:
+        if _size([*portion, batch]) > BYTES_AT_ONCE:
             yield from _table(portion)
             portion = []
         portion.append(batch)
@@ -107,7 +107,9 @@ def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _size(portion: Sequence[pa.RecordBatch]) -> int:
-    return sum(batch.nbytes for batch in portion)
+    # `nbytes` follows the offsets of lists. Where all lists of a batch are empty, the JVM sends
+    # none for the lists in them, so it would read beyond a buffer of no bytes.
+    return sum(batch.get_total_buffer_size() for batch in portion)
 
 
 def _table(portion: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -337,6 +337,51 @@ def test_values_of_every_type_come_out_as_they_are_stored() -> None:
     ] == events.to_pylist()
 
 
+@attrs.frozen
+class Nested:
+    """An event of lists in lists."""
+
+    rows: list[dict[str, list[list[int]]]]
+
+
+NESTED = taking(Nested, timeout=NoTimeout())
+
+
+def bare(kind: pa.DataType) -> pa.Array:
+    """Return no values as the JVM of Spark 3.5 and 4.0 sends them: no bytes of offsets."""
+    # What follows a buffer of no bytes is anything, and here no offset of anything.
+    beyond = pa.py_buffer(b"\x7f" * 64).slice(0, 0)
+    if pa.types.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(kind, 0, [None, beyond], children=[bare(entries)])
+    if pa.types.is_list(kind):
+        return pa.Array.from_buffers(kind, 0, [None, beyond], children=[bare(kind.value_type)])
+    if pa.types.is_struct(kind):
+        parts = [bare(field.type) for field in kind]
+        return pa.Array.from_buffers(kind, 0, [None], children=parts)
+    return pa.Array.from_buffers(kind, 0, [None, beyond, beyond][: kind.num_buffers])
+
+
+def test_lists_without_offsets_are_empty() -> None:
+    """Where all lists of a batch are empty, nothing is read of the lists that they could hold."""
+    inner = pa.map_(pa.string(), pa.list_(pa.list_(pa.int64())))
+    offsets = pa.py_buffer(bytes(4 * 3))
+    rows = pa.Array.from_buffers(pa.list_(inner), 2, [None, offsets], children=[bare(inner)])
+    columns = {
+        "group": pa.array([0, 0], pa.int32()),
+        "user": pa.array(["ann", "bob"]),
+        "at": pa.array(FOLD, HERE),
+        "rows": rows,
+        "offset": pa.array([1, 2]),
+    }
+
+    for batches in (1, 3):
+        found = packed(NESTED, sent(NESTED, columns).to_batches() * batches)
+
+        events, _ = found.read(NESTED, (0,))
+        assert [[]] * 2 * batches == events["event.rows"].to_pylist()
+
+
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata", "UTC"])
 @pytest.mark.parametrize("instant", [FIRST, LAST])
 def test_the_first_and_last_instant_come_out_in_any_zone(instant: datetime, zone: str) -> None:

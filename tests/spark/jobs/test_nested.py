@@ -1,0 +1,231 @@
+"""Random nested events, with parts that are empty, null or missing, come back as they were sent."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import EventTimeGap, SessionSpec
+from sessionkit.spark import sessionize
+
+
+@attrs.frozen
+class Leaf:
+    """What is deepest."""
+
+    names: list[str]
+    counts: dict[str, list[int]]
+    seen: datetime | None
+
+
+@attrs.frozen
+class Branch:
+    """A part with lists of its own."""
+
+    leaves: list[Leaf]
+    leaf: Leaf | None
+    numbers: list[int | None] | None
+
+
+@attrs.frozen
+class Tree:
+    """An event of nothing but parts."""
+
+    branches: list[Branch]
+    table: list[list[str]]
+    by_name: dict[str, list[Leaf]]
+    branch: Branch | None
+    pairs: dict[str, dict[str, list[float]]] | None
+
+
+@attrs.define
+class Kept:
+    """The first event."""
+
+    event: Tree
+
+
+@attrs.frozen
+class Shown:
+    """The same, in a struct."""
+
+    shown: Tree
+
+
+def create(key: Any, event: Tree) -> Kept:
+    """Keep it."""
+    return Kept(event)
+
+
+def update(state: Kept, event: Tree) -> Kept:
+    """Keep the first."""
+    return state
+
+
+def finish(session: Any, state: Kept) -> Shown:
+    """Show it."""
+    return Shown(state.event)
+
+
+TREES: Final = SessionSpec(
+    keys={"number": int},
+    event_time="ts",
+    event=Tree,
+    state=Kept,
+    result=Shown,
+    create=create,
+    update=update,
+    finish=finish,
+    timeout=EventTimeGap("10 minutes"),
+    watermark_delay="0 seconds",
+    order="event_time",
+    bucket_count=2,
+)
+
+LEAF: Final = "struct<names:array<string>,counts:map<string,array<bigint>>,seen:timestamp>"
+BRANCH: Final = f"struct<leaves:array<{LEAF}>,leaf:{LEAF},numbers:array<bigint>>"
+PARTS: Final = {
+    "branches": f"array<{BRANCH}>",
+    "table": "array<array<string>>",
+    "by_name": f"map<string,array<{LEAF}>>",
+    "branch": BRANCH,
+    "pairs": "map<string,map<string,array<double>>>",
+}
+SCHEMA: Final = ", ".join(
+    ["number bigint", "ts timestamp", *(f"{name} {kind}" for name, kind in PARTS.items())]
+)
+NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
+ROWS_OF_A_BATCH: Final = 3
+BATCHES: Final = 60
+
+
+@attrs.frozen
+class Growing:
+    """
+    Makes random parts, of which some kinds are never full within an Arrow batch.
+
+    Attributes:
+        random: What decides.
+        bare: The kinds of lists that are all empty.
+        missing: Whether what may be null always is.
+    """
+
+    random: Random
+    bare: frozenset[str]
+    missing: bool
+
+    @classmethod
+    def of(cls, random: Random) -> "Growing":
+        """Decide for an Arrow batch."""
+        kinds = ("names", "counts", "leaves", "numbers", "branches", "rows", "by_name", "pairs")
+        share = random.choice([0, 0.3, 1])
+        bare = frozenset(kind for kind in kinds if random.random() < share)
+        return cls(random, bare, random.random() < 0.3)
+
+    def count(self, kind: str) -> range:
+        """Return as many places as a list of this kind has."""
+        return range(0 if kind in self.bare else self.random.choice([0, 1, 3]))
+
+    def maybe(self, value: Any) -> Any:
+        """Return a value, or null."""
+        return None if self.missing or self.random.random() < 0.3 else value
+
+    def leaf(self) -> Row:
+        """Make what is deepest."""
+        names = [self.random.choice(["", "ü", "name"]) for _ in self.count("names")]
+        counts = {f"k{place}": [place] * (place % 2) for place in self.count("counts")}
+        return Row(names=names, counts=counts, seen=self.maybe(NOON))
+
+    def leaves(self) -> list[Row]:
+        """Make a list of them."""
+        return [self.leaf() for _ in self.count("leaves")]
+
+    def branch(self) -> Row:
+        """Make a part."""
+        numbers = self.maybe([self.maybe(2**53 + 1) for _ in self.count("numbers")])
+        return Row(leaves=self.leaves(), leaf=self.maybe(self.leaf()), numbers=numbers)
+
+    def tree(self) -> tuple[Any, ...]:
+        """Make an event."""
+        pairs = {f"p{place}": {"x": [0.5] * place} for place in self.count("pairs")}
+        return (
+            [self.branch() for _ in self.count("branches")],
+            [["", "cell"][: len(self.count("names"))] for _ in self.count("rows")],
+            {f"n{place}": self.leaves() for place in self.count("by_name")},
+            self.maybe(self.branch()),
+            self.maybe(pairs),
+        )
+
+
+def trees(spark: SparkSession, seed: int) -> DataFrame:
+    """Return events, a few of them without a time, in partitions of many small Arrow batches."""
+    random = Random(seed)
+    rows: list[tuple[Any, ...]] = []
+    for _ in range(BATCHES):
+        growing = Growing.of(random)
+        for _ in range(ROWS_OF_A_BATCH):
+            time = NOON + timedelta(seconds=len(rows))
+            at = None if random.random() < 0.1 else time
+            rows.append((len(rows), at, *growing.tree()))
+    return spark.createDataFrame(rows, SCHEMA).coalesce(1)
+
+
+@contextmanager
+def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
+    """Let Spark send few rows at once, so that all of their lists may be empty."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, ROWS_OF_A_BATCH)
+    yield
+    spark.conf.set(name, before)
+
+
+def by_number(frame: DataFrame) -> list[Row]:
+    """Return the events of a frame, as Spark reads them."""
+    return sorted(frame.select("number", F.struct(*PARTS).alias("tree")).collect())
+
+
+def found(rows: DataFrame) -> list[Row]:
+    """Return the events of sessions and those that were set aside."""
+    tree = F.when(F.col("kind") == "session", F.col("shown")).otherwise(F.col("event"))
+    return sorted(rows.select("number", tree.alias("tree")).collect())
+
+
+def test_nested_events_survive_a_batch(spark: SparkSession) -> None:
+    """Whatever is empty, null or missing in all rows of an Arrow batch, and at any depth."""
+    for seed in (1, 2):
+        events = trees(spark, seed)
+        with small_arrow_batches(spark):
+            rows = sessionize(events, TREES, with_rejected=True)
+
+            assert by_number(events) == found(rows)
+
+
+def test_nested_events_survive_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """The same, through stored state and through rows that were set aside."""
+    events = trees(spark, 3)
+    events.write.parquet(str(tmp_path / "in"))
+    last = events.where("number = 0").withColumns(
+        {"number": F.lit(-1).cast("bigint"), "ts": F.lit(NOON + timedelta(days=1))}
+    )
+    stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
+    with small_arrow_batches(spark):
+        for _ in range(2):
+            query = (
+                sessionize(stream, TREES, with_rejected=True)
+                .writeStream.format("parquet")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .option("path", str(tmp_path / "out"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            last.write.mode("append").parquet(str(tmp_path / "in"))
+
+        assert by_number(events) == found(spark.read.parquet(str(tmp_path / "out")))
