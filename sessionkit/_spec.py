@@ -165,7 +165,7 @@ class Spec(Generic[E, S, R]):
         layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
             as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
             writes only the pages whose keys it concerns: for much state and little input, on Spark
-            4.0 or later (on Connect 4.1) with RocksDB. `"per_key"`, for a `StatefulSpec`, gives
+            4.0.2 or later (on Connect 4.1) with RocksDB. `"per_key"`, for a `StatefulSpec`, gives
             each key a row of its own, some milliseconds a key.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
         upgrade: Functions that turn a stored state of an older class into one of the next, by the

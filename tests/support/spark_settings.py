@@ -4,14 +4,15 @@ import os
 from importlib.metadata import version
 from importlib.util import find_spec
 
+from sessionkit.spark._release import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
 
 __all__ = ["quick_settings", "spark_release"]
 
 
 def spark_release() -> tuple[int, ...]:
-    """Return the release of Spark, such as (4, 0)."""
-    return tuple(map(int, version("pyspark").split(".")[:2]))
+    """Return the release of Spark, such as (4, 0, 2)."""
+    return release_of(version("pyspark"))
 
 
 def quick_settings(*class_path: str) -> dict[str, str]:

@@ -95,17 +95,17 @@ def check_pages(spark: SparkSession) -> None:
 
 def check_operator(spark: SparkSession) -> None:
     """
-    Check that Spark has the operator that stores pages.
+    Check that Spark has the operator that stores pages, and that it can take large ones.
 
     Raises:
         UnsupportedError: This release doesn't, or not on Connect.
     """
-    # Connect has had it for one release less.
-    first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0", "")
+    # Before 4.0.2, Spark loses bytes of large pages (SPARK-53870). Connect has it since 4.1.
+    first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0.2", "")
     if release_of(spark.version) < release_of(first):
         needed = f"Spark {first} or later{where}"
         found = f'layout="pages" needs {needed}, and this is {spark.version}'
-        raise UnsupportedError(with_hint(found, 'write layout="buckets"'))
+        raise UnsupportedError(with_hint(found, f'use {needed}, or write layout="buckets"'))
 
 
 @attrs.define

@@ -167,14 +167,25 @@ class RemoteSession(Session):
 @pytest.mark.parametrize(
     ("session", "reason"),
     [
-        (Session("3.5.9", {}), r"needs Spark 4.0 or later, and this is 3.5.9"),
+        (Session("3.5.9", {}), r"needs Spark 4.0.2 or later, and this is 3.5.9"),
+        (Session("4.0.0", {}), r"needs Spark 4.0.2 or later, and this is 4.0.0"),
+        (Session("4.0.1", {}), r"needs Spark 4.0.2 or later, and this is 4.0.1"),
         (RemoteSession("4.0.5", {}), r"needs Spark 4.1 or later on Connect, and this is 4.0.5"),
     ],
 )
 def test_a_spark_without_the_operator_is_refused(session: Any, reason: str) -> None:
-    """There are buckets only."""
-    with pytest.raises(UnsupportedError, match=reason):
+    """So is one that loses bytes of large pages; there are buckets only."""
+    with pytest.raises(UnsupportedError, match=reason) as refused:
         check_pages(session)
+    assert 'or write layout="buckets"' in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "session", [Session("4.0.2", {}), Session("4.1.0.dev1", {}), RemoteSession("4.1.0", {})]
+)
+def test_a_spark_that_takes_large_pages_is_taken(session: Any) -> None:
+    """From the release on that reads the whole of a request."""
+    check_operator(session)
 
 
 def test_another_state_store_is_refused_before_the_start(spark: SparkSession) -> None:
