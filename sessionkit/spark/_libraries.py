@@ -1,21 +1,31 @@
 """What Spark needs and its metadata doesn't ask for, looked for before a query starts."""
 
+import shutil
+import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from typing import Final
 
 import pyarrow as pa
 import pyspark
+from pyspark.sql import SparkSession
 
 from sessionkit.errors import UnsupportedError, with_hint
-from sessionkit.spark._release import release_of
+from sessionkit.spark._release import is_connect, release_of
 
-__all__ = ["check_extra", "check_libraries"]
+__all__ = ["check_extra", "check_libraries", "check_workers", "check_workers_of"]
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)
 """From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
 SPARK_WITHOUT_FLOATS: Final = (4, 0, 5)
 """Until this release, Spark passes it floats where a micro-batch has several groups."""
+
+NEEDED: Final = ("attrs", "numpy", "pandas", "pyarrow")
+LOOK_FOR: Final = """
+import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+"""
 
 
 def check_libraries(
@@ -46,6 +56,43 @@ def check_libraries(
         found = f"streams of Spark {spark} stop with a TypeError in pyarrow {pyarrow}"
         hint = 'pip install "pyarrow<26", where the driver and executors run, or use Spark 4.0.5'
         raise UnsupportedError(with_hint(found, hint))
+
+
+def check_workers_of(spark: SparkSession) -> None:
+    """
+    Check that the Python that Spark starts for its workers has the libraries; see `check_workers`.
+
+    On Connect nobody here knows which one that is.
+    """
+    if not is_connect(spark):
+        context = spark.sparkContext
+        check_workers(context.master, context.pythonExec)
+
+
+@cache
+def check_workers(master: str, program: str) -> None:
+    """
+    Check that the Python of Spark's workers has the libraries, where they run on this machine.
+
+    Args:
+        master: Where Spark runs.
+        program: What starts Python, as a path or as a name that is looked for in `PATH`.
+
+    Raises:
+        UnsupportedError: It lacks one of them; the hint names the setting that chooses it.
+    """
+    found = shutil.which(program)
+    if found is None or found == sys.executable or not master.startswith("local"):
+        return
+    command = [found, "-c", LOOK_FOR, *NEEDED]
+    # Spark would run the same program.
+    looked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    missing = looked.stdout.split()
+    if missing:
+        text = f"Spark would run Python functions with {found}, which has no {', '.join(missing)}"
+        own = f"the driver runs {sys.executable}"
+        hint = f"set PYSPARK_PYTHON, or spark.pyspark.python of spark-submit: {own}"
+        raise UnsupportedError(with_hint(text, hint))
 
 
 def check_extra(

@@ -1,13 +1,16 @@
 """What Spark needs and its metadata doesn't ask for."""
 
+import os
+import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from sessionkit import UnsupportedError
 from sessionkit.spark import _libraries, monitor
-from sessionkit.spark._libraries import check_extra, check_libraries
+from sessionkit.spark._libraries import check_extra, check_libraries, check_workers
 
 
 @pytest.mark.skipif(
@@ -53,3 +56,49 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str)
     assert 'pip install "sessionkit[monitor]"' in str(no.value)
     assert monitor.status is not None
     check_extra("avro", "fastavro", "the payload Avro")
+
+
+JOB = """
+import os, sys
+from datetime import datetime
+os.environ["PATH"] = os.pathsep.join([sys.argv[1], os.environ["PATH"]])
+from pyspark.sql import SparkSession
+from sessionkit.spark import sessionize
+from tests.spark.jobs.test_pages import SUMS
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+event = ("a", datetime(2026, 3, 8), 1)
+events = spark.createDataFrame([event], "key string, at timestamp, value long")
+sessionize(events, SUMS).collect()
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment without any library; return where its Python is."""
+    folder = tmp_path_factory.mktemp("environments") / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin"
+
+
+def test_workers_of_a_python_without_pyarrow_are_refused(bare: Path) -> None:
+    """Which Python that is, what it lacks, and by what it is chosen; in a cluster nobody knows."""
+    python = str(bare / "python3")
+
+    with pytest.raises(UnsupportedError, match=f"with {python}, which has no attrs, ") as refused:
+        check_workers("local[2]", python)
+    assert "pyarrow" in str(refused.value).partition("\n")[0]
+    assert "Hint: set PYSPARK_PYTHON, or spark.pyspark.python" in str(refused.value)
+    assert sys.executable in str(refused.value)
+    check_workers("local[2]", sys.executable)
+    check_workers("spark://host:7077", python)
+    check_workers("local[2]", "no-such-python")
+
+
+def test_without_an_activated_environment_the_job_says_which_python_it_took(bare: Path) -> None:
+    """Spark takes `python3` of the path then. Nothing has started yet."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    job = [sys.executable, "-c", JOB, str(bare)]
+
+    ran = subprocess.run(job, env=kept, capture_output=True, text=True, check=False)
+
+    assert f"with {bare / 'python3'}, which has no attrs" in ran.stderr.splitlines()[-3]

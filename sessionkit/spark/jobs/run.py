@@ -20,7 +20,7 @@ from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark._libraries import check_libraries
+from sessionkit.spark._libraries import check_libraries, check_workers_of
 from sessionkit.spark.checkpoints.seed_rows import sown_rows
 from sessionkit.spark.checkpoints.seeds import Seed
 from sessionkit.spark.checkpoints.unread import check_unread
@@ -41,7 +41,7 @@ from sessionkit.spark.jobs.public_rows import (
     counted_schema,
     unpacked_rows,
 )
-from sessionkit.spark.jobs.schema import check_input
+from sessionkit.spark.jobs.schema import check_analysis, check_input
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.spark.jobs.task import run_of_task
 
@@ -85,13 +85,16 @@ def run_spec(
     Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`.
 
     Raises:
-        UnsupportedError: This release of Spark, or of a library, can't do that.
+        UnsupportedError: This release of Spark, or of a library, can't do that, or the Python of
+            Spark's workers lacks a library, or this is a query function of a pipeline.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed, or a stream an end; or a stream may have rows that the
             query of the seed has read.
     """
+    check_analysis(events)
     check_libraries(is_streaming=events.isStreaming)
+    check_workers_of(events.sparkSession)
     check_input(events, spec)
     check_picklable(spec)
     _check_bounds(events, spec, bounds)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit._spec import AnySpec
-from sessionkit.errors import SchemaError, with_hint
+from sessionkit.errors import SchemaError, UnsupportedError, with_hint
 from sessionkit.state import (
     AttrsType,
     BoolType,
@@ -30,8 +31,10 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["check_input"]
+__all__ = ["check_analysis", "check_input"]
 
+NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+"""What Spark says in a query function of a declarative pipeline."""
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
 INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
@@ -45,6 +48,23 @@ ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
     TimedeltaType: (T.DayTimeIntervalType,),
     DecimalType: (T.DecimalType, *INTEGERS),
 }
+
+
+def check_analysis(frame: DataFrame) -> None:
+    """
+    Check that Spark says here whether a frame is a stream, and which columns it has.
+
+    Raises:
+        UnsupportedError: This is a query function of a pipeline, in which Spark says neither.
+    """
+    try:
+        _ = frame.isStreaming
+    except PySparkException as error:
+        if NO_ANALYSIS not in str(error):
+            raise
+        found = "in a query function of a pipeline, Spark doesn't say which columns a frame has"
+        hint = "make the frame at the level of the module, and return it from the query function"
+        raise UnsupportedError(with_hint(found, hint)) from error
 
 
 def check_input(frame: DataFrame, spec: AnySpec) -> None:
