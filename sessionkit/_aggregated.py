@@ -93,7 +93,8 @@ class BoundAggregate:
         """What must not change while a checkpoint lives: not its conditions, which are code."""
         of = "" if self.is_of_condition or self.aggregate.of is None else self.aggregate.of
         of = ", ".join(part.name for part in self.parts) if self.parts else of
-        return f"{self.aggregate.kind}({of}), {self.aggregate.at_most}"
+        since = ", from now" if self.aggregate.is_from_now else ""
+        return f"{self.aggregate.kind}({of}), {self.aggregate.at_most}{since}"
 
     @property
     def result(self) -> Any:
@@ -210,6 +211,7 @@ def _check_named(name: object, aggregate: object) -> None:
 
 def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
     where = aggregate.where is not None
+    may_have_none = where or aggregate.is_from_now
     if where:
         check_condition(event, f"`{name}`: `where`", aggregate.where)
     if aggregate.kind in {"any", "all"}:
@@ -221,9 +223,9 @@ def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
         parts = tuple(_bound(event, f"{name}.{part}", one) for part, one in aggregate.parts)
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=False, parts=parts)
     if aggregate.of is None:
-        return BoundAggregate(name, aggregate, IntType(), may_be_missing=where)
+        return BoundAggregate(name, aggregate, IntType(), may_be_missing=may_have_none)
     kind = _type_of(event, name, aggregate)
-    missing = where or isinstance(kind, OptionalType)
+    missing = may_have_none or isinstance(kind, OptionalType)
     _check_type(event, name, aggregate, inner_type(kind))
     return BoundAggregate(name, aggregate, inner_type(kind), missing)
 

@@ -81,6 +81,8 @@ class Aggregate:
         at_most: How many values `collect` and `count_distinct` keep.
         parts: The aggregates that `engaged` is made of, by what they are.
         longer_than: How long an engaged session lasts, exclusive.
+        is_from_now: Whether sessions that were open before it was added have none of their earlier
+            events in it.
     """
 
     kind: Kind
@@ -90,6 +92,23 @@ class Aggregate:
     at_most: int | None = None
     parts: tuple[tuple[str, "Aggregate"], ...] = ()
     longer_than: timedelta | None = None
+    is_from_now: bool = False
+
+    def from_now(self) -> "Aggregate":
+        """
+        Return the aggregate as one that is added to a query with a checkpoint.
+
+        A session that is open then has it of its later events alone; every later session has it of
+        all events. So its result may be None where that of no event is. Keep this for as long as
+        the checkpoint lives.
+
+        Raises:
+            SpecError: It is of the session as a whole: `duration`, and `presets.ga4_engaged`.
+        """
+        if self.kind in {"duration", "engaged"}:
+            found = f"`{self.kind}` is of a whole session, so it can't begin with later events"
+            raise SpecError(with_hint(found, "add it in a query with a new checkpoint"))
+        return attrs.evolve(self, is_from_now=True)
 
     def __attrs_post_init__(self) -> None:
         """Check what needs no event class."""

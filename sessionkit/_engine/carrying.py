@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.reading import MAY_BE_CARRIED
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.duplicates import under_ids
 from sessionkit._engine.sessions.revisions import under_revisions
@@ -26,23 +27,6 @@ from sessionkit.state import (
 
 __all__ = ["carried", "check_carried"]
 
-MAY_CHANGE: Final = frozenset(
-    {
-        "bucket_count",
-        "drop_duplicates_for_us",
-        "event",
-        "event_id",
-        "gap_us",
-        "keys",
-        "layout",
-        "longest_gap_us",
-        "order",
-        "passthrough",
-        "revisions",
-        "rules",
-        "watermark_delay_ms",
-    }
-)
 CASTS: Final = frozenset(
     {
         (IntType, StrType),
@@ -76,7 +60,7 @@ def check_carried(old: AnySpec, new: AnySpec) -> None:
 
 def _fixed(spec: AnySpec) -> dict[str, Any]:
     entries: dict[str, Any] = json.loads(logic_of(spec).identity)
-    return {name: entry for name, entry in entries.items() if name not in MAY_CHANGE}
+    return {name: entry for name, entry in entries.items() if name not in MAY_BE_CARRIED}
 
 
 def _keys(old: AnySpec, new: AnySpec) -> list[str]:

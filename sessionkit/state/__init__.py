@@ -1,6 +1,6 @@
 """Stored state: attrs classes as Arrow columns, and the bytes of a bucket."""
 
-from sessionkit.state._changes import Change, changes_of
+from sessionkit.state._changes import Change, Differences, changes_of
 from sessionkit.state._codec import ClassCodec, codec_of, decode_column, encode_column
 from sessionkit.state._collections import (
     AttrsType,
@@ -58,6 +58,7 @@ __all__ = [
     "DatetimeType",
     "DecimalType",
     "DictType",
+    "Differences",
     "EnumType",
     "Field",
     "FieldType",

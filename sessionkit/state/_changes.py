@@ -27,13 +27,29 @@ from sessionkit.state._forms import Form, form_of, form_text, parts_of
 from sessionkit.state._scalars import EXACT_FLOAT, DecimalType, FloatType
 from sessionkit.state._types import FieldType
 
-__all__ = ["Change", "changes_of"]
+__all__ = ["Change", "Differences", "changes_of"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 """Turns a value as Arrow lists it into one of which Arrow makes the type of the field."""
 BY_HAND: Final = (
     "undo the change, or, for a state, say with `upgrade=` what becomes of a stored value"
 )
+
+
+@attrs.frozen
+class Differences:
+    """
+    What a comparison of a class with stored values has found.
+
+    Attributes:
+        problems: A line for each field that no rule covers.
+        renames: For each new field that may be one that is gone, a line, and what to write.
+        stored: For each field, by its path, whether it was stored.
+    """
+
+    problems: list[str] = attrs.field(factory=list)
+    renames: list[tuple[str, str]] = attrs.field(factory=list)
+    stored: dict[str, bool] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -93,7 +109,7 @@ class Change:
 
 
 def changes_of(
-    stored: Mapping[str, Form], fields: Sequence[Field], path: str, problems: list[str]
+    stored: Mapping[str, Form], fields: Sequence[Field], path: str, found: Differences
 ) -> list[Change]:
     """
     Return how stored values become those of each field.
@@ -102,32 +118,62 @@ def changes_of(
         stored: The forms under which they are stored, by the names of the fields then.
         fields: The fields.
         path: What the fields belong to, for the problems.
-        problems: Receives a line for each field that no rule covers.
+        found: Receives what no rule covers, and what may be a mistake.
     """
-    return [_change(stored, field, f"{path}.{field.name}", problems) for field in fields]
+    changes = [_change(stored, field, f"{path}.{field.name}", found) for field in fields]
+    taken = {change.source for change in changes}
+    for change in changes:
+        name, field = f"{path}.{change.field.name}", change.field
+        found.stored[name] = change.source is not None
+        if change.source is None and field.former is None and field.default is not None:
+            gone = [old for old in stored if old not in taken and _fits(stored[old], field.type)]
+            if gone:
+                found.renames.append((_renamed(name, gone), _say_renamed(field.name, gone[0])))
+    return changes
 
 
-def _change(stored: Mapping[str, Form], field: Field, path: str, problems: list[str]) -> Change:
-    source = next((name for name in (field.name, *field.former) if name in stored), None)
+def _fits(stored: Form, kind: FieldType) -> bool:
+    found = Differences()
+    _conversion(stored, kind, "", found)
+    return not (found.problems or found.renames) and all(found.stored.values())
+
+
+def _renamed(path: str, gone: Sequence[str]) -> str:
+    names, verb = ", ".join(f"`{name}`" for name in gone), "isn't" if len(gone) == 1 else "aren't"
+    return f"`{path}` isn't in the checkpoint, and {names} {verb} in the class: was it renamed?"
+
+
+def _say_renamed(name: str, old: str) -> str:
+    return (
+        f'write `{name}: Annotated[..., RenamedFrom("{old}")]` if it was `{old}`, and '
+        "`RenamedFrom()` if it is new"
+    )
+
+
+def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differences) -> Change:
+    names = (field.name, *(field.former or ()))
+    source = next((name for name in names if name in stored), None)
     if source is not None:
-        return Change(field, source, _conversion(stored[source], field.type, path, problems))
+        return Change(field, source, _conversion(stored[source], field.type, path, found))
     if field.default is None:
-        problems.append(f"`{path}` isn't in the checkpoint, and has no default")
+        found.problems.append(f"`{path}` isn't in the checkpoint, and has no default")
         return Change(field, None, None)
     try:
         field.type.coerce(field.default(), path)
     except ValueError as error:
-        problems.append(f"`{path}` isn't in the checkpoint; its default: {error}".split("\n")[0])
+        found.problems.append(
+            f"`{path}` isn't in the checkpoint; its default: {error}".split("\n")[0]
+        )
     return Change(field, None, None)
 
 
-def _conversion(stored: Form, kind: FieldType, path: str, problems: list[str]) -> Convert | None:
+def _conversion(stored: Form, kind: FieldType, path: str, found: Differences) -> Convert | None:
     """Return what makes a value of a type from one of a stored form; None where nothing need."""
     if stored == form_of(kind):
         return None
     if isinstance(kind, OptionalType):
         (inner,) = parts_of(stored, "optional") or [stored]
-        return _conversion(inner, kind.inner, path, problems)
+        return _conversion(inner, kind.inner, path, found)
     if isinstance(kind, FloatType) and stored == "int":
         return _exact
     if isinstance(kind, DecimalType) and _has_room(stored, kind):
@@ -135,39 +181,39 @@ def _conversion(stored: Form, kind: FieldType, path: str, problems: list[str]) -
     inside = INSIDE.get(type(kind))
     parts = parts_of(stored, str(form_of(kind)[0])) if inside else None
     if inside is None or parts is None:
-        problems.append(_unlike(stored, kind, path))
+        found.problems.append(_unlike(stored, kind, path))
         return None
-    return inside(parts, kind, path, problems)
+    return inside(parts, kind, path, found)
 
 
-def _in_list(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
-    convert = _conversion(parts[0], kind.item, f"{path}[]", problems)
+def _in_list(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
+    convert = _conversion(parts[0], kind.item, f"{path}[]", found)
     each = _unless_null(convert) if convert else None
     return each and (lambda items: [each(item) for item in items])
 
 
-def _in_tuple(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
+def _in_tuple(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
     if len(parts) != len(kind.items):
-        problems.append(_unlike(["items", *parts], kind, path))
+        found.problems.append(_unlike(["items", *parts], kind, path))
         return None
     both = enumerate(zip(parts, kind.items, strict=True))
-    found = [_conversion(part, item, f"{path}[{n}]", problems) for n, (part, item) in both]
-    each = {f"_{n}": _unless_null(convert or _same) for n, convert in enumerate(found)}
-    return (lambda value: {n: do(value[n]) for n, do in each.items()}) if any(found) else None
+    items = [_conversion(part, item, f"{path}[{n}]", found) for n, (part, item) in both]
+    each = {f"_{n}": _unless_null(convert or _same) for n, convert in enumerate(items)}
+    return (lambda value: {n: do(value[n]) for n, do in each.items()}) if any(items) else None
 
 
-def _in_dict(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
-    key = _conversion(parts[0], kind.key, f"{path} key", problems)
-    value = _conversion(parts[1], kind.value, f"{path}[]", problems)
+def _in_dict(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
+    key = _conversion(parts[0], kind.key, f"{path} key", found)
+    value = _conversion(parts[1], kind.value, f"{path}[]", found)
     of_key, of_value = key or _same, _unless_null(value or _same)
     return (key or value) and (lambda pairs: [(of_key(k), of_value(v)) for k, v in pairs])
 
 
-def _in_class(parts: list[Form], kind: Any, path: str, problems: list[str]) -> Convert | None:
-    found = changes_of(parts[0], kind.fields, path, problems)
-    if all(change.is_none for change in found) and len(found) == len(parts[0]):
+def _in_class(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
+    changes = changes_of(parts[0], kind.fields, path, found)
+    if all(change.is_none for change in changes) and len(changes) == len(parts[0]):
         return None
-    return lambda value: {change.field.name: change.value(value) for change in found}
+    return lambda value: {change.field.name: change.value(value) for change in changes}
 
 
 INSIDE: Final[dict[type[Any], Callable[..., Convert | None]]] = {

@@ -162,7 +162,8 @@ class RenamedFrom:
     What a field was called before: `pages: Annotated[int, RenamedFrom("views")] = 0`.
 
     Stored values of that name are then read as those of this field. Several names say what it was
-    called at several times.
+    called at several times. No name says that the field is new, where another one of its type is
+    gone.
 
     Attributes:
         names: The former names, in any order.
@@ -185,14 +186,14 @@ class Field:
         type: Its type.
         alias: Its name as an argument of `__init__`.
         default: Makes its default; None where it has none that stands alone.
-        former: What it was called before.
+        former: What it was called before; None where nothing says so.
     """
 
     name: str
     type: FieldType
     alias: str
     default: Callable[[], Any] | None = attrs.field(default=None, eq=False)
-    former: tuple[str, ...] = attrs.field(default=(), eq=False)
+    former: tuple[str, ...] | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen

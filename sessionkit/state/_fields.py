@@ -165,21 +165,21 @@ def _former(
     attributes: tuple["attrs.Attribute[Any]", ...],
     path: str,
     problems: _Problems,
-) -> tuple[str, ...]:
-    """Return what a field was called before."""
+) -> tuple[str, ...] | None:
+    """Return what a field was called before; None where nothing says so."""
     former = _former_names(attribute)
-    taken = {
-        name for other in attributes if other is not attribute for name in _former_names(other)
-    }
-    doubled = [name for name in former if name in {*taken, *(one.name for one in attributes)}]
+    others = [_former_names(other) or () for other in attributes if other is not attribute]
+    taken = {*(name for names in others for name in names), *(one.name for one in attributes)}
+    doubled = [name for name in former or () if name in taken]
     if doubled:
         problems.append(f"`{path}`: `{doubled[0]}` is, or was, another field too; {TWO_NAMES}")
     return former
 
 
-def _former_names(attribute: "attrs.Attribute[Any]") -> tuple[str, ...]:
+def _former_names(attribute: "attrs.Attribute[Any]") -> tuple[str, ...] | None:
     notes = get_args(attribute.type)[1:] if get_origin(attribute.type) is Annotated else ()
-    return tuple(name for note in notes if isinstance(note, RenamedFrom) for name in note.names)
+    said = [note.names for note in notes if isinstance(note, RenamedFrom)]
+    return tuple(name for names in said for name in names) if said else None
 
 
 def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> Callable[..., Any]:

@@ -1,11 +1,20 @@
 """Stored state goes on after its classes have changed: of sessions, of keys, in every layout."""
 
-from typing import Any
+import json
+from typing import Annotated, Any
 
 import attrs
 import pytest
 
-from sessionkit import StatefulSpec, StateMismatchError, UserFunctionError
+from sessionkit import (
+    EventTimeGap,
+    RenamedFrom,
+    StatefulSpec,
+    StateMismatchError,
+    UserFunctionError,
+)
+from sessionkit._engine.reading import Comparison, check_order, compared
+from sessionkit._engine.storage import identity_of, logic_of
 from sessionkit.testing import at
 from tests.support.changed_classes import (
     SPECS,
@@ -122,6 +131,159 @@ def test_what_no_rule_covers_stops_the_query_at_its_first_read(make: Any, layout
         "  `Wrong.x` isn't in the checkpoint; its default: `Wrong.x` must be an int, found str\n\n"
         "Hint: undo the change, or say with `upgrade=` what becomes of a stored state"
     ) == str(refused.value)
+
+
+@attrs.define
+class Renamed:
+    """The first state, whose `views` have another name."""
+
+    hits: int = 0
+    note: str = ""
+    gone: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
+class Said:
+    """The same, which says so; and a new field in the place of one that is gone."""
+
+    hits: Annotated[int, RenamedFrom("views")] = 0
+    text: Annotated[str, RenamedFrom()] = ""
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_rename_that_is_not_said_loses_nothing(make: Any, layout: str) -> None:
+    """A new field and one of its type that is gone stop the query, until the class says which."""
+    driver = driver_of(make(count, First, layout))
+    add(driver, View(2, "a"), at("12:00"))
+    driver.advance_watermark_to(at("12:10"))
+    add(driver, View(0, "a"), at("12:20"))
+
+    with pytest.raises(StateMismatchError) as refused:
+        states(changed(driver, make(ignore, Renamed, layout)))
+    said = states(changed(driver, make(ignore, Said, layout)))
+
+    assert (
+        "the stored state was written under other rules:\n"
+        "  `Renamed.hits` isn't in the checkpoint, and `views` isn't in the class: was it renamed?"
+        '\n\nHint: write `hits: Annotated[..., RenamedFrom("views")]` if it was `views`, and '
+        "`RenamedFrom()` if it is new"
+    ) == str(refused.value)
+    assert Said(2, "") == said[USERS[0]]
+
+
+@attrs.frozen
+class RenamedView:
+    """The event, whose `number` has another name."""
+
+    amount: int = 0
+    note: str = ""
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_rename_in_events_that_wait_is_seen_too(make: Any, layout: str) -> None:
+    """Their values would be lost as those of a state."""
+    driver = driver_of(make(count, First, layout))
+    add(driver, View(2, "a"), at("12:00"))
+
+    with pytest.raises(StateMismatchError, match=r"amount: Annotated\[..., RenamedFrom.\"number\""):
+        states(changed(driver, make(ignore, First, layout, RenamedView)))
+
+
+def compared_rows(
+    now: Any, *rows: tuple[Any, int, int], **more: Any
+) -> list[tuple[Comparison, int, int]]:
+    """Return what rows of several states, with the times of the first and the last, are now."""
+    logic = logic_of(sessions(ignore, now, "buckets", **more))
+    identities = [identity_of(sessions(ignore, state, "buckets")) for state, _, _ in rows]
+    found = [compared(logic, json.loads(identity)) for identity in identities]
+    return [(one, first, last) for one, (_, first, last) in zip(found, rows, strict=True)]
+
+
+def test_a_field_that_was_removed_and_added_again_is_refused() -> None:
+    """Rows that lack it are newer than some that have it: old values would come back in these."""
+    has, lacks = First, attrs.make_class("First", {"note": attrs.field(type=str, default="")})
+    of_first_version = compared_rows(has, (has, 1, 5), (lacks, 6, 9))
+
+    with pytest.raises(StateMismatchError) as refused:
+        check_order(of_first_version, "the checkpoint c")
+    check_order(compared_rows(has, (lacks, 1, 5), (has, 6, 9)), "only added")
+    check_order(compared_rows(lacks, (has, 1, 5), (lacks, 6, 9)), "only removed")
+    check_order(compared_rows(has, (lacks, 1, 5), (has, 5, 9)), "at one time")
+
+    assert (
+        "the checkpoint c has old values of a field that was removed and added again:\n"
+        "  `First.views` is in a row of 1970-01-01 00:00:00.001000+00:00, and not in a newer one\n"
+        "  `First.gone` is in a row of 1970-01-01 00:00:00.001000+00:00, and not in a newer one\n\n"
+        "Hint: give it a name that no stored row has, or say with `upgrade=` what becomes of a "
+        "stored state"
+    ) == str(refused.value)
+
+
+def test_an_upgrade_from_the_class_without_the_field_takes_no_old_value() -> None:
+    """Rows of both kinds are read as that class, whenever they were written."""
+    driver = driver_of(sessions(count, First, "buckets"))
+    add(driver, View(2, "a"), at("12:00"))
+    driver.advance_watermark_to(at("12:10"))
+    add(driver, View(0, "a"), at("12:20"))
+    spec = sessions(ignore, Again, "buckets", upgrade={1: of_shorter})
+
+    assert Again("a", 0) == states(changed(driver, spec))[USERS[0]]
+    rows = compared_rows(Again, (First, 1, 5), (Shorter, 6, 9), upgrade={1: of_shorter})
+    check_order(rows, "the checkpoint")
+
+
+@attrs.define
+class Shorter:
+    """The first state without its `views`."""
+
+    note: str = ""
+
+
+@attrs.define
+class Again:
+    """The first state with new `views`."""
+
+    note: str = ""
+    views: int = 0
+
+
+def of_shorter(old: Shorter) -> Again:
+    """Begin to count anew."""
+    return Again(old.note)
+
+
+CARRY = (
+    "carry the state over to a new checkpoint: seed = carry_over(checkpoint, old_spec, "
+    "new_spec, folder), then sessionize(seed.unread(events), new_spec, seed=seed)"
+)
+UNDO = (
+    "undo the change of `gap_inclusive`, which carry_over can't carry; it can carry any other rule"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        (
+            {"bucket_count": 3},
+            CARRY,
+        ),
+        (
+            {"bucket_count": 3, "timeout": EventTimeGap("30m", gap_inclusive=False)},
+            UNDO,
+        ),
+    ],
+)
+def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str) -> None:
+    """Nobody is told to throw state away: the error has the line to write."""
+    spec = sessions(count, First, "buckets")
+    driver = driver_of(spec)
+    add(driver, View(2, "a"), at("12:00"))
+
+    with pytest.raises(StateMismatchError) as refused:
+        states(changed(driver, attrs.evolve(spec, **changes)))
+
+    assert hint == str(refused.value).partition("Hint: ")[2]
 
 
 @pytest.mark.parametrize(

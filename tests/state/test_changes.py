@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from sessionkit import DecimalType, FieldTypeError, RenamedFrom, StateMismatchError
-from sessionkit.state import changes_of, codec_of, fields_of, form_text, forms_of
+from sessionkit.state import Differences, changes_of, codec_of, fields_of, form_text, forms_of
 from tests.support.strategies import annotated
 
 FIELDS = annotated()
@@ -36,18 +36,18 @@ def read(old: Any, objects: list[Any], new: Any) -> list[Any]:
     stored = pa.table(codec.encode(objects), schema=codec.schema)
     # As they come back from a payload.
     forms = json.loads(json.dumps(forms_of(codec.type.fields)))
-    problems: list[str] = []
-    changes = changes_of(forms, codec_of(new).type.fields, new.__name__, problems)
-    assert [] == problems
+    found = Differences()
+    changes = changes_of(forms, codec_of(new).type.fields, new.__name__, found)
+    assert ([], []) == (found.problems, found.renames)
     columns = {name: stored[name] for name in stored.column_names}
     return codec_of(new).decode([one.column(columns, len(objects)) for one in changes])
 
 
 def problems_of(old: Any, new: Any) -> list[str]:
     """Return why objects of one class can't be read as those of another."""
-    problems: list[str] = []
-    changes_of(forms_of(fields_of(old).fields), fields_of(new).fields, new.__name__, problems)
-    return problems
+    found = Differences()
+    changes_of(forms_of(fields_of(old).fields), fields_of(new).fields, new.__name__, found)
+    return found.problems
 
 
 @st.composite
@@ -74,7 +74,8 @@ def changed_classes(draw: DrawFn) -> tuple[Any, Any, list[Any], list[Any]]:
                 old[name], values[name] = list[part.annotation], st.lists(part.values, max_size=2)  # type: ignore[name-defined]
                 new[name] = list[part.annotation | None]  # type: ignore[name-defined]
                 said.append((name, name))
-    new["added"] = attrs.field(type=dict[str, int], factory=dict)
+    new_field: Any = Annotated[dict[str, int], RenamedFrom()]
+    new["added"] = attrs.field(type=new_field, factory=dict)
     before, after = made(**old), made(**dict(reversed(new.items())))
     objects = draw(st.lists(st.builds(before, **values), min_size=1, max_size=3))
     expected = [

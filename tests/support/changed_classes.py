@@ -58,7 +58,7 @@ class LaterView:
     """An event of today."""
 
     count: Annotated[float, RenamedFrom("number")]
-    source: str | None = None
+    source: Annotated[str | None, RenamedFrom()] = None
 
 
 @attrs.define
@@ -75,7 +75,7 @@ class Second:
     """The state of today, to which rules lead from the first one."""
 
     pages: Annotated[float, RenamedFrom("views")] = 0
-    tags: list[str] = attrs.field(factory=lambda: ["old"])
+    tags: Annotated[list[str], RenamedFrom()] = attrs.field(factory=lambda: ["old"])
     note: str | None = None
 
 

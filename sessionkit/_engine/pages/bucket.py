@@ -10,8 +10,9 @@ from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.directory import Directory
+from sessionkit._engine.reading import Reading
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.stored import Reading, pack_row, unpack_row
+from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.state import FORMAT_VERSION, RESTORE, Origin, page_checksum, unpack_page
 

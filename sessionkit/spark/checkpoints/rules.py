@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.reading import check_order, compared
 from sessionkit._engine.storage import logic_of
-from sessionkit._engine.stored import compared
 from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.groups import explained, foreign, stored_groups
 from sessionkit.state import HEADER_BYTES, peek_identity
@@ -29,19 +29,30 @@ def check_rules(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
         StateError: It was stored under other rules, or sessionkit didn't write it.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
-    logic = logic_of(spec)
-    for head in _heads(path, spark):
-        compared(logic, peek_identity(head)).check(f"the checkpoint {path}")
+    logic, what = logic_of(spec), f"the checkpoint {path}"
+    found = [
+        (compared(logic, peek_identity(head)), first_ms, last_ms)
+        for head, first_ms, last_ms in _heads(path, spark)
+    ]
+    for one, _, _ in found:
+        one.check(what)
+    check_order(found, what)
 
 
-def _heads(path: str, spark: SparkSession | None) -> list[bytes]:
-    """Return how payloads begin, up to their identities, once each: nearly always there is one."""
+def _heads(path: str, spark: SparkSession | None) -> list[tuple[bytes, int, int]]:
+    """
+    Return how payloads begin, up to their identities, once each: nearly always there is one.
+
+    With each come the times at which the first and the last row of those was written.
+    """
     with explained(path):
         stored = stored_groups(path, spark)
         if PAYLOAD not in stored.select("state.*").columns:
             raise foreign(path)
-        heads = stored.select(_head(F.col(f"state.{PAYLOAD}"))).distinct().collect()
-        return [bytes(row[0]) for row in heads]
+        heads = stored.groupBy(_head(F.col(f"state.{PAYLOAD}")).alias("head"))
+        written = F.col("state.written_ms")
+        rows = heads.agg(F.min(written), F.max(written)).collect()
+        return [(bytes(head), first_ms, last_ms) for head, first_ms, last_ms in rows]
     return []
 
 

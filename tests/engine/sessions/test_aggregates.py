@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import EventTimeGap, SessionSpec, StateMismatchError, StateValueError
+from sessionkit import EventTimeGap, SessionSpec, SpecError, StateMismatchError, StateValueError
 from sessionkit import aggregates as agg
 from sessionkit._conditions import evaluated
+from sessionkit.presets import ga4_engaged
 from sessionkit.testing import SessionDriver, at, minutes
 
 LARGEST = 2**63 - 1
@@ -174,6 +175,67 @@ def test_other_aggregates_refuse_the_checkpoint(changed: Any, found: str) -> Non
         SessionDriver.restore(spec_of(**changed), driver.snapshot()).open_sessions()
 
     assert found in str(refused.value)
+    assert "Hint: add a new aggregate with `.from_now()`" in str(refused.value)
+
+
+ADDED: dict[str, Any] = {
+    "events": agg.count(),
+    "some": agg.count(where=pc.field("number") > 1),
+    "total": agg.sum("number"),
+    "paid": agg.sum("price"),
+    "time": agg.sum("spent"),
+    "mean": agg.mean("number"),
+    "least": agg.min("number"),
+    "most": agg.max("kind"),
+    "first": agg.first("kind"),
+    "last": agg.last("kind"),
+    "kinds": agg.count_distinct("kind"),
+    "list": agg.collect("kind"),
+    "is_b": agg.any(pc.field("kind") == "b"),
+    "are_b": agg.all(pc.field("kind") == "b"),
+}
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("events", "some", "total", "kinds"), 0),
+    **dict.fromkeys(("mean", "least", "most", "first", "last")),
+    "paid": Decimal(0),
+    "time": minutes(0),
+    "list": [],
+    "is_b": False,
+    "are_b": True,
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_an_aggregate_may_be_added_from_now_on(name: str) -> None:
+    """A session that was open has it of later events, and one that wasn't has it of all."""
+    before = [(0, Act("a", 9, Decimal(9), minutes(9))), (2, Act("c", 7, Decimal(7)))]
+    after = [(1, Act("b", 2, Decimal(2), minutes(2))), (3, Act("b", 1)), (60, Act("d", 5))]
+    driver = driven(spec_of(number=agg.count()), before)
+    added = spec_of(number=agg.count(), **{name: ADDED[name].from_now()})
+
+    driver = SessionDriver.restore(added, driver.snapshot())
+    assert [(2, NOTHING[name])] == [attrs.astuple(state) for state in states(driver)]
+    for minute, event in after:
+        driver.add("ann", at("10:00") + minutes(minute), event)
+    driver.run_batch()
+
+    fresh = driven(spec_of(number=agg.count(), **{name: ADDED[name]}), after)
+    first, second = (attrs.astuple(state)[1] for state in states(fresh))
+    assert [(4, first), (1, second)] == [attrs.astuple(state) for state in states(driver)]
+
+
+def test_what_began_later_stays_so() -> None:
+    """One of a whole session can't begin later, nor can one that is stored already."""
+    for whole in (agg.duration(), ga4_engaged(page_view="number")):
+        with pytest.raises(SpecError, match="is of a whole session, so it can't begin with later"):
+            whole.from_now()
+    driver = driven(spec_of(total=agg.sum("number")), [(0, Act("a", 1))])
+
+    for now in (spec_of(total=agg.sum("number").from_now()), spec_of(total=agg.max("number"))):
+        with pytest.raises(
+            StateMismatchError, match="(?s)aggregate `total` is .* under another name"
+        ):
+            states(SessionDriver.restore(now, driver.snapshot()))
 
 
 def test_aggregates_may_be_dropped_put_in_another_order_and_counts_added() -> None:

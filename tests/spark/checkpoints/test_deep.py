@@ -299,3 +299,58 @@ def test_a_checkpoint_without_a_finished_micro_batch_passes(
     """There is nothing to be damaged."""
     spec = spec_of("buckets", count)
     check_checkpoint(str(tmp_path / "none"), spec, deep=True, spark=spark)
+
+
+@attrs.define
+class Again:
+    """The state as it was, with a new meaning of `views`."""
+
+    views: int = 0
+    gone: str = "x"
+
+
+@attrs.define
+class Without:
+    """The state without `views`."""
+
+    gone: str = "x"
+
+
+@attrs.define
+class Renamed:
+    """The state as it was, with another name for `views`."""
+
+    clicks: int = 0
+
+
+def count_again(state: Again, event: View) -> None:
+    """Count anew."""
+    state.views += event.number
+
+
+def keep_gone(state: Without, event: View) -> None:
+    """Count nothing."""
+
+
+def count_clicks(state: Renamed, event: View) -> None:
+    """Count under another name."""
+    state.clicks += event.number
+
+
+def test_old_values_of_a_field_that_is_added_again_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Users whom the second version hasn't seen still have values that the others have lost."""
+    first, second, third = (spec_of("buckets", add) for add in (count, keep_gone, count_again))
+    stream = FileStream(spark, first, tmp_path)
+    stream.put(views(0))
+    stream.run()
+    check_checkpoint(stream.checkpoint, third, spark=spark)
+    stream.put(views(1).slice(0, 1))
+    attrs.evolve(stream, spec=second).run()
+
+    for deep in (False, True):
+        with pytest.raises(StateMismatchError, match="`Again.views` is in a row of .* newer one"):
+            check_checkpoint(stream.checkpoint, third, deep=deep, spark=spark)
+    with pytest.raises(StateMismatchError, match='clicks: Annotated.*RenamedFrom."views"'):
+        check_checkpoint(stream.checkpoint, spec_of("buckets", count_clicks), spark=spark)

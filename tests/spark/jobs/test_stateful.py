@@ -210,7 +210,7 @@ def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> 
     for text in NAMED:
         assert text in str(refused.value)
         assert text in str(stopped.value)
-    assert "Hint: undo the change, or start with a new checkpoint" in str(stopped.value)
+    assert "Hint: carry the state over to a new checkpoint: seed = " in str(stopped.value)
 
 
 def _unchanged(stream: FileStream) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def test_sessions_go_on_with_the_same_spec(events: Events, tmp_path: Path) -> No
 
     assert "was written under other rules" in message
     assert "gap" in message
-    assert "start with a new checkpoint" in hint
+    assert "seed = carry_over(checkpoint, old_spec, new_spec, folder)" in hint
 
 
 def with_columns_of(spec: Any, events: Events) -> DataFrame:

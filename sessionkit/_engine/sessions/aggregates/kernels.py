@@ -1,8 +1,12 @@
 """How each aggregate is stored, folded and shown."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, Protocol
 
+import attrs
 import pyarrow as pa
 
 from sessionkit._aggregated import BoundAggregate
@@ -13,7 +17,16 @@ from sessionkit._engine.sessions.aggregates.picks import Edge, Extreme
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.whole import Duration, Engaged
 from sessionkit.session import AnySessionSpec
-from sessionkit.state import Field
+from sessionkit.state import (
+    BoolType,
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    OptionalType,
+    TimedeltaType,
+    inner_type,
+)
 
 __all__ = ["Kernel", "kernels_of", "stored_fields"]
 
@@ -72,4 +85,26 @@ def _kernel(bound: BoundAggregate) -> Kernel:
 
 def stored_fields(spec: AnySessionSpec) -> list[Field]:
     """Return the columns of the state of a spec with aggregates."""
-    return [field for kernel in kernels_of(spec) for field in kernel.stored]
+    return [
+        attrs.evolve(field, default=partial(_nothing, kernel.bound.aggregate.kind, field.type))
+        if kernel.bound.aggregate.is_from_now
+        else field
+        for kernel in kernels_of(spec)
+        for field in kernel.stored
+    ]
+
+
+def _nothing(kind: str, stored: FieldType) -> Any:
+    """Return what is stored of no events."""
+    match inner_type(stored):
+        case ListType():
+            return []
+        case _ if isinstance(stored, OptionalType):
+            return None
+        case BoolType():
+            return kind == "all"
+        case TimedeltaType():
+            return timedelta(0)
+        case DecimalType():
+            return Decimal(0)
+    return 0

@@ -1,0 +1,326 @@
+"""
+What was stored under one identity, as tables of a spec, and what stands in the way of that.
+
+The identity of a payload says under which rules and with which classes it was written. The rules
+must be those of the spec. The classes may have changed: then the columns of the state, and those of
+events that wait, become those of the present classes here, and nothing above knows of older ones.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._engine.logic import Logic
+from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
+from sessionkit._engine.rows.remembered import remembered
+from sessionkit._engine.rows.table import events_schema
+from sessionkit._functions import call_failed, name_of, wrong_class
+from sessionkit._instants import instant_of
+from sessionkit._spec import AnySpec
+from sessionkit._upgrade import UpgradeStep
+from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
+from sessionkit.session import SessionSpec
+from sessionkit.state import Change, Differences, changes_of, codec_of, identity_differences
+
+__all__ = ["MAY_BE_CARRIED", "Comparison", "Reading", "check_order", "compared", "reading_of"]
+
+CLASSES: Final = frozenset({"state", "event", "passthrough", "aggregates", "state_version"})
+"""The entries of an identity that may change."""
+MAY_BE_CARRIED: Final = frozenset(
+    {
+        "bucket_count",
+        "drop_duplicates_for_us",
+        "event",
+        "event_id",
+        "gap_us",
+        "keys",
+        "layout",
+        "longest_gap_us",
+        "order",
+        "passthrough",
+        "revisions",
+        "rules",
+        "watermark_delay_ms",
+    }
+)
+"""The entries with which `carry_over` can deal."""
+CARRY: Final = (
+    "carry the state over to a new checkpoint: seed = carry_over(checkpoint, old_spec, new_spec, "
+    "folder), then {job}(seed.unread(events), new_spec, seed=seed)"
+)
+NOT_CARRIED: Final = (
+    "undo the change of {names}, which carry_over can't carry; it can carry any other rule"
+)
+FROM_NOW: Final = (
+    "add a new aggregate with `.from_now()`, and a changed one so too, under another name: a "
+    "session that is open then has it of its later events alone"
+)
+BESIDE: Final = "undo the change, or keep the field and add a new one, with a default, beside it"
+BY_HAND: Final = "undo the change, or say with `upgrade=` what becomes of a stored state"
+ANOTHER_NAME: Final = (
+    "give it a name that no stored row has, or say with `upgrade=` what becomes of a stored state"
+)
+
+
+@attrs.frozen
+class Reading:
+    """
+    How tables that were stored under one identity become tables of the spec.
+
+    Attributes:
+        state: How the columns of the state become those of its class, or of an older one.
+        steps: What makes of an older class the present one.
+        events: How the columns of events that wait become those of the present class.
+        is_changed: Whether the classes, or their version, have changed since.
+    """
+
+    state: Sequence[Change] = ()
+    steps: Sequence[UpgradeStep] = ()
+    events: Mapping[str, Sequence[Change]] = attrs.field(factory=dict)
+    is_changed: bool = False
+
+    def memory(self, logic: Logic, kept: pa.Table, buffered: pa.Table) -> Memory:
+        """
+        Return stored tables as those of the spec.
+
+        Args:
+            logic: The rules under which they are read, which are those of the comparison.
+            kept: The open sessions, or keys.
+            buffered: The events that wait.
+
+        Raises:
+            StateError: A stored value doesn't fit its new type.
+            UserFunctionError: A function of `upgrade` failed.
+        """
+        # By name: the fields of a class may have been put in another order.
+        return Memory(
+            self._kept(logic.spec, kept).select(logic.schema.names),
+            self._buffered(buffered).select(events_schema(logic.spec).names),
+        )
+
+    def _kept(self, spec: AnySpec, stored: pa.Table) -> pa.Table:
+        if not self.steps and all(change.is_none for change in self.state):
+            return stored
+        if "exists" not in stored.column_names:
+            return _with_columns(stored, self._states(spec, stored))
+        exists = stored["exists"].to_numpy()
+        places = pa.array(np.cumsum(exists) - 1, mask=~exists)
+        states = self._states(spec, stored.filter(stored["exists"]))
+        return _with_columns(stored, {name: found.take(places) for name, found in states.items()})
+
+    def _states(self, spec: AnySpec, stored: pa.Table) -> dict[str, pa.ChunkedArray]:
+        """Return the columns of the states of rows that have one."""
+        found = _changed(stored, "state", self.state)
+        return self._upgraded(spec, stored, found) if self.steps else found
+
+    def _upgraded(
+        self, spec: AnySpec, stored: pa.Table, found: dict[str, pa.ChunkedArray]
+    ) -> dict[str, pa.ChunkedArray]:
+        keys = decode_keys(spec, stored)
+        states = decode_states(self.steps[0].old, _with_columns(stored, found))
+        for step in self.steps:
+            states = [_called(step, key, old) for key, old in zip(keys, states, strict=True)]
+        columns = encode_states(self.steps[-1].new, states, keys.__getitem__)
+        names = [f"state.{field.name}" for field in codec_of(self.steps[-1].new).type.fields]
+        return dict(zip(names, columns, strict=True))
+
+    def _buffered(self, stored: pa.Table) -> pa.Table:
+        for prefix, changes in self.events.items():
+            stored = _with_columns(stored, _changed(stored, prefix, changes))
+        return stored
+
+
+def reading_of(logic: Logic, identity: bytes) -> Reading:
+    """
+    Return how what was stored under an identity is read.
+
+    Raises:
+        StateMismatchError: It was stored under other rules, or with classes from which no rule
+            leads to the present ones; the message names each difference.
+    """
+    known = _known(logic)
+    if identity not in known:
+        found = compared(logic, json.loads(identity))
+        found.check("the stored state")
+        known[identity] = found.reading
+    return known[identity]
+
+
+@remembered
+def _known(logic: Logic) -> dict[bytes, Reading]:
+    # No reading refers to the logic, which would then never be forgotten.
+    return {logic.identity: Reading()}
+
+
+@attrs.frozen
+class Comparison:
+    """
+    What has changed since something was stored.
+
+    Attributes:
+        reading: How it is read.
+        problems: A line for each thing that forbids it.
+        hint: What to do about the first of them.
+        stored: For each field of the state, whether it was stored.
+        version: The version of the state.
+    """
+
+    reading: Reading
+    problems: Sequence[str]
+    hint: str
+    stored: Mapping[str, bool]
+    version: int
+
+    def check(self, what: str) -> None:
+        """
+        Check that nothing forbids to read it.
+
+        Raises:
+            StateMismatchError: Something does.
+        """
+        if self.problems:
+            lines = "\n  ".join(self.problems)
+            text = f"{what} was written under other rules:\n  {lines}"
+            raise StateMismatchError(with_hint(text, self.hint))
+
+
+def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
+    """Compare an identity under which something was stored with the rules of a spec."""
+    now, version = json.loads(logic.identity), then["state_version"]
+    changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
+    names = {name for name in changed if name not in CLASSES}
+    rules, events, state = _differences(then, now, names), Differences(), Differences()
+    fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
+    was, own = then.get("aggregates", {}), now.get("aggregates", {})
+    both = _differences(was, own, was.keys() & own.keys())
+    state.problems.extend(f"aggregate {line}" for line in both)
+    reading = _reading(logic, then, now, events, state)
+    job = "sessionize" if isinstance(logic.spec, SessionSpec) else "apply_with_state"
+    hints = (
+        (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
+        (CARRY.format(job=job), rules),
+        (BESIDE, events.problems),
+        (FROM_NOW if "aggregates" in now else BY_HAND, state.problems),
+        *((hint, [line]) for line, hint in [*events.renames, *state.renames]),
+    )
+    lines = [*rules, *events.problems, *state.problems]
+    lines += [line for line, _ in [*events.renames, *state.renames]]
+    hint = next((hint for hint, reasons in hints if reasons), "")
+    return Comparison(reading, lines, hint, state.stored, version)
+
+
+def _reading(
+    logic: Logic,
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    events: Differences,
+    state: Differences,
+) -> Reading:
+    """Return how stored tables are read; the differences receive what stands in the way."""
+    spec, version = logic.spec, then["state_version"]
+    waiting = _events(logic, then, events)
+    steps = [step for step in spec.upgrade_steps if step.version >= version]
+    if version != now["state_version"] and version not in spec.upgrade:
+        state.problems.extend(_differences(then, now, {"state_version"}))
+        return Reading()
+    cls = steps[0].old if steps else spec.state
+    fields = codec_of(cls).type.fields if steps else logic.state_fields
+    changes = changes_of(then["state"], fields, cls.__name__, state)
+    if "aggregates" in now:
+        state.renames.clear()  # their columns have the names of aggregates, which say what they are
+    return Reading(changes, steps, waiting, is_changed=True)
+
+
+def check_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None:
+    """
+    Check that no field was removed and added again, while rows still have its old values.
+
+    A row that lacks a field is then newer than one that has it. Where the field had only been
+    added, every row that has it is newer.
+
+    Args:
+        found: What rows of a query were stored under, and when the first and the last of these was
+            written, in milliseconds.
+        what: What has the rows.
+
+    Raises:
+        StateMismatchError: A field was.
+    """
+    first, last = dict[tuple[int, str], int](), dict[tuple[int, str], int]()
+    for one, first_ms, last_ms in found:
+        for field, is_stored in one.stored.items():
+            place = (one.version, field)
+            if is_stored:
+                first[place] = min(first_ms, first.get(place, first_ms))
+            else:
+                last[place] = max(last_ms, last.get(place, last_ms))
+    again = [place for place in first if first[place] < last.get(place, first[place])]
+    if again:
+        lines = "\n  ".join(_again(field, first[version, field]) for version, field in again)
+        text = f"{what} has old values of a field that was removed and added again:\n  {lines}"
+        raise StateMismatchError(with_hint(text, ANOTHER_NAME))
+
+
+def _again(field: str, first_ms: int) -> str:
+    return f"`{field}` is in a row of {instant_of(first_ms * 1_000)}, and not in a newer one"
+
+
+def _events(
+    logic: Logic, then: Mapping[str, Any], found: Differences
+) -> dict[str, Sequence[Change]]:
+    """Return how the columns of events that wait become those of the present class."""
+    spec = logic.spec
+    fields = {"event": codec_of(spec.event).type.fields, "passthrough": spec.passthrough_fields}
+    paths = {"event": spec.event.__name__, "passthrough": "passthrough"}
+    return {
+        name: changes_of(then[name], fields[name], paths[name], found)
+        for name in fields
+        if name in then
+    }
+
+
+def _differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], names: AbstractSet[str]
+) -> list[str]:
+    return identity_differences(
+        {name: then.get(name) for name in names}, {name: now.get(name) for name in names}
+    )
+
+
+def _changed(
+    stored: pa.Table, prefix: str, changes: Sequence[Change]
+) -> dict[str, pa.ChunkedArray]:
+    named = {
+        name.removeprefix(f"{prefix}."): stored[name]
+        for name in stored.column_names
+        if name.startswith(f"{prefix}.")
+    }
+    return {
+        f"{prefix}.{change.field.name}": change.column(named, stored.num_rows) for change in changes
+    }
+
+
+def _with_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """Return a table with these columns in place of all that have their prefixes."""
+    prefixes = tuple({f"{name.partition('.')[0]}." for name in columns})
+    kept = [name for name in table.column_names if not name.startswith(prefixes)]
+    return pa.table({**{name: table[name] for name in kept}, **columns})
+
+
+def _called(step: UpgradeStep, key: Any, old: Any) -> Any:
+    role = f"upgrade[{step.version}]"
+    try:
+        new = step.function(old)
+    except Exception as error:
+        failure = call_failed(role, step.function, repr(key), error, hint="fix the function")
+        raise UserFunctionError(*failure) from error
+    if type(new) is not step.new:
+        what = f"`{role}` ({name_of(step.function)}) must return a"
+        raise UserFunctionError(wrong_class(what, step.new, new))
+    return new
