@@ -22,6 +22,7 @@ from sessionkit._engine.pages.storage import PagedBucket
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import micros, no_events
 from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._engine.sizes import check_size
 from sessionkit._engine.standing import Standing
 from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit._spec import AnySpec
@@ -146,6 +147,7 @@ class GroupRow:
         due = first_due(self.logic, memory)
         now_ms = self.state.getCurrentProcessingTimeMs()
         row = BucketRow(self.logic, self.now).write(self.group, memory, due, now_ms)
+        check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
         self.state.update(row)
         arm(self.logic.spec, due, self.state)
         kept = memory.kept if self.logic.keeps_only_open else self.logic.open_in(memory.kept)

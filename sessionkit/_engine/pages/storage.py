@@ -22,6 +22,7 @@ from sessionkit._engine.pages.hashing import key_hashes
 from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
 from sessionkit._engine.pages.state import PagedStateLike
 from sessionkit._engine.rows.table import key_columns, micros
+from sessionkit._engine.sizes import check_size
 from sessionkit._engine.standing import Standing
 from sessionkit.state import Origin
 
@@ -68,6 +69,8 @@ class PagedBucket:
         """Write the pages that have changed and the directory, and arm the timer."""
         directory = self._bucket.directory
         pages = self._rows(memory).pages(directory.ranges(self._places))
+        largest = max((len(page.payload) for page in pages), default=0)
+        check_size(self.logic.spec, "a page", largest, memory)
         self._write(pages)
         directory = directory.replaced(self._places, [page.entry for page in pages])
         bucket = attrs.evolve(self._bucket, directory=directory)
