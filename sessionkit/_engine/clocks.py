@@ -37,12 +37,16 @@ class BatchClocks:
         processing_us: The processing time.
         by_events_us: How far events have moved the watermark; None where that is all the way.
         whole: Whether all events of a group come at once, as on a batch.
+        since_us: The watermark at which the query began with a seed; None where it has none.
+        idle_us: How far a watermark of their own had led groups by then, where a source was idle.
     """
 
     watermark_us: int
     processing_us: int
     by_events_us: int | None = None
     whole: bool = False
+    since_us: int | None = None
+    idle_us: int = BEGINNING_US
 
     @property
     def at_the_beginning(self) -> "BatchClocks":

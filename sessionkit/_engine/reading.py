@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.marks import marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import events_schema
@@ -100,7 +101,7 @@ class Reading:
         """
         # By name: the fields of a class may have been put in another order.
         return Memory(
-            self._kept(logic.spec, kept).select(logic.schema.names),
+            self._kept(logic.spec, marked(kept, logic.schema)).select(logic.schema.names),
             self._buffered(buffered).select(events_schema(logic.spec).names),
         )
 

@@ -19,7 +19,7 @@ from sessionkit._engine.reading import reading_of
 from sessionkit._engine.rows.table import Rejected, events_schema, micros, parted
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
 from sessionkit._engine.wire.packs import joined_packs, packs_in
-from sessionkit._instants import instant_of
+from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, with_hint
 
@@ -39,6 +39,7 @@ class SeedFormat:
         held: The schema of the events that wait.
         watermark_us: The watermark at which it was taken: that of the query doesn't fall below it.
         until_us: The event time before which a batch has read every event; None without a batch.
+        idle_us: How far a watermark of their own had led groups by then, where a source was idle.
     """
 
     identity: bytes
@@ -46,16 +47,28 @@ class SeedFormat:
     held: pa.Schema
     watermark_us: int
     until_us: int | None = None
+    idle_us: int = BEGINNING_US
 
     @classmethod
-    def of(cls, logic: Logic, watermark_us: int, until_us: int | None = None) -> "SeedFormat":
+    def of(
+        cls,
+        logic: Logic,
+        watermark_us: int,
+        until_us: int | None = None,
+        idle_us: int = BEGINNING_US,
+    ) -> "SeedFormat":
         """Return the format of a seed for a spec."""
         held = events_schema(logic.spec)
-        return cls(logic.identity, logic.schema, held, watermark_us, until_us)
+        return cls(logic.identity, logic.schema, held, watermark_us, until_us, idle_us)
 
     def in_force(self, clocks: BatchClocks) -> BatchClocks:
         """Return the clocks of a micro-batch with a watermark that isn't before the seed."""
-        return attrs.evolve(clocks, watermark_us=max(clocks.watermark_us, self.watermark_us))
+        return attrs.evolve(
+            clocks,
+            watermark_us=max(clocks.watermark_us, self.watermark_us),
+            since_us=self.watermark_us,
+            idle_us=self.idle_us,
+        )
 
     def unread(self, arrived: pa.Table) -> tuple[pa.Table, list[Rejected]]:
         """Return the events that the batch of the seed can't have read, and those that it may."""

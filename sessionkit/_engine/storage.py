@@ -19,6 +19,7 @@ from sessionkit._engine.logic import Logic, first_due
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
+from sessionkit._engine.rows.marks import MARKS, marked, stored_marks, unmarked
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import micros, no_events
 from sessionkit._engine.sessions.step import SessionLogic
@@ -89,17 +90,20 @@ class BucketRow:
         """
         reading, (kept, *more) = unpack_row(self.logic, group, row, self.now)
         waiting = more[0] if more else no_events(self.logic.spec)
+        beside = {table.column_names[0]: table for table in more[1:]}
+        kept = marked(kept, self.logic.schema, beside.pop(MARKS.names[0], None))
         memory = reading.memory(self.logic, kept, waiting)
-        idle = [IdleClock.of_table(table) for table in more[1:]]
+        idle = [IdleClock.of_table(table) for table in beside.values()]
         return attrs.evolve(memory, idle=idle[0]) if idle else memory
 
     def write(
         self, group: tuple[Any, ...], memory: Memory, due: Mapping[Clock, int], now_ms: int
     ) -> tuple[Any, ...]:
-        """Return the row of a group; a table of events only where some wait."""
-        waits = memory.buffered.num_rows or memory.idle is not None
-        tables = [memory.kept, *([memory.buffered] if waits else [])]
-        tables += [] if memory.idle is None else [memory.idle.table()]
+        """Return the row of a group; a table of events only where some wait, or others follow."""
+        kept, marks = unmarked(memory.kept)
+        beside = [] if memory.idle is None else [memory.idle.table()]
+        beside += [stored_marks(marks)] if marks.any() else []
+        tables = [kept, *([memory.buffered] if memory.buffered.num_rows or beside else []), *beside]
         columns = (
             FORMAT_VERSION,
             self.logic.spec.bucket_count,

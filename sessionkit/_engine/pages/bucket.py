@@ -11,6 +11,7 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.directory import Directory
 from sessionkit._engine.reading import Reading
+from sessionkit._engine.rows.marks import MARKS, joined_marks, marked, unmarked
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
@@ -52,7 +53,8 @@ class Bucket:
     @classmethod
     def of(cls, logic: Logic) -> "Bucket":
         """Return a bucket that remembers nothing."""
-        return cls(Directory.empty(), logic.schema, events_schema(logic.spec), Reading())
+        kept, _ = unmarked(logic.schema.empty_table())
+        return cls(Directory.empty(), kept.schema, events_schema(logic.spec), Reading())
 
     @classmethod
     def of_row(
@@ -105,12 +107,13 @@ class Bucket:
             StateCorruptedError: A page is damaged.
         """
         found = [
-            unpack_page(start, payload, (self.kept, self.buffered))
+            unpack_page(start, payload, (self.kept, self.buffered, MARKS))
             for start, payload in pages.items()
         ]
         kept = pa.Table.from_batches([batches[0] for batches in found], self.kept)
-        waiting = pa.Table.from_batches([one for b in found for one in b[1:]], self.buffered)
-        memory = self.reading.memory(logic, kept, waiting)
+        waiting = pa.Table.from_batches([one for b in found for one in b[1:2]], self.buffered)
+        marks = joined_marks([(batches[0].num_rows, batches[2:]) for batches in found])
+        memory = self.reading.memory(logic, marked(kept, logic.schema, marks), waiting)
         return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 

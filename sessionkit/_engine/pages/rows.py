@@ -11,6 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.pages.directory import PAGE_BYTES, Places
 from sessionkit._engine.pages.hashing import Hashes, key_hashes
+from sessionkit._engine.rows.marks import stored_marks, unmarked
 from sessionkit._engine.rows.table import key_columns, whole_batch
 from sessionkit.state import pack_page, page_checksum
 from sessionkit.timeouts import Clock
@@ -46,12 +47,14 @@ class SortedRows:
         order: Their places, by their hashes.
         hashes: Their hashes, sorted.
         due: When something is due for each, in microseconds on each clock.
+        marks: Their marks, by their hashes; 0 for none.
     """
 
     table: pa.RecordBatch
     order: Places
     hashes: Hashes
     due: Mapping[Clock, Instants]
+    marks: Instants
 
     @classmethod
     def of(cls, table: pa.Table, due: Mapping[Clock, Instants], schema: pa.Schema) -> "SortedRows":
@@ -60,7 +63,7 @@ class SortedRows:
         order = np.argsort(hashes, kind="stable")
         rows = whole_batch(table.select(schema.names))
         in_order = {clock: at_us[order] for clock, at_us in due.items()}
-        return cls(rows, order, hashes[order], in_order)
+        return cls(rows, order, hashes[order], in_order, unmarked(table)[1][order])
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -79,7 +82,8 @@ class SortedRows:
         """Return the rows whose hashes lie in a range."""
         first, last = np.searchsorted(self.hashes, (low, high)).tolist()
         due = {clock: at_us[first:last] for clock, at_us in self.due.items()}
-        return SortedRows(self.table, self.order[first:last], self.hashes[first:last], due)
+        rows = self.order[first:last], self.hashes[first:last], due, self.marks[first:last]
+        return SortedRows(self.table, *rows)
 
     def first_due(self, clock: Clock) -> int:
         """Return the first instant at which something is due."""
@@ -117,8 +121,11 @@ class PageRows:
         kept, buffered = len(self.kept), len(self.buffered)
         if not kept + buffered:
             return Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
-        tables = [self.kept, self.buffered] if buffered else [self.kept]
-        payload = pack_page(start, [rows.batch for rows in tables])
+        marks = self.kept.marks
+        batches = [self.kept.batch]
+        batches += [self.buffered.batch] if buffered or marks.any() else []
+        batches += [whole_batch(stored_marks(marks))] if marks.any() else []
+        payload = pack_page(start, batches)
         event_us = min(self.kept.first_due("event_time"), self.buffered.first_due("event_time"))
         processing_us = self.kept.first_due("processing_time")
         sums = (len(payload), page_checksum(payload))

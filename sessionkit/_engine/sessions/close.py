@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import (
@@ -85,7 +86,7 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
 
 def ids_of(table: pa.Table) -> list[str]:
     """Return the ids of the sessions of a table."""
-    return session_ids(key_columns(table), micros(table["start"]))
+    return session_ids(key_columns(table), micros(table["start"]), marks_of(table))
 
 
 def sessions_of(spec: AnySessionSpec, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:

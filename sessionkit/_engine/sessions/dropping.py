@@ -66,7 +66,9 @@ def _bounds(plan: Plan, chosen: Mask) -> pa.Table:
     """Return the keys, ids, starts and ends of sessions."""
     keys, starts = plan.keys_of(chosen), plan.unions.start[chosen]
     own: Mapping[str, pa.Array] = {
-        "session_id": pa.array(session_ids(key_columns(keys), starts), pa.string()),
+        "session_id": pa.array(
+            session_ids(key_columns(keys), starts, plan.marks_of(chosen)), pa.string()
+        ),
         "start": instants(starts),
         "end": instants(plan.unions.end[chosen]),
     }

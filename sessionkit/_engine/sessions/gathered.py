@@ -8,6 +8,7 @@ What a session keeps of each of its events: its id, to find duplicates, and the 
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -92,12 +93,16 @@ def each_of_sessions(spec: AnySessionSpec, sessions: pa.Table) -> list[list[tupl
     columns = [sessions[field.name].to_pylist() for field in gathered_fields(spec)]
     if not columns:
         return [[]] * sessions.num_rows
-    return [list(zip(*lists, strict=True)) for lists in zip(*columns, strict=True)]
+    # Events from before a query had ids have none: the lists may differ in length.
+    return [list(zip_longest(*lists)) for lists in zip(*columns, strict=True)]
 
 
 def gathered_lists(spec: AnySessionSpec, kept: Sequence[Sequence[Sequence[Any]]]) -> list[pa.Array]:
     """Return what sessions keep, from a value of each field for each event of each session."""
     return [
-        pa.array([[each[place] for each in session] for session in kept], field.type)
+        pa.array(
+            [[each[place] for each in session if each[place] is not None] for session in kept],
+            field.type,
+        )
         for place, field in enumerate(gathered_fields(spec))
     ]

@@ -11,6 +11,7 @@ from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
 from sessionkit._engine.sessions.attempt import attempt
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event
 from sessionkit._engine.sessions.duplicates import Distinct, left_with_copies
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
@@ -43,9 +44,7 @@ class Joined:
     rejected: list[Rejected]
 
 
-def join(
-    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, watermark_us: int | None
-) -> Joined:
+def join(spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
     """
     Let events join the open sessions of a group.
 
@@ -53,7 +52,7 @@ def join(
         spec: The rules and functions.
         sessions: The open sessions.
         arrived: The events, in any order.
-        watermark_us: By which events are late; None where that has been judged already.
+        horizon: What the watermark has passed.
 
     Raises:
         FoldError: A function failed, and the spec says `on_error="raise"`.
@@ -61,20 +60,20 @@ def join(
             spec says `on_error="raise"`.
     """
     events, rejected = read_events(spec, arrived)
-    joined = _joined(spec, sessions, events, watermark_us)
+    joined = _joined(spec, sessions, events, horizon)
     return attrs.evolve(joined, rejected=rejected + joined.rejected)
 
 
 def _joined(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
 ) -> Joined:
     rejected: list[Rejected] = []
     while True:
-        taken = _take(spec, sessions, events, watermark_us)
+        taken = _take(spec, sessions, events, horizon)
         rejected += taken.rejected
         if taken.plan is None:
             return Joined(sessions, 0, rejected + taken.distinct.rejected)
-        folded = _folded(taken.plan, taken.objects, watermark_us)
+        folded = _folded(taken.plan, taken.objects)
         failed = [part for part in folded.rejected if part.kind == "failed"]
         left = left_with_copies(taken.distinct, failed) if spec.on_error == "reject" else None
         if left is None:
@@ -100,10 +99,10 @@ class _Taken:
 
 
 def _take(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
 ) -> _Taken:
     """Plan from times alone; where the class of the event refuses one, plan again without it."""
-    judged = timely(spec, sessions, events, watermark_us)
+    judged = timely(spec, sessions, events, horizon)
     rejected = [part for late in judged.late for part in _late(spec, late)]
     plan = judged.plan
     if plan is None:
@@ -114,7 +113,7 @@ def _take(
     reasons = {int(plan.event_places[place]): reason for place, reason in refused.items()}
     rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
     others = plan.events.without(reasons).joined(judged.distinct.others)
-    again = _take(spec, sessions, others, watermark_us)
+    again = _take(spec, sessions, others, horizon)
     return attrs.evolve(again, rejected=rejected + again.rejected)
 
 
@@ -131,7 +130,7 @@ def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     ]
 
 
-def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
+def _folded(plan: Plan, objects: list[Any]) -> Joined:
     if plan.failures and plan.spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
     tried = attempt(plan, objects)
@@ -143,7 +142,7 @@ def _folded(plan: Plan, objects: list[Any], watermark_us: int | None) -> Joined:
         return Joined(sessions, processed, _dropped(plan, tried.failed))
     if plan.spec.rules is not None and plan.spec.rules.in_order:
         return _planned_again(plan, plan.spec.rules, tried.failed)
-    again = _again(plan.only(tried.failed), watermark_us)
+    again = _again(plan.only(tried.failed))
     return Joined(
         stacked([plan.sessions(tried.good, tried.states), again.sessions]),
         len(objects) - sum(part.rows.num_rows for part in again.rejected),
@@ -158,9 +157,9 @@ def _dropped(plan: Plan, failed: Mask) -> list[Rejected]:
     return dropped_sessions(plan, failed, failures)
 
 
-def _again(part: Plan, watermark_us: int | None) -> Joined:
+def _again(part: Plan) -> Joined:
     """Fold the sessions that failed from what is stored, without the events that fail."""
-    events, again = part.events, refold(part, watermark_us)
+    events, again = part.events, refold(part)
     rejected = Rejected.with_failures("failed", again.failures, events.table)
     late = dict.fromkeys(again.late, late_session(part.spec))
     rejected += Rejected.with_reasons("late", late, events.table)
@@ -181,8 +180,8 @@ def _planned_again(plan: Plan, rules: SessionRules, failed: Mask) -> Joined:
     good = is_ours.copy()
     good[list(failures)] = False
     parts = [
-        _joined(spec, ours, events.only(good), None),
-        _joined(spec, theirs, events.only(~is_ours), None),
+        _joined(spec, ours, events.only(good), plan.horizon.judged),
+        _joined(spec, theirs, events.only(~is_ours), plan.horizon.judged),
     ]
     return Joined(
         stacked([plan.untouched, *(part.sessions for part in parts)]),

@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.duplicates import Distinct, distinct
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
@@ -40,7 +41,7 @@ class Timely:
 
 
 def timely(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int | None
+    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
 ) -> Timely:
     """
     Plan for the events that are neither late nor duplicates.
@@ -49,20 +50,24 @@ def timely(
         spec: The rules.
         sessions: The open sessions, and what remembers the ids of closed ones.
         events: The events, in any order.
-        watermark_us: By which events are late; None where that has been judged already.
+        horizon: What the watermark has passed.
     """
-    if watermark_us is None:
-        return _planned(spec, sessions, events, [])
+    if horizon.late_us is None:
+        return _planned(spec, sessions, events, [], horizon)
     if spec.late_by == "event":
-        late = is_late(events.closes(spec.rules), watermark_us)
+        late = is_late(events.closes(spec.rules), horizon.late_us)
         reason = LATE_EVENT if spec.rules is None or spec.rules.midnight is None else LATE_DAY
         rejected = Rejected.chosen("late", _why(spec, reason), events.table, late)
-        return _planned(spec, sessions, events.only(~late), rejected)
-    return _timely_by_session(spec, sessions, events, watermark_us)
+        return _planned(spec, sessions, events.only(~late), rejected, horizon)
+    return _timely_by_session(spec, sessions, events, horizon, horizon.late_us)
 
 
 def _timely_by_session(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, watermark_us: int
+    spec: AnySessionSpec,
+    sessions: pa.Table,
+    events: WindowedEvents,
+    horizon: Horizon,
+    late_us: int,
 ) -> Timely:
     """
     Plan for the events whose sessions are not over.
@@ -72,12 +77,12 @@ def _timely_by_session(
     """
     rejected: list[Rejected] = []
     while True:
-        found = _planned(spec, sessions, events, rejected)
+        found = _planned(spec, sessions, events, rejected, horizon)
         if found.plan is None:
             return found
         first = found.distinct.first
         late = np.zeros(len(first.starts), np.bool_)
-        over = is_late(found.plan.unions.closes, watermark_us)
+        over = is_late(found.plan.unions.closes, late_us)
         late[found.plan.places_of(over)] = True
         if not late.any():
             return found
@@ -86,10 +91,14 @@ def _timely_by_session(
 
 
 def _planned(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, late: list[Rejected]
+    spec: AnySessionSpec,
+    sessions: pa.Table,
+    events: WindowedEvents,
+    late: list[Rejected],
+    horizon: Horizon,
 ) -> Timely:
     found = distinct(sessions, events)
-    plan = Plan.of(spec, sessions, found.first) if len(found.first.starts) else None
+    plan = Plan.of(spec, sessions, found.first, horizon) if len(found.first.starts) else None
     return Timely(plan, late, found)
 
 

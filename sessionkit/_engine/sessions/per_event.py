@@ -8,6 +8,7 @@ from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import micros, no_results, whole
 from sessionkit._engine.sessions.aggregates.rows import Segments
 from sessionkit._engine.sessions.aggregates.values import lists_of
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
 from sessionkit._engine.sessions.events import read_events
 from sessionkit._engine.sessions.joining import Joined
@@ -23,11 +24,11 @@ COLUMN = f"state.{HELD}"
 
 
 def join_per_event(
-    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, watermark_us: int | None
+    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
     """Let events join the open sessions of a group, which hold them; see `join`."""
     events, rejected = read_events(spec, arrived)
-    judged = timely(spec, sessions, events, watermark_us)
+    judged = timely(spec, sessions, events, horizon)
     rejected += judged.rejected
     plan = judged.plan
     if plan is None:

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.cutting import cut
 from sessionkit._engine.sessions.duplicates import all_open, is_open
 from sessionkit._engine.sessions.events import WindowedEvents
@@ -45,6 +47,7 @@ class Plan:
         is_event: Which of these, in order, are events.
         unions: The sessions that they make.
         counts: How many events each of them has.
+        horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
     """
 
@@ -56,10 +59,17 @@ class Plan:
     is_event: Mask
     unions: Unions
     counts: Numbers
+    horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> "Plan":
+    def of(
+        cls,
+        spec: AnySessionSpec,
+        sessions: pa.Table,
+        events: WindowedEvents,
+        horizon: Horizon,
+    ) -> "Plan":
         """Find out what belongs together, by times alone."""
         numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
         concerned = (found >= 0) & is_open(sessions)
@@ -80,7 +90,8 @@ class Plan:
             unions = cut(spec.rules, ruled.intervals(spec.rules, keys, starts, ends), gaps)
         counts = unions.sums(is_event.astype(np.int64))
         failures = {} if gaps is None else gaps.failures
-        return cls(spec, events, touched, untouched, order, is_event, unions, counts, failures)
+        parts = spec, events, touched, untouched, order, is_event, unions, counts, horizon
+        return cls(*parts, failures)
 
     def only(self, chosen: Mask) -> "Plan":
         """Return the plan of some of the sessions, which stay as they are planned here."""
@@ -142,6 +153,15 @@ class Plan:
         members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
+    def marks_of(self, chosen: Mask) -> Numbers:
+        """Return the marks of the chosen sessions: of the open one that begins each, or new."""
+        first, unions = self.unions.first[chosen], self.unions
+        marks = self.horizon.marks(unions.start[chosen])
+        # At one start, an open session goes before the events.
+        goes_on = ~self.is_event[first]
+        marks[goes_on] = marks_of(self.touched)[self.order[first[goes_on]]]
+        return marks
+
     def held_of(self, chosen: Mask) -> tuple[pa.Table, Numbers]:
         """
         Return the open sessions that became part of the chosen ones, and how many each has.
@@ -195,6 +215,7 @@ class Plan:
             instants(self.unions.start[good]),
             instants(self.unions.end[good]),
             pa.array((self.counts + self.counts_before)[good]),
+            pa.array(self.marks_of(good)),
             *self._gathered(good),
             *all_open(self.spec, int(good.sum())),
             *self._ruled(good),

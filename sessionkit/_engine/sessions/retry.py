@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import INSTANT, micros
 from sessionkit._engine.sessions.closings import closing_of
@@ -131,6 +132,7 @@ class Refolded:
                 pa.array(starts, INSTANT),
                 pa.array(ends, INSTANT),
                 pa.array(events, pa.int64()),
+                pa.array(self._marks(plan, np.array(starts, np.int64))),
                 *gathered_lists(plan.spec, kept),
                 *all_open(plan.spec, len(kept)),
                 *closing_columns(plan.spec.rules, starts, ends),
@@ -139,6 +141,14 @@ class Refolded:
             ],
             schema=plan.touched.schema,
         )
+
+    def _marks(self, plan: Plan, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the marks of the sessions that are left; see `Plan.marks_of`."""
+        marks, stored = plan.horizon.marks(starts), marks_of(plan.opened_of(plan.active))
+        for place, part in enumerate(self.parts):
+            if part[0].stored is not None:
+                marks[place] = stored[part[0].stored]
+        return marks
 
     def _revisions(self, plan: Plan) -> list[pa.Array]:
         """Return what is stored for the revisions of the sessions that are left."""
@@ -150,17 +160,15 @@ class Refolded:
         return joined_revisions(plan.spec, opened, owners, came)
 
 
-def refold(plan: Plan, watermark_us: int | None) -> Refolded:
+def refold(plan: Plan) -> Refolded:
     """
     Fold the sessions of a plan again, event by event, and leave out the events that fail.
 
     Args:
         plan: Which events and open sessions go together; each of its sessions has events.
-        watermark_us: By which a session is over, under `late_by="session"`; None where nothing is
-            late.
     """
     fold, found = SessionFold.of(plan.spec), Refolded()
-    judge = watermark_us if plan.spec.late_by == "session" else None
+    judge = plan.horizon.late_us if plan.spec.late_by == "session" else None
     keys = decode_keys(plan.spec, plan.keys_of(plan.active))
     for place, (key, part) in enumerate(zip(keys, _parts(plan, plan.active), strict=True)):
         waiting = [part]

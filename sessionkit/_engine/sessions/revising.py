@@ -21,6 +21,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
+from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import (
     Rejected,
@@ -32,14 +33,15 @@ from sessionkit._engine.rows.table import (
     whole,
 )
 from sessionkit._engine.sessions.aggregates.values import lists_of
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, ids_of
 from sessionkit._engine.sessions.duplicates import closed_ids, is_open
 from sessionkit._engine.sessions.ids import session_ids
-from sessionkit._engine.sessions.revisions import closed_ones, numbers_of
+from sessionkit._engine.sessions.revisions import closed_ones, numbers_of, shown_of
 from sessionkit._engine.sessions.ruled import closing_times, idled, with_column
 from sessionkit._engine.sessions.ways import Way
 from sessionkit._functions import Failure, name_of
-from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import Clock, Every, is_over
@@ -70,7 +72,7 @@ def step_with_revisions(
     if spec.order == "event_time":
         watermark_us, most = clocks.watermark_us, spec.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, watermark_us, most)
-        joined = way.join(spec, memory.kept, turns.due, None)
+        joined = way.join(spec, memory.kept, turns.due, Horizon.of(spec, clocks))
         settled = _Settled.of(spec, way, joined.sessions, clocks)
         return Outcome(
             memory=Memory(settled.kept, turns.waiting),
@@ -81,7 +83,7 @@ def step_with_revisions(
             sessions=settled.sessions,
         )
     before = _Settled.of(spec, way, memory.kept, clocks, only_final=True)
-    joined = way.join(spec, before.kept, arrived, _late_at(spec, clocks))
+    joined = way.join(spec, before.kept, arrived, Horizon.of(spec, clocks))
     after = _Settled.of(spec, way, joined.sessions, clocks)
     return Outcome(
         memory=Memory(after.kept, memory.buffered),
@@ -94,13 +96,6 @@ def step_with_revisions(
 
 def _mergeable_us(spec: AnySessionSpec) -> int:
     return 0 if spec.mergeable is None else span_us(spec.mergeable)
-
-
-def _late_at(spec: AnySessionSpec, clocks: BatchClocks) -> int:
-    """Return the watermark by which events are late."""
-    if spec.allowed_lateness is None or clocks.watermark_us == BEGINNING_US:
-        return clocks.watermark_us
-    return clocks.watermark_us - span_us(spec.allowed_lateness)
 
 
 @attrs.frozen
@@ -197,13 +192,12 @@ def _now(early: Every, clocks: BatchClocks) -> int:
 def _revised(given: pa.Table, final: Mask) -> pa.Table:
     """Return sessions that give a row with its number, whether it's final, and what it replaces."""
     given = _with_numbers(given, "revision", numbers_of(given, "revision") + 1)
-    shown, starts = whole(given["shown"]), micros(given["start"])
-    owners = shown.value_parent_indices().to_numpy()
-    out = micros(shown.flatten())
-    other = out != starts[owners]
+    owners, starts, marks = shown_of(given)
+    other = (starts != micros(given["start"])[owners]) | (marks != marks_of(given)[owners])
     keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
     sizes = np.bincount(owners[other], minlength=given.num_rows)
-    superseded = lists_of(pa.array(session_ids(keys, out[other]), pa.string()), sizes)
+    ids = session_ids(keys, starts[other], marks[other])
+    superseded = lists_of(pa.array(ids, pa.string()), sizes)
     return given.append_column("is_final", pa.array(final)).append_column("supersedes", superseded)
 
 
@@ -275,13 +269,15 @@ def _noted(
 
 def _shown_after(sessions: pa.Table, shows: Mask) -> pa.Array:
     """Return under which starts rows are out: its own alone for a session that has given one."""
-    shown = whole(sessions["shown"])
+    shown, marks = whole(sessions["shown"]), marks_of(sessions)
     owners, out = shown.value_parent_indices().to_numpy(), micros(shown.flatten())
-    stays = ~shows[owners]
-    places = np.concatenate([owners[stays], np.flatnonzero(shows)])
-    starts = np.concatenate([out[stays], micros(sessions["start"])[shows]])
-    order = np.argsort(places, kind="stable")
-    return lists_of(instants(starts[order]), np.bincount(places, minlength=len(shows)))
+    stays, has_mark = ~shows[owners], shows & (marks > 0)
+    places = [owners[stays], np.flatnonzero(shows), np.flatnonzero(has_mark)]
+    values = [out[stays], micros(sessions["start"])[shows], marks[has_mark]]
+    owned = np.concatenate(places)
+    order = np.argsort(owned, kind="stable")
+    sizes = np.bincount(owned, minlength=len(shows))
+    return lists_of(instants(np.concatenate(values)[order]), sizes)
 
 
 def _with_numbers(sessions: pa.Table, name: str, values: Numbers) -> pa.Table:

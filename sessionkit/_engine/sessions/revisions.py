@@ -2,14 +2,15 @@
 What is stored of a session that may give several rows.
 
     sessions   revision    how many rows it has given
-               shown       the starts, and so the ids, under which rows of it are out
+               shown       the starts, each with its mark after it if it has one, and so the ids,
+                           under which rows of it are out
                pending     how many events it has taken since its last row
                closed      whether it's over, and only waits for late events
                next_row    under `every duration`, from when on it may give a row, in microseconds
 
-The id of a session depends on its start. So one whose start moves back has another id from then on,
-and its next row supersedes the one that is out, as it does those of the sessions that it has
-swallowed.
+The id of a session depends on its start and its mark. So one whose start moves back has another id
+from then on, and its next row supersedes the one that is out, as it does those of the sessions that
+it has swallowed.
 """
 
 from typing import Any, Final, TypeAlias
@@ -19,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.rows.table import INSTANT, parted, stacked, whole
+from sessionkit._engine.rows.table import INSTANT, micros, parted, stacked, whole
 from sessionkit._engine.sessions.aggregates.values import lists_of
+from sessionkit._engine.sessions.behind import FIRST_MARK
 from sessionkit._engine.sessions.duplicates import closed_ids
 from sessionkit._engine.sessions.ruled import with_column
 from sessionkit._instants import BEGINNING_US, span_us
@@ -32,6 +34,7 @@ __all__ = [
     "numbers_of",
     "revised_schema",
     "revisions_identity",
+    "shown_of",
     "under_revisions",
 ]
 
@@ -78,6 +81,15 @@ def closed_ones(sessions: pa.Table) -> Mask:
         whole(sessions["closed"]).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
     )
     return mask
+
+
+def shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
+    """Return under what rows are out: the places of their sessions, their starts and marks."""
+    shown = whole(sessions["shown"])
+    out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
+    is_mark = out >= FIRST_MARK
+    after = np.append(np.where(is_mark, out, 0)[1:], np.int64(0))
+    return owners[~is_mark], out[~is_mark], after[~is_mark]
 
 
 def joined_revisions(

@@ -27,6 +27,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.table import parted, stacked
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed
 from sessionkit._engine.sessions.duplicates import closed_ids, open_only
 from sessionkit._engine.sessions.held import held_events
@@ -94,14 +95,14 @@ class SessionLogic:
         if self.spec.order == "event_time":
             return self._in_time_order(memory, arrived, clocks)
         over, kept = self._split(memory.kept, clocks.watermark_us)
-        joined = self.way.join(self.spec, kept, arrived, clocks.watermark_us)
+        joined = self.way.join(self.spec, kept, arrived, Horizon.of(self.spec, clocks))
         closed = self._closed(idled(over, clocks.by_events_us))
         return _outcome(closed, joined, Memory(joined.sessions, memory.buffered))
 
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         watermark_us, most = clocks.watermark_us, self.spec.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, watermark_us, most)
-        joined = self.way.join(self.spec, memory.kept, turns.due, None)
+        joined = self.way.join(self.spec, memory.kept, turns.due, Horizon.of(self.spec, clocks))
         over, kept = self._split(joined.sessions, watermark_us)
         closed = self._closed(idled(over, clocks.by_events_us))
         outcome = _outcome(closed, joined, Memory(kept, turns.waiting))

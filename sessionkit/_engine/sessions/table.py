@@ -1,9 +1,9 @@
 """
 The Arrow table of the open sessions of a group.
 
-    sessions   key.*, start, end, events, state.*      a row an open session, in no order
+    sessions   key.*, start, end, events, behind, state.*      a row an open session, in no order
 
-What a session keeps of each event follows `events`; see `gathered`. Where the spec drops
+What a session keeps of each event follows `behind`; see `gathered`. Where the spec drops
 duplicates, then comes `exists`; see `duplicates`. Where it has rules, then come `closes`,
 `closed_by` and `last.*`; see `ruled`. Where a session may give several rows, what is stored for
 that comes next; see `revisions`.
@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from sessionkit._engine.rows.identity import shared_identity
+from sessionkit._engine.rows.marks import BEHIND
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import INSTANT, key_schema
 from sessionkit._engine.sessions.aggregates.kernels import stored_fields
@@ -36,7 +37,7 @@ __all__ = ["session_identity", "sessions_schema", "state_columns", "state_fields
 def sessions_schema(spec: AnySessionSpec) -> pa.Schema:
     """Return the schema of the table of open sessions."""
     own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
-    kept = [*gathered_fields(spec), *ids_schema(spec)]
+    kept = [BEHIND, *gathered_fields(spec), *ids_schema(spec)]
     state = [pa.field(f"state.{field.name}", field.type.arrow) for field in state_fields(spec)]
     own += [*kept, *ruled_schema(spec), *revised_schema(spec)]
     return pa.schema([*key_schema(spec), *own, *state])

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
 from sessionkit._engine.rows.table import whole
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import ids_of, sessions_of
 from sessionkit._engine.sessions.ruled import closes_of, closing_times, reasons_of
 from sessionkit._engine.sessions.step import SessionLogic
@@ -106,4 +107,4 @@ def _held(spec: AnySessionSpec, table: pa.Table, states: pa.Array) -> pa.Array:
 def _open(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
     logic = SessionLogic(spec)
-    return logic.open_in(logic.way.join(spec, memory.kept, memory.buffered, None).sessions)
+    return logic.open_in(logic.way.join(spec, memory.kept, memory.buffered, Horizon(None)).sessions)

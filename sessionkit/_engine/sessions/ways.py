@@ -14,6 +14,7 @@ from sessionkit._engine.sessions.aggregates.folding import (
     results_by_aggregates,
     states_by_aggregates,
 )
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, close
 from sessionkit._engine.sessions.joining import Joined, join
 from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
@@ -21,7 +22,7 @@ from sessionkit.session import AnySessionSpec
 
 __all__ = ["Way", "way_of"]
 
-Join: TypeAlias = Callable[[AnySessionSpec, pa.Table, pa.Table, int | None], Joined]
+Join: TypeAlias = Callable[[AnySessionSpec, pa.Table, pa.Table, Horizon], Joined]
 
 
 @attrs.frozen

@@ -15,11 +15,11 @@ from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
-from sessionkit._instants import BEGINNING_US, instant_of
+from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.checkpoints.groups import active_session
-from sessionkit.spark.checkpoints.log import Progress, folder_texts, progress_of
+from sessionkit.spark.checkpoints.log import Progress, folder_texts, last_batch_of, progress_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.seed_rows import ROWS, chunks_of, chunks_schema, seed_rows
 from sessionkit.spark.checkpoints.unread import is_of_files, without_files, without_messages
@@ -31,6 +31,7 @@ FORMAT: Final = 1
 ABOUT: Final = "about"
 NOTHING_READ: Final = "-"
 """What Spark writes down for a source of which nothing has been read yet."""
+MILLISECOND_US: Final = 1_000
 
 
 @attrs.frozen
@@ -164,17 +165,29 @@ def carry_over(
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
-    form = SeedFormat.of(logic_of(new), watermark_us, _until_us(progress, session))
+    before, idle_us = _seed_before(progress, session), _idle_us(checkpoint, old, session)
+    until_us = None if before is None else before.until_us
+    if before is not None:
+        idle_us = max(idle_us, before.idle_us)
+    form = SeedFormat.of(logic_of(new), watermark_us, until_us, idle_us)
     return write_seed(chunks, new, Seed(to, form, progress))
 
 
-def _until_us(progress: Progress, spark: SparkSession) -> int | None:
-    """Return up to where a batch had read when the old query began with its seed, if one had."""
+def _idle_us(checkpoint: str, spec: AnySpec, spark: SparkSession) -> int:
+    """Return how far at most a watermark of their own has led groups, under `close_idle_after`."""
+    last = last_batch_of(checkpoint, spark)
+    if spec.close_idle_after is None or spec.watermark_delay is None or last is None:
+        return BEGINNING_US
+    return last.started_ms * MILLISECOND_US - span_us(spec.watermark_delay)
+
+
+def _seed_before(progress: Progress, spark: SparkSession) -> SeedFormat | None:
+    """Return the format of the seed with which the old query began, if it began with one."""
     parted = (path.rpartition(f"/{ROWS}/") for files in progress.files for path in files)
     for place in sorted({place for place, found, _ in parted if found}):
         texts = folder_texts(spark, f"{place}/{ABOUT}")
         if texts:
-            return _format(_about_in(texts)).until_us
+            return _format(_about_in(texts))
     return None
 
 
@@ -210,6 +223,7 @@ def _about(seed: Seed) -> str:
             "held": base64.b64encode(form.held.serialize()).decode(),
             "watermark_us": form.watermark_us,
             "until_us": form.until_us,
+            "idle_us": form.idle_us,
             "progress": None if progress is None else attrs.asdict(progress),
         }
     )
@@ -240,9 +254,8 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
 
 def _format(about: dict[str, Any]) -> SeedFormat:
     kept, held = (_schema(about[name]) for name in ("kept", "held"))
-    return SeedFormat(
-        about["identity"].encode(), kept, held, about["watermark_us"], about["until_us"]
-    )
+    instants = about["watermark_us"], about["until_us"], about.get("idle_us", BEGINNING_US)
+    return SeedFormat(about["identity"].encode(), kept, held, *instants)
 
 
 def _about_in(texts: Mapping[str, str]) -> dict[str, Any]:

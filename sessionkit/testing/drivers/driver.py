@@ -12,11 +12,12 @@ from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
-from sessionkit._instants import micros_of
+from sessionkit._instants import BEGINNING_US, micros_of
 from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.state import codec_of
@@ -114,7 +115,8 @@ class Driver(Generic[Spec, E, Row, R]):
         )
         packs = Packs.of_frames(frames)
         output, memory = worker.until(packs, clocks.processing_ms * 1000, end_us(until))
-        driver = cls._sown(spec, [memory], end_us(until), processing_time, until_us)
+        form = SeedFormat.of(logic_of(spec), end_us(until), until_us)
+        driver = cls._sown(spec, [memory], form, processing_time)
         frames = [output_frame(output)]
         driver._rows, driver._rejections, driver.counts = read_rows(spec, frames)  # noqa: SLF001 (one of this class)
         driver._events = read_events(spec, frames)  # noqa: SLF001
@@ -133,9 +135,12 @@ class Driver(Generic[Spec, E, Row, R]):
         check_carried(self.spec, spec)
         clocks = self._query.clocks
         memories = [carried(self.spec, spec, memory) for memory in self._memories()]
-        seed = self._query.seed
-        until_us = seed.format.until_us if seed else None
-        driver = self._sown(spec, memories, clocks.in_force_us, clocks.processing, until_us)
+        seed = None if self._query.seed is None else self._query.seed.format
+        until_us = None if seed is None else seed.until_us
+        floors = [memory.idle.floor for memory in self._memories() if memory.idle is not None]
+        idle_us = max([BEGINNING_US if seed is None else seed.idle_us, *floors])
+        form = SeedFormat.of(logic_of(spec), clocks.in_force_us, until_us, idle_us)
+        driver = self._sown(spec, memories, form, clocks.processing)
         for row in self.snapshot().unread:
             driver.add_row(row)
         return driver
@@ -150,14 +155,13 @@ class Driver(Generic[Spec, E, Row, R]):
         cls,
         spec: Spec,
         memories: Iterable[Memory],
-        watermark_us: int,
+        form: SeedFormat,
         processing_time: datetime | None,
-        until_us: int | None,
     ) -> Self:
         driver = cls(spec, processing_time=processing_time)
-        seed = seed_of(spec, memories, watermark_us, group_of, until_us)
+        seed = seed_of(spec, memories, form, group_of)
         worker = worker_of(spec, with_rejected=True, seed=seed.format)
-        clocks = attrs.evolve(driver._query.clocks, since_us=watermark_us)
+        clocks = attrs.evolve(driver._query.clocks, since_us=form.watermark_us)
         driver._query = Query(spec, worker, clocks, seed)
         return driver
 

@@ -11,7 +11,6 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import whole_batch
 from sessionkit._engine.seed import SeedFormat
-from sessionkit._engine.storage import logic_of
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     HELD_COLUMN,
@@ -45,22 +44,15 @@ class Seed:
         return attrs.evolve(self, frames={})
 
 
-def seed_of(
-    spec: AnySpec,
-    memories: Iterable[Memory],
-    watermark_us: int,
-    group_of: GroupOf,
-    until_us: int | None,
-) -> Seed:
+def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, group_of: GroupOf) -> Seed:
     """
     Return a seed of what groups remember.
 
     Args:
         spec: Under whose rules they remember it.
         memories: What each of them remembers.
-        watermark_us: The watermark in force.
+        form: How it is written, and when it was taken.
         group_of: Says which group has a key.
-        until_us: The event time before which a batch has read every event, if one has.
     """
     rows: dict[Hashable, list[dict[str, Any]]] = {}
     for memory in memories:
@@ -70,7 +62,7 @@ def seed_of(
                 rows.setdefault(group, []).extend({name: pack} for pack in packs)
     columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     return Seed(
-        SeedFormat.of(logic_of(spec), watermark_us, until_us),
+        form,
         {
             group: pd.DataFrame(found, columns=columns, dtype=object)
             for group, found in rows.items()

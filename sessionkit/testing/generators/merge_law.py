@@ -14,6 +14,7 @@ from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.table import sessions_schema
 from sessionkit._engine.sessions.ways import way_of
 from sessionkit.errors import ExpectationError, with_hint
@@ -153,7 +154,7 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
 def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> pa.Table:
     sessions = sessions_schema(spec).empty_table()
     for batch in batches:
-        sessions = way_of(spec).join(spec, sessions, batch, None).sessions
+        sessions = way_of(spec).join(spec, sessions, batch, Horizon(None)).sessions
     return sessions.sort_by("start")
 
 

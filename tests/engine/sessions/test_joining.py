@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sessionkit import EventTimeGap, SessionSpec
 from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.joining import Joined, join
 from sessionkit._engine.sessions.table import sessions_schema
 from sessionkit._instants import micros_of
@@ -59,7 +60,9 @@ def joined(
         "event.number": list(numbers),
     }
     arrived = pa.table(columns, schema=events_schema(spec))
-    return join(spec, sessions_schema(spec).empty_table(), arrived, micros_of(at(watermark)))
+    return join(
+        spec, sessions_schema(spec).empty_table(), arrived, Horizon(micros_of(at(watermark)))
+    )
 
 
 def rejected(found: Joined) -> set[tuple[str, int]]:

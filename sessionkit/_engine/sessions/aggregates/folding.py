@@ -12,6 +12,7 @@ from sessionkit._engine.sessions.aggregates.kernels import kernels_of, stored_fi
 from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
 from sessionkit._engine.sessions.aggregates.values import Mask
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
 from sessionkit._engine.sessions.dropping import dropped_sessions
 from sessionkit._engine.sessions.events import read_events
@@ -32,7 +33,7 @@ __all__ = [
 
 
 def join_by_aggregates(
-    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, watermark_us: int | None
+    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
     """
     Let events join the open sessions of a group; see `join`.
@@ -41,7 +42,7 @@ def join_by_aggregates(
         StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
     """
     events, rejected = read_events(spec, arrived)
-    judged = timely(spec, sessions, events, watermark_us)
+    judged = timely(spec, sessions, events, horizon)
     plan = judged.plan
     while plan is not None:
         try:
@@ -56,7 +57,7 @@ def join_by_aggregates(
             rejected += Rejected.with_failures("failed", failures, plan.events.table)
             others = plan.events.without(failures).joined(judged.distinct.others)
             rejected += judged.late
-            judged = timely(spec, sessions, others, watermark_us)
+            judged = timely(spec, sessions, others, horizon)
             plan = judged.plan
         else:
             return Joined(joined, plan.events.table.num_rows, rejected + judged.rejected)

@@ -1,0 +1,97 @@
+"""
+What tells a session from an earlier one of its key that began at the same instant.
+
+    sessions   behind   its mark; 0 for none
+
+An id is a hash of the key and the start. Ahead of the watermark that's enough: a session that began
+at an instant is still there when another event of that instant comes, which so joins it. Behind the
+watermark, it may have closed and be forgotten. So a session that gets its start there gets a *mark*
+with it, which is hashed too.
+
+Two sessions never get the same start and the same mark: the first must have been forgotten, and for
+that the watermark had to move. So a mark is a hash of the watermark; and of how long closed
+sessions stay and where the query began, since these may change when state is carried over.
+"""
+
+import struct
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit.session import AnySessionSpec
+from sessionkit.timeouts import EventTimeGap, is_over
+
+__all__ = ["FIRST_MARK", "Horizon"]
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+FIRST_MARK: Final = 2**62
+"""Marks are numbers from here on, so that none is an instant."""
+PERSON: Final = b"mark/1"
+
+
+@attrs.frozen
+class Horizon:
+    """
+    What the watermark has passed in a micro-batch. All in microseconds.
+
+    Attributes:
+        late_us: By which events are late; None where that has been judged already.
+        gone_us: Sessions that were over by then may be forgotten.
+        lasts_us: How long after its start a session is over at the earliest.
+        marked: What the mark of sessions is made of that get their start behind that.
+    """
+
+    late_us: int | None
+    gone_us: int = BEGINNING_US
+    lasts_us: int = 0
+    marked: tuple[int, int, int] = (0, 0, 0)
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec, clocks: BatchClocks) -> "Horizon":
+        """Return the horizon of a micro-batch."""
+        watermark_us, since_us, idle_us = clocks.watermark_us, clocks.since_us, clocks.idle_us
+        stays_us = 0 if spec.mergeable is None else span_us(spec.mergeable)
+        lateness_us = 0 if spec.allowed_lateness is None else span_us(spec.allowed_lateness)
+        late_us: int | None = watermark_us - lateness_us
+        gone_us = watermark_us - stays_us
+        if watermark_us == BEGINNING_US:
+            late_us = gone_us = BEGINNING_US
+        if spec.order == "event_time":
+            # Events of an instant are folded in one micro-batch, and later ones are late.
+            late_us, gone_us = None, BEGINNING_US
+        if since_us is None:
+            marked = watermark_us, stays_us, BEGINNING_US
+            return cls(late_us, gone_us, _shortest_us(spec), marked)
+        # Sessions from before may have had other rules.
+        if spec.order == "arrival":
+            gone_us = max(gone_us, since_us)
+        return cls(late_us, max(gone_us, idle_us), 0, (watermark_us, stays_us, since_us))
+
+    @property
+    def judged(self) -> "Horizon":
+        """The same, where it's known which events are late."""
+        return attrs.evolve(self, late_us=None)
+
+    def marks(self, starts: Numbers) -> Numbers:
+        """Return the marks of sessions that get these starts; 0 for those that need none."""
+        behind = is_over(starts + self.lasts_us, self.gone_us)
+        return behind * self._mark if behind.any() else np.zeros(len(starts), np.int64)
+
+    @property
+    def _mark(self) -> int:
+        digest = blake2b(struct.pack(">3q", *self.marked), digest_size=8, person=PERSON).digest()
+        return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)
+
+
+def _shortest_us(spec: AnySessionSpec) -> int:
+    """Return how long after its start a session is over at the earliest, whatever its events."""
+    # A restart may change functions, and rules that are code.
+    if isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap):
+        return span_us(spec.timeout.longest)
+    return 0

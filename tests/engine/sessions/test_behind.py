@@ -1,0 +1,232 @@
+"""Sessions that get their start behind the watermark: their ids, and what is stored for these."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit._engine.storage import logic_of, stored_memory
+from sessionkit.testing import SessionDriver, at
+from tests.support.session_specs import Reading, collecting
+
+SHORT, LONG = timedelta(minutes=5), timedelta(hours=2)
+OTHER = "clock"
+
+
+def own_gap(event: Reading) -> timedelta:
+    """Return the gap that an event asks for."""
+    return event.gap
+
+
+def dynamic(**options: Any) -> SessionSpec[Any, Any, Any]:
+    """Return a spec in which each event has its own gap."""
+    return collecting(EventTimeGap(own_gap, at_most=LONG), **options)
+
+
+def closed_once(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
+    """Return a query that has closed a session of 10:00, at a watermark of 11:00."""
+    driver = SessionDriver(spec, processing_time=at("10:00"))
+    driver.add("ann", at("10:00"), Reading(1, SHORT))
+    driver.add(OTHER, at("11:00"), Reading(0, SHORT))
+    driver.run_until_idle()
+    return driver
+
+
+def ids_of_ann(driver: SessionDriver[Any, Any, Any]) -> list[str]:
+    """Let everything close, and return the ids of ann's rows."""
+    driver.run_until_idle()
+    driver.add(OTHER, at("2026-01-02 09:00"), Reading(9, SHORT))
+    driver.run_until_idle()
+    return [row.id for row in driver.take_rows() if row.key == ("ann",)]
+
+
+def again(driver: SessionDriver[Any, Any, Any], *times: str) -> list[str]:
+    """Let events with a long gap come, a micro-batch for each, and return the ids of all rows."""
+    for time in times:
+        driver.add("ann", at(time), Reading(2, LONG))
+        driver.run_batch()
+    return ids_of_ann(driver)
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"late_by": "session"},
+        {"allowed_lateness": "1 minute"},
+        {"drop_duplicates_for": "0 seconds"},
+        {"emit": "on_update"},
+    ],
+    ids=str,
+)
+def test_a_session_that_begins_where_a_closed_one_did_has_another_id(
+    options: Any, layout: Any
+) -> None:
+    """Under a gap from the event, the second one may begin behind the watermark."""
+    ids = again(closed_once(dynamic(layout=layout, **options)), "10:00")
+
+    assert 2 == len({*ids})
+
+
+def test_a_start_that_moves_back_behind_the_watermark_gets_another_id() -> None:
+    """It may be that of a session that's gone: the row under the old id is superseded."""
+    driver = closed_once(dynamic(emit="on_update"))
+    (first,) = (row.id for row in driver.take_rows() if row.is_final and row.key == ("ann",))
+
+    driver.add("ann", at("11:30"), Reading(2, LONG))
+    driver.run_batch()
+    driver.add("ann", at("10:00"), Reading(3, LONG))
+    driver.run_batch()
+
+    (back, moved) = (row for row in driver.take_rows() if row.key == ("ann",))
+    assert (moved.id,) == back.supersedes
+    assert first not in {moved.id, back.id}
+
+
+def test_a_mark_stays_with_the_start() -> None:
+    """Later events, a restart, another layout and other rules leave the id as it is."""
+    driver = closed_once(dynamic())
+    driver.add("ann", at("10:00"), Reading(2, LONG))
+    driver.run_batch()
+    (opened,) = (one for one in driver.open_sessions() if one.key == ("ann",))
+
+    driver = SessionDriver.restore(driver.spec, driver.snapshot())
+    driver.add("ann", at("10:30"), Reading(3, LONG))
+    driver.run_batch()
+    driver = driver.carry_over(dynamic(layout="pages", emit="on_update", bucket_count=1))
+    driver.add("ann", at("10:20"), Reading(4, LONG))
+    driver.run_batch()
+
+    assert {opened.id} == {*ids_of_ann(driver)}
+
+
+def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fixed_gap() -> None:
+    """An event as old as the start of a closed session is late, so none needs a mark."""
+    spec = collecting(EventTimeGap(LONG))
+    whole, late = SessionDriver(spec), SessionDriver(spec)
+    whole.add("ann", at("10:00"), Reading(1, LONG))
+    late.add(OTHER, at("11:00"), Reading(0, LONG))
+    late.run_until_idle()
+    late.add("ann", at("10:00"), Reading(1, LONG))
+
+    assert ids_of_ann(whole) == ids_of_ann(late)
+
+
+def test_ids_within_the_allowed_lateness_are_those_of_a_batch() -> None:
+    """A closed session is still there for so long, so a start there needs no mark."""
+    spec = dynamic(allowed_lateness="2 hours")
+    whole, late = SessionDriver(spec), SessionDriver(spec)
+    whole.add("ann", at("10:00"), Reading(1, LONG))
+    late.add(OTHER, at("11:00"), Reading(0, LONG))
+    late.run_until_idle()
+    late.add("ann", at("10:00"), Reading(1, LONG))
+
+    assert ids_of_ann(whole) == ids_of_ann(late)
+
+
+def test_a_longer_gap_after_carry_over_gives_another_id() -> None:
+    """What was closed by the shorter gap is gone; an event of its start isn't late any more."""
+    driver = closed_once(collecting(EventTimeGap(SHORT)))
+    (first,) = (row.id for row in driver.take_rows() if row.key == ("ann",))
+
+    moved = driver.carry_over(collecting(EventTimeGap(LONG)))
+
+    (second,) = again(moved, "10:00")
+    assert first != second
+
+
+def test_a_session_that_the_old_gap_closes_after_carry_over_keeps_its_id_to_itself() -> None:
+    """An open session keeps its end: it may close before one of the new gap would have."""
+    driver = SessionDriver(collecting(EventTimeGap(SHORT)))
+    driver.add("ann", at("10:00"), Reading(1, SHORT))
+    driver.run_until_idle()
+    driver = driver.carry_over(collecting(EventTimeGap(LONG)))
+    driver.add(OTHER, at("11:00"), Reading(0, SHORT))
+    driver.run_until_idle()
+
+    assert 2 == len({*again(driver, "10:00")})
+
+
+def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over() -> None:
+    """The floor stays behind, and Spark's watermark may be before what it has closed."""
+    rules = SessionRules(SHORT, close_idle_after="1 hour")
+    driver = SessionDriver(collecting(rules), processing_time=at("10:00"))
+    driver.add("ann", at("10:00"), Reading(1, SHORT))
+    driver.run_batch()
+    for _ in range(3):
+        driver.advance_processing_time(timedelta(minutes=50))
+        driver.run_batch()
+    (first,) = (row.id for row in driver.take_rows())
+
+    moved = driver.carry_over(collecting(SessionRules(LONG)))
+
+    (second,) = again(moved, "10:00")
+    assert first != second
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
+    """Without one, not a byte is there for them; with one, a few for this one alone."""
+    spec = dynamic(bucket_count=1, layout=layout)
+    ahead, behind = SessionDriver(spec), SessionDriver(spec)
+    for driver in (ahead, behind):
+        driver.add(OTHER, at("11:00"), Reading(0, SHORT))
+        for number in range(1_000):
+            driver.add(f"user {number}", at("11:00"), Reading(number, SHORT))
+        driver.run_until_idle()
+        time = "10:59" if driver is behind else "11:04"
+        driver.add("ann", at(time), Reading(2, LONG))
+        driver.run_batch()
+
+    def size(driver: SessionDriver[Any, Any, Any]) -> int:
+        ((_, row),) = driver._query.stored()
+        pages = row[-1].values() if layout == "pages" else ()
+        return sum(map(len, pages)) + len(row[-2 if layout == "pages" else -1])
+
+    def marks(driver: SessionDriver[Any, Any, Any]) -> list[int]:
+        ((group, row),) = driver._query.stored()
+        found: list[int] = stored_memory(logic_of(spec), group, row).kept["behind"].to_pylist()
+        return found
+
+    assert {0} == {*marks(ahead)}
+    assert 1 == sum(mark > 0 for mark in marks(behind))
+    assert 0 < size(behind) - size(ahead) < 1_000
+
+
+def test_state_from_before_there_were_marks_has_none() -> None:
+    """What was stored without them is read as sessions that got their starts ahead."""
+    spec = collecting(EventTimeGap(SHORT))
+    logic = logic_of(spec)
+    driver = SessionDriver(spec)
+    driver.add("ann", at("10:00"), Reading(1, SHORT))
+    driver.run_batch()
+    ((group, row), *_) = driver._query.stored()
+    memory = stored_memory(logic, group, row)
+
+    assert [0] == memory.kept["behind"].to_pylist()
+
+
+def test_a_failing_event_does_not_take_the_mark_with_it() -> None:
+    """What is left of a session that is folded again keeps the mark of its start."""
+    driver = closed_once(attrs.evolve(dynamic(), update=fussy, on_error="reject"))
+    driver.add("ann", at("10:00"), Reading(2, LONG))
+    driver.run_batch()
+    (opened,) = (one for one in driver.open_sessions() if one.key == ("ann",))
+
+    driver.add("ann", at("10:10"), Reading(-1, LONG))
+    driver.add("ann", at("10:20"), Reading(3, LONG))
+    driver.run_batch()
+
+    assert opened.id == ids_of_ann(driver)[-1]
+
+
+def fussy(state: Any, event: Reading) -> Any:
+    """Add a number, but not a negative one."""
+    state.values.append(event.value)
+    if event.value < 0:
+        message = "negative"
+        raise ValueError(message)
+    return state
