@@ -18,7 +18,7 @@ from sessionkit._functions import Failure, name_of, traceback_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.session import AnySessionSpec
-from sessionkit.timeouts import Predicate, SessionRules, window_end
+from sessionkit.timeouts import EventTimeGap, Predicate, SessionRules, window_end
 
 __all__ = ["WindowedEvents", "read_events"]
 
@@ -55,6 +55,10 @@ class WindowedEvents:
     def closes(self, rules: SessionRules | None) -> Instants:
         """Return when sessions of one event each would be over, in microseconds."""
         return self.ends if rules is None else closings(rules, self.starts, self.ends)[0]
+
+    def extend(self, timeout: EventTimeGap | SessionRules) -> Mask:
+        """Mark those that keep a session open."""
+        return self.ends > _as_long_as_it_lasts(self.starts, timeout)
 
     def only(self, chosen: Mask) -> "WindowedEvents":
         """Return the events that a mask chooses."""
@@ -102,7 +106,7 @@ def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, 
     ends = window_end(starts, gaps)
     for name, held in _predicates(spec, table, answers).items():
         if name == "extends":
-            ends = np.where(held, ends, starts + (0 if spec.timeout.gap_inclusive else 1))
+            ends = np.where(held, ends, _as_long_as_it_lasts(starts, spec.timeout))
         else:
             table = table.append_column(f"rule.{name}", pa.array(held))
     table = with_each(spec, table)
@@ -112,6 +116,11 @@ def read_events(spec: AnySessionSpec, table: pa.Table) -> tuple[WindowedEvents, 
     ]
     events = WindowedEvents(table, starts, ends)
     return events.without([*answers.refused, *answers.failed]), rejected
+
+
+def _as_long_as_it_lasts(starts: Instants, timeout: EventTimeGap | SessionRules) -> Instants:
+    """Return the ends of the windows of events that keep no session open."""
+    return starts + (0 if timeout.gap_inclusive else 1)
 
 
 def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Instants:

@@ -12,11 +12,12 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import is_late
 
-__all__ = ["Timely", "late_session", "timely"]
+__all__ = ["Timely", "judges_sessions", "late_session", "timely"]
 
 LATE_EVENT = "its own window is over: event time + gap is at or before the watermark"
 LATE_DAY = "its own window is over: event time + gap, or midnight, is at or before the watermark"
 LATE_SESSION = "the session it would join is over: its end is at or before the watermark"
+LATE_HEARTBEAT = "no open session is there at its time, which is at or before the watermark"
 
 
 @attrs.frozen
@@ -56,10 +57,26 @@ def timely(
         return _planned(spec, sessions, events, [], horizon)
     if spec.late_by == "event":
         late = is_late(events.closes(spec.rules), horizon.late_us)
+        if judges_sessions(spec):
+            late &= events.extend(spec.timeout)
         reason = LATE_EVENT if spec.rules is None or spec.rules.midnight is None else LATE_DAY
         rejected = Rejected.chosen("late", _why(spec, reason), events.table, late)
-        return _planned(spec, sessions, events.only(~late), rejected, horizon)
+        events = events.only(~late)
+        if not judges_sessions(spec):
+            return _planned(spec, sessions, events, rejected, horizon)
+        found = _timely_by_session(spec, sessions, events, horizon, horizon.late_us)
+        return attrs.evolve(found, late=rejected + found.late)
     return _timely_by_session(spec, sessions, events, horizon, horizon.late_us)
+
+
+def judges_sessions(spec: AnySessionSpec) -> bool:
+    """
+    Return whether a session that's over makes its events late.
+
+    Of events that keep no session open, that's so under `late_by="event"` too: their own windows
+    are over as soon as they happen.
+    """
+    return spec.late_by == "session" or (spec.rules is not None and spec.rules.extends is not None)
 
 
 def _timely_by_session(
@@ -104,7 +121,7 @@ def _planned(
 
 def late_session(spec: AnySessionSpec) -> str:
     """Return why events are late for the session that they would join."""
-    return _why(spec, LATE_SESSION)
+    return _why(spec, LATE_SESSION if spec.late_by == "session" else LATE_HEARTBEAT)
 
 
 def _why(spec: AnySessionSpec, reason: str) -> str:

@@ -32,6 +32,7 @@ from sessionkit._engine.sessions.closings import closing_of
 from sessionkit._engine.sessions.duplicates import all_open
 from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
 from sessionkit._engine.sessions.gathered import each_of, each_of_sessions, gathered_lists
+from sessionkit._engine.sessions.lateness import judges_sessions
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import closing_columns
@@ -168,7 +169,7 @@ def refold(plan: Plan) -> Refolded:
         plan: Which events and open sessions go together; each of its sessions has events.
     """
     fold, found = SessionFold.of(plan.spec), Refolded()
-    judge = plan.horizon.late_us if plan.spec.late_by == "session" else None
+    judge = plan.horizon.late_us if judges_sessions(plan.spec) else None
     keys = decode_keys(plan.spec, plan.keys_of(plan.active))
     for place, (key, part) in enumerate(zip(keys, _parts(plan, plan.active), strict=True)):
         waiting = [part]
