@@ -16,8 +16,12 @@ from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._forms import Form, form_of, form_text, forms_of
 from sessionkit.state._origin import NOBODY, RESTORE, Origin
 from sessionkit.state._payload import (
+    BATCH_AT,
+    BATCH_BYTES,
     FORMAT_VERSION,
     HEADER_BYTES,
+    QUERY_AT,
+    QUERY_BYTES,
     Bond,
     Unpacked,
     check_format,
@@ -44,9 +48,13 @@ from sessionkit.state._scalars import (
 from sessionkit.state._types import FieldType
 
 __all__ = [
+    "BATCH_AT",
+    "BATCH_BYTES",
     "FORMAT_VERSION",
     "HEADER_BYTES",
     "NOBODY",
+    "QUERY_AT",
+    "QUERY_BYTES",
     "RESTORE",
     "AttrsType",
     "Bond",

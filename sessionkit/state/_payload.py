@@ -39,8 +39,12 @@ from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 from sessionkit.state._origin import NOBODY, RESTORE, Origin
 
 __all__ = [
+    "BATCH_AT",
+    "BATCH_BYTES",
     "FORMAT_VERSION",
     "HEADER_BYTES",
+    "QUERY_AT",
+    "QUERY_BYTES",
     "Bond",
     "Unpacked",
     "check_format",
@@ -65,6 +69,10 @@ ALIGNMENT: Final = 8
 PADDING: Final = b" "
 HEADER_BYTES: Final = {1: HEADER.size, 2: HEADER.size + len(NOBODY.packed)}
 """How long a header is in each format that this release reads; the identity follows it."""
+
+QUERY_AT, QUERY_BYTES = HEADER.size, 8
+BATCH_AT, BATCH_BYTES = QUERY_AT + QUERY_BYTES, 8
+"""Where a header of this format has the query and the micro-batch."""
 
 
 @attrs.frozen

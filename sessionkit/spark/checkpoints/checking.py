@@ -3,7 +3,9 @@
 from pyspark.sql import SparkSession
 
 from sessionkit._spec import AnySpec
+from sessionkit.spark.checkpoints.agreeing import check_logs
 from sessionkit.spark.checkpoints.deep import check_deep
+from sessionkit.spark.checkpoints.groups import active_session
 from sessionkit.spark.checkpoints.rules import check_rules
 
 __all__ = ["check_checkpoint"]
@@ -15,8 +17,9 @@ def check_checkpoint(
     """
     Check that a query with this spec can continue from a checkpoint.
 
-    A checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs
-    Spark 4.0 or later; with 3.5, the first micro-batch makes the same check.
+    Spark's logs are checked too: whether one of them misses something, or contradicts another. A
+    checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs Spark
+    4.0 or later; with 3.5, the first micro-batch makes the same check.
 
     Args:
         path: The checkpoint location.
@@ -33,7 +36,9 @@ def check_checkpoint(
         UserFunctionError: A function of `upgrade` failed; only with `deep`.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
+    session = active_session(spark)
+    logs = check_logs(path, session)
     if deep:
-        check_deep(path, spec, spark)
+        check_deep(logs, spec, session)
     else:
-        check_rules(path, spec, spark)
+        check_rules(path, spec, session)

@@ -26,6 +26,8 @@ FOUND_BY_SPARK: Final = (
     "Partition should start with 0",
     "No continuous partitions",
 )
+EMPTY_LOG: Final = "Incomplete log file"
+"""What Spark says of an empty file of its logs, without its name."""
 
 
 @contextmanager
@@ -52,6 +54,9 @@ def _named(text: str, path: str) -> SessionkitError | None:
     if ours:
         kind: type[SessionkitError] = getattr(errors, ours[1])
         return kind(ours[2])
+    if EMPTY_LOG in text:
+        found = f"the checkpoint is damaged: a file in {path}/offsets or {path}/commits is empty"
+        return StateCorruptedError(with_hint(found, RESTORE))
     if not any(sign in text for sign in FOUND_BY_SPARK):
         return None
     file = FILE.search(text)

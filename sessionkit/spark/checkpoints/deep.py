@@ -1,6 +1,8 @@
 """Everything that a checkpoint stores, checked where the executors read it."""
 
+import re
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -12,18 +14,22 @@ from sessionkit._spec import AnySpec
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.session import SessionSpec
 from sessionkit.spark._columns import quoted
+from sessionkit.spark.checkpoints.changes import check_changes
 from sessionkit.spark.checkpoints.damage import damage_named
-from sessionkit.spark.checkpoints.groups import active_session, stored_groups, stored_pages
-from sessionkit.spark.checkpoints.log import LastBatch, last_batch_of
+from sessionkit.spark.checkpoints.groups import stored_groups, stored_pages
+from sessionkit.spark.checkpoints.log import LastBatch, Logs, last_batch_of, query_id_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.rules import check_rules
-from sessionkit.state import RESTORE
+from sessionkit.state import RESTORE, Origin
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["check_deep"]
 
+CHANGES: Final = re.compile(r"(\d+)(?:_[^.]*)?\.(?:delta|changelog)$")
+"""A file of the state store with what one micro-batch has changed: the version it leads to."""
 
-def check_deep(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
+
+def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     """
     Check the rules under which a checkpoint was stored, and all that is stored in it.
 
@@ -31,33 +37,45 @@ def check_deep(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
         StateError: It was stored under other rules, or something is damaged, misplaced, or older
             than the checkpoint.
         UserFunctionError: A function of `upgrade` failed.
-        SessionkitError: This Spark has no state reader, or no session is active.
+        SessionkitError: This Spark has no state reader.
     """
-    session = active_session(spark)
-    last = last_batch_of(path, session)
+    path, last = logs.path, last_batch_of(logs)
     if last is None:
-        check_rules(path, spec, session)
+        check_rules(path, spec, spark)
         return
     # Before all else: the schema of the state lies in a partition.
-    _check_partitions(path, last, session)
+    versions = _checked_versions(path, last, spark)
+    now = Origin.of(str(query_id_of(spark, path)), last.number, last.watermark_ms)
     with damage_named(path):
         # This checks the rules too, before anything is decoded.
-        mapped_memories(path, spec, partial(_checked, spec), "rows bigint", spark=session).count()
-        _check_places(stored_groups(path, session), spec, path, last)
+        rows_of = partial(_checked, spec)
+        mapped_memories(path, spec, rows_of, "rows bigint", now=now, spark=spark).count()
+        _check_places(stored_groups(path, spark), spec, path, last)
         if spec.layout == "pages":
-            _check_owners(path, session)
+            _check_owners(path, spark)
+        check_changes(path, last.number, versions, spark)
 
 
-def _check_partitions(path: str, last: LastBatch, spark: SparkSession) -> None:
-    """Check that each partition has a folder: Spark's reader takes those that there are."""
+def _checked_versions(path: str, last: LastBatch, spark: SparkSession) -> list[frozenset[int]]:
+    """
+    Check that each partition has a folder: Spark's reader takes those that there are.
+
+    Returns:
+        For each partition, the versions of its state of which the changes are there.
+    """
     with damage_named(path):
         files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
-        folder = F.regexp_extract("path", r"/state/0/(\d+)/[^/]+$", 1)
-        found = {row[0] for row in files.select(folder).distinct().collect()}
+        rows = files.collect()
+    found: dict[str, set[int]] = {}
+    for (file,) in rows:
+        *_, place, name = file.split("/")
+        version = CHANGES.match(name)
+        found.setdefault(place, set()).update([int(version[1])] if version else [])
     missing = [place for place in range(last.partitions) if str(place) not in found]
     if missing:
         where = f"partition {missing[0]} of {last.partitions}, {path}/state/0/{missing[0]}"
         raise _corrupted(where, "is missing or empty")
+    return [frozenset(found[str(place)]) for place in range(last.partitions)]
 
 
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:

@@ -8,22 +8,33 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.errors import SessionkitError, StateMismatchError, UnsupportedError, with_hint
+from sessionkit.errors import (
+    SessionkitError,
+    StateCorruptedError,
+    StateMismatchError,
+    UnsupportedError,
+    with_hint,
+)
 from sessionkit.spark._release import release_of
 from sessionkit.spark.checkpoints.damage import damage_named
+from sessionkit.spark.checkpoints.log import NO_SUCH_PATH
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
+from sessionkit.state import RESTORE
 
 __all__ = [
     "active_session",
+    "changed_groups",
     "explained",
     "foreign",
+    "has_state",
     "reads_state",
     "stored_groups",
     "stored_pages",
 ]
 
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
-NOT_OURS: Final = ("STDS_FAILED_TO_READ_STATE_SCHEMA", "STDS_INVALID_OPTION_VALUE")
+NO_SCHEMA: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
+NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
 FIRST_WITH_READER: Final = (4,)
@@ -50,14 +61,33 @@ def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
     return stored.select("key", F.col("value.groupState").alias("state"), "partition_id")
 
 
+def changed_groups(path: str, first: int, spark: SparkSession) -> DataFrame:
+    """Return what micro-batches from a number on have changed; see `stored_groups`."""
+    reader = _reader(spark).option("readChangeFeed", value=True)
+    reader = reader.option("changeStartBatchId", first)
+    try:
+        stored, state = reader.load(path), F.col("value.groupState")
+        stored.select(state)
+    except PySparkException as error:
+        if NAME_NEEDED not in str(error):
+            raise
+        stored, state = reader.option("stateVarName", BUCKET_STATE).load(path), F.col("value")
+    change = ("batch_id", "change_type", "partition_id")
+    return stored.select(*change, "key", state.alias("state"))
+
+
 @contextmanager
-def explained(path: str) -> Iterator[None]:
+def explained(path: str, spark: SparkSession | None = None) -> Iterator[None]:
     """Treat a checkpoint without a finished micro-batch as empty; refuse state of others."""
     try:
         with damage_named(path):
             yield
     except PySparkException as error:
-        if any(sign in str(error) for sign in NOT_OURS):
+        if NO_SCHEMA in str(error) and has_state(path, spark):
+            where = f"{path}/state/0/0/_metadata"
+            found = f"the stored state is damaged: the schema below {where} can't be read"
+            raise StateCorruptedError(with_hint(found, RESTORE)) from error
+        if any(sign in str(error) for sign in (NO_SCHEMA, NO_STATE)):
             raise foreign(path) from error
         if NOTHING_YET not in str(error):
             raise
@@ -79,6 +109,17 @@ def active_session(spark: SparkSession | None) -> SparkSession:
 def reads_state(spark: SparkSession) -> bool:
     """Return whether this release of Spark can read state."""
     return release_of(spark.version) >= FIRST_WITH_READER
+
+
+def has_state(path: str, spark: SparkSession | None) -> bool:
+    """Return whether a checkpoint has the files of a stateful operator."""
+    files = active_session(spark).read.format("binaryFile")
+    try:
+        return bool(files.load(f"{path}/state/0/*/*").select("path").limit(1).collect())
+    except PySparkException as error:
+        if NO_SUCH_PATH in str(error):
+            return False
+        raise
 
 
 def _reader(spark: SparkSession | None) -> DataFrameReader:

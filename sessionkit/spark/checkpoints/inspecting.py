@@ -12,8 +12,9 @@ from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit._spec import AnySpec
-from sessionkit.errors import StateError
+from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.session import AnySessionSpec, SessionSpec
+from sessionkit.spark.checkpoints.agreeing import check_logs
 from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
 from sessionkit.spark.checkpoints.log import Progress, progress_of
@@ -61,11 +62,21 @@ def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterat
     Raises:
         SessionkitError: There is no checkpoint, or this Spark can't read state.
     """
+    yield from _damage_lines(path, spark)
     progress = progress_of(path, spark)
     yield from _progress_lines(path, progress)
     yield from _state_lines(path, spark)
     if spec is not None:
         yield from _spec_lines(path, spec, spark)
+
+
+def _damage_lines(path: str, spark: SparkSession) -> Iterator[str]:
+    try:
+        check_logs(path, spark)
+    except StateCorruptedError as error:
+        first, *others = str(error).splitlines()
+        yield _line("damaged", first)
+        yield from others
 
 
 def _progress_lines(path: str, progress: Progress) -> Iterator[str]:
@@ -85,7 +96,7 @@ def _watermark_text(progress: Progress) -> str:
 
 
 def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
-    with explained(path):
+    with explained(path, spark):
         groups = stored_groups(path, spark)
         heads = groups.select(F.substring("state.payload", 1, HEAD_BYTES)).limit(1).collect()
         if not heads:

@@ -1,22 +1,27 @@
 """What Spark writes down in a checkpoint: which micro-batches were planned, and which finished."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
+from sessionkit.state import RESTORE
 
 __all__ = [
     "NO_SUCH_PATH",
     "LastBatch",
+    "Logs",
+    "Planned",
     "Progress",
     "folder_texts",
     "last_batch_of",
-    "planned_offsets",
+    "logs_of",
     "progress_of",
     "query_id_of",
 ]
@@ -52,14 +57,90 @@ class LastBatch:
     The last finished micro-batch of a query, as Spark wrote it down before it began.
 
     Attributes:
+        number: Its number.
         watermark_ms: The watermark that it had, in milliseconds.
         started_ms: Its processing time, in milliseconds.
         partitions: In how many partitions its state is.
     """
 
+    number: int
     watermark_ms: int
     started_ms: int
     partitions: int
+
+
+@attrs.frozen
+class Planned:
+    """
+    A micro-batch as Spark wrote it down before it began.
+
+    Attributes:
+        about: Its watermark, its processing time, and settings of Spark that stay the same.
+        sources: Up to where it reads each source, as JSON.
+    """
+
+    about: Mapping[str, Any]
+    sources: tuple[str, ...]
+
+
+@attrs.frozen
+class Logs:
+    """
+    The logs of planned and of finished micro-batches, by their numbers; Spark deletes old entries.
+
+    Attributes:
+        path: The checkpoint location.
+        offsets: The lines of each planned one.
+        commits: The lines of each finished one.
+    """
+
+    path: str
+    offsets: Mapping[int, list[str]]
+    commits: Mapping[int, list[str]]
+
+    @property
+    def planned(self) -> int:
+        """The number of the last planned micro-batch; -1 for none."""
+        return max(self.offsets, default=-1)
+
+    @property
+    def finished(self) -> int:
+        """The number of the last finished micro-batch; -1 for none."""
+        return max(self.commits, default=-1)
+
+    def plan(self, number: int) -> Planned:
+        """
+        Return a planned micro-batch.
+
+        Raises:
+            StateCorruptedError: Its file can't be read, or is missing.
+        """
+        lines = self.offsets.get(number, [])
+        return Planned(self._about("offsets", number, lines), tuple(lines[2:]))
+
+    def next_watermark_ms(self, number: int) -> int:
+        """
+        Return the watermark that a finished micro-batch leaves to the next one; 0 for none.
+
+        Raises:
+            StateCorruptedError: Its file can't be read, or is missing.
+        """
+        about = self._about("commits", number, self.commits.get(number, []))
+        return int(about.get("nextBatchWatermarkMs", 0))
+
+    def _about(self, log: str, number: int, lines: list[str]) -> Mapping[str, Any]:
+        try:
+            found = json.loads(lines[1])
+            return dict(found)
+        except (IndexError, ValueError, TypeError):
+            text = f"the checkpoint is damaged: {self.path}/{log}/{number} is missing or unreadable"
+            raise StateCorruptedError(with_hint(text, RESTORE)) from None
+
+
+def logs_of(path: str, spark: SparkSession) -> Logs:
+    """Return the logs of a checkpoint; empty ones where there is none."""
+    offsets, commits = (_by_batch(spark, f"{path}/{name}") for name in ("offsets", "commits"))
+    return Logs(path, offsets, commits)
 
 
 def progress_of(path: str, spark: SparkSession) -> Progress:
@@ -67,58 +148,65 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
     Return how far the query of a checkpoint has come.
 
     Raises:
+        StateCorruptedError: A file of it can't be read.
         SessionkitError: There is no checkpoint.
     """
-    offsets, commits = (_by_batch(spark, f"{path}/{name}") for name in ("offsets", "commits"))
-    if not offsets:
+    logs = logs_of(path, spark)
+    if not logs.offsets:
         found = f"there is no checkpoint at {path}: it has no planned micro-batch"
         raise SessionkitError(with_hint(found, "pass the checkpoint location of a query"))
-    planned = max(offsets) if max(offsets) not in commits else None
-    if not commits:
+    planned = logs.planned if logs.planned not in logs.commits else None
+    if not logs.commits:
         return Progress(None, planned, 0, (), ())
-    batch = max(commits)
-    sources = tuple(offsets[batch][2:])
+    batch = logs.finished
+    sources = logs.plan(batch).sources
     return Progress(
         batch,
         planned,
-        int(json.loads(commits[batch][1]).get("nextBatchWatermarkMs", 0)),
+        logs.next_watermark_ms(batch),
         sources,
         tuple(_files(path, number, text, spark) for number, text in enumerate(sources)),
     )
 
 
-def last_batch_of(path: str, spark: SparkSession) -> LastBatch | None:
-    """Return the last finished micro-batch of the query of a checkpoint; None if none finished."""
-    commits = _by_batch(spark, f"{path}/commits")
-    if not commits:
+def last_batch_of(logs: Logs) -> LastBatch | None:
+    """
+    Return the last finished micro-batch of the query of a checkpoint; None if none finished.
+
+    Raises:
+        StateCorruptedError: A file of it can't be read.
+    """
+    if not logs.commits:
         return None
-    last = max(commits)
-    found: dict[str, Any] = json.loads(_by_batch(spark, f"{path}/offsets/{last}")[last][1])
-    partitions = int(found["conf"]["spark.sql.shuffle.partitions"])
-    return LastBatch(found["batchWatermarkMs"], found["batchTimestampMs"], partitions)
-
-
-def planned_offsets(path: str, spark: SparkSession) -> list[str]:
-    """Return, for each source, up to where the last planned micro-batch reads it, as JSON."""
-    offsets = _by_batch(spark, f"{path}/offsets")
-    return offsets[max(offsets)][2:] if offsets else []
+    about = logs.plan(logs.finished).about
+    partitions = int(about["conf"]["spark.sql.shuffle.partitions"])
+    times = (about["batchWatermarkMs"], about["batchTimestampMs"])
+    return LastBatch(logs.finished, *times, partitions)
 
 
 def query_id_of(spark: SparkSession, path: str) -> str | None:
-    """Return the id that the query of a checkpoint keeps over restarts; None if none has begun."""
+    """
+    Return the id that the query of a checkpoint keeps over restarts; None if none has begun.
+
+    Raises:
+        StateCorruptedError: The file that has it can't be read.
+    """
     metadata = f"{path}/metadata"
     try:
         # With two paths, Spark doesn't look for a file sink's log, nor warn that it is missing.
-        (row,) = spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
+        rows = spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
+        return str(UUID(json.loads(rows[0][0])["id"]))
     except PySparkException as error:
         if NO_SUCH_PATH in str(error):
             return None
         raise
-    return str(json.loads(row[0])["id"])
+    except (IndexError, KeyError, ValueError, TypeError, AttributeError):
+        found = f"the checkpoint is damaged: {metadata} doesn't have the id of its query"
+        raise StateCorruptedError(with_hint(found, RESTORE)) from None
 
 
 def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:
-    """Return the lines of each file of a log, by the number of its micro-batch."""
+    """Return the lines of each file of a log, by the number of its micro-batch; of no empty one."""
     found = folder_texts(spark, path)
     return {int(name): text.splitlines() for name, text in found.items() if name.isdigit()}
 

@@ -20,6 +20,7 @@ from sessionkit.spark.checkpoints.groups import (
 )
 from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.jobs.pickling import check_picklable
+from sessionkit.state import NOBODY, Origin
 
 __all__ = ["collected_memories", "mapped_memories"]
 
@@ -34,6 +35,7 @@ def mapped_memories(
     schema: str,
     *,
     key: Any = None,
+    now: Origin = NOBODY,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
@@ -45,6 +47,7 @@ def mapped_memories(
         rows_of: Makes the rows of a group.
         schema: The columns of the rows, as Spark's SQL has them.
         key: The only key to read; by default all are.
+        now: The query, and its last finished micro-batch; by default any query's rows are read.
         spark: The session to read with; by default the active one.
 
     Raises:
@@ -55,7 +58,7 @@ def mapped_memories(
     found = _groups(path, spec, key, spark)
     if found is None:
         return active_session(spark).createDataFrame([], schema)
-    read = _reader(spec, key)
+    read = _reader(spec, key, now)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -73,12 +76,12 @@ def collected_memories(
     found = _groups(path, spec, key, spark)
     rows: Sequence[Any] = []
     if found is not None:
-        with explained(path):
+        with explained(path, spark):
             rows = found.collect()
     return map(_reader(spec, key), (row.asDict(recursive=True) for row in rows))
 
 
-def _reader(spec: AnySpec, key: Any) -> Callable[[Group], Memory]:
+def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], Memory]:
     """Return the function that decodes a group."""
     wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
@@ -88,7 +91,7 @@ def _reader(spec: AnySpec, key: Any) -> Callable[[Group], Memory]:
             pages = {page["start"]: bytes(page["payload"]) for page in group["pages"] or ()}
             # The last column is Spark's timer.
             row = (*row[:-1], pages)
-        memory = stored_memory(logic, named, row)
+        memory = stored_memory(logic, named, row, now)
         return memory if wanted is None else only_key(memory, wanted)
 
     return read
@@ -97,7 +100,7 @@ def _reader(spec: AnySpec, key: Any) -> Callable[[Group], Memory]:
 def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> DataFrame | None:
     """Return the groups, or those of a key; None if no batch has finished."""
     check_rules(path, spec, spark)
-    with explained(path):
+    with explained(path, spark):
         groups = _of_key(stored_groups(path, spark), spec, key)
         if spec.layout != "pages":
             return groups

@@ -45,7 +45,7 @@ def _heads(path: str, spark: SparkSession | None) -> list[tuple[bytes, int, int]
 
     With each come the times at which the first and the last row of those was written.
     """
-    with explained(path):
+    with explained(path, spark):
         stored = stored_groups(path, spark)
         if PAYLOAD not in stored.select("state.*").columns:
             raise foreign(path)

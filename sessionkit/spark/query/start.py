@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 from pyspark.errors import PySparkException
@@ -11,12 +11,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit._spec import AnySpec
-from sessionkit.errors import SpecError, StateMismatchError, with_hint
+from sessionkit.errors import SpecError, StateCorruptedError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
-from sessionkit.spark.checkpoints.checking import check_checkpoint
-from sessionkit.spark.checkpoints.groups import reads_state
+from sessionkit.spark.checkpoints.agreeing import check_logs
+from sessionkit.spark.checkpoints.damage import damage_named
+from sessionkit.spark.checkpoints.deep import check_deep
+from sessionkit.spark.checkpoints.groups import has_state, reads_state
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
-from sessionkit.spark.checkpoints.sources import check_source_logs
+from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.query.file_log import check_file_log
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
@@ -29,11 +31,13 @@ from sessionkit.spark.sinks.any_sink import (
     to_sink,
 )
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.state import RESTORE
 
 __all__ = ["Temporary", "Trigger", "start_query"]
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
+Check: TypeAlias = Literal["rules", "deep"]
 
 CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
 OPTIONS_WITH_AN_ARGUMENT: Final = {
@@ -61,6 +65,7 @@ def start_query(
     checkpoint: str | os.PathLike[str] | Temporary | None = None,
     name: str | None = None,
     spec: AnySpec | None = None,
+    check: Check = "rules",
     options: Mapping[str, Option] | None = None,
 ) -> StreamingQuery:
     """
@@ -84,6 +89,9 @@ def start_query(
             over, as `Console` and `Memory` do without a checkpoint.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
+        check: How much of the checkpoint to check before the start. `"rules"` reads Spark's logs
+            and the rules of the spec. `"deep"` also reads all stored state, as `check_checkpoint`
+            does with `deep=True`: it needs `spec`, and Spark 4.0 or later.
         options: More options of the sink, under Spark's names; none for `Routes`, `Postgres`,
             `Delta` and `Once`.
 
@@ -95,10 +103,12 @@ def start_query(
             `Files` has micro-batches of another query, or a table belongs to another one.
         StateMismatchError: The checkpoint was written by another kind of query, or under a spec
             with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
-        StateCorruptedError: The stored state is damaged, or the log of a file source has lost
-            what the query has planned to read.
+        StateCorruptedError: The checkpoint is damaged: files of its logs are missing or contradict
+            each other, or the stored state is damaged, as far as `check` reads it.
+        UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
     """
     timing = _timing(trigger)
+    _check_depth(check, spec)
     _check_stream(frame)
     check_sink(frame, sink, mode)
     _check_options(options or {}, sink)
@@ -111,7 +121,7 @@ def start_query(
     name = _query_name(sink, name)
     location = _location(frame.sparkSession, sink, checkpoint, name)
     if location is not None:
-        _check_location(frame.sparkSession, location, plan, spec)
+        _check_location(frame.sparkSession, location, plan, spec, check)
         _check_table(frame.sparkSession, location, sink, mode)
         if isinstance(sink, Files):
             check_file_log(frame.sparkSession, sink, location)
@@ -227,16 +237,30 @@ def _said(sink: StreamSink) -> str:
     return type(sink).__name__ if isinstance(sink, BatchesSink) else SINKS[type(sink)]
 
 
-def _check_location(spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None) -> None:
+def _check_depth(check: Check, spec: AnySpec | None) -> None:
+    if check not in get_args(Check):
+        found = f"`check` must be 'rules' or 'deep', found {check!r}"
+        raise SpecError(with_hint(found, "leave it out, or write check='deep'"))
+    if check == "deep" and spec is None:
+        found = "check='deep' reads all stored state, for which it needs the spec"
+        raise SpecError(with_hint(found, "pass spec=... too"))
+
+
+def _check_location(
+    spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None, check: Check
+) -> None:
     identity = query_id_of(spark, location)
-    if identity is None:
-        return  # no query has used it
-    _check_not_active(spark, location, identity)
-    check_source_logs(location, spark)
-    if reads_state(spark) and _lines(spark, f"{location}/commits"):
+    if identity is not None:
+        _check_not_active(spark, location, identity)
+    logs = check_logs(location, spark)
+    if not logs.commits:
+        return
+    if reads_state(spark):
         _check_operators(spark, location, plan)
-        if spec is not None:
-            check_checkpoint(location, spec, spark=spark)
+    if spec is not None and check == "deep":
+        check_deep(logs, spec, spark)
+    elif spec is not None and reads_state(spark):
+        check_rules(location, spec, spark)
 
 
 def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: OutputMode) -> None:
@@ -259,8 +283,12 @@ def _check_not_active(spark: SparkSession, location: str, identity: str) -> None
 def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
     if plan.stateful_operators is None:
         return
-    stored = spark.read.format("state-metadata").load(location)
-    rows = stored.select("operatorId", "operatorName").distinct().collect()
+    with damage_named(location):
+        stored = spark.read.format("state-metadata").load(location)
+        rows = stored.select("operatorId", "operatorName").distinct().collect()
+    if not rows and has_state(location, spark):
+        found = f"the checkpoint is damaged: {location}/state/0/_metadata says of no operator"
+        raise StateCorruptedError(with_hint(found, RESTORE))
     written = tuple(sorted(row["operatorName"] for row in rows))
     if written != plan.stateful_operators:
         by, has = _listed(written), _listed(plan.stateful_operators)

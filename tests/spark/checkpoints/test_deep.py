@@ -268,6 +268,14 @@ def test_damage_to_files_and_partitions_is_named(
         assert text.endswith("Hint: restore the checkpoint from a copy, or start a new one")
 
 
+def alter(file: Path, key: str, value: int) -> None:
+    """Change a number in a log."""
+    first, metadata, *sources = file.read_text().splitlines()
+    changed = json.dumps({**json.loads(metadata), key: value})
+    file.write_text("\n".join([first, changed, *sources]))
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
 def test_rows_of_another_time_than_the_checkpoint_are_named(
     streams: dict[str, FileStream], tmp_path: Path
 ) -> None:
@@ -284,11 +292,12 @@ def test_rows_of_another_time_than_the_checkpoint_are_named(
     ):
         copy = tmp_path / name
         shutil.copytree(stream.checkpoint, copy)
-        last = max((copy / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
-        first, metadata, *sources = last.read_text().splitlines()
-        changed = json.dumps({**json.loads(metadata), key: value})
-        last.write_text("\n".join([first, changed, *sources]))
-        (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+        last = max(int(file.name) for file in (copy / "offsets").glob("[0-9]*"))
+        alter(copy / "offsets" / f"{last}", key, value)
+        if key == "batchWatermarkMs":
+            # The logs agree, so only the state can say that it is older.
+            for number in (last - 1, last):
+                alter(copy / "commits" / f"{number}", "nextBatchWatermarkMs", value)
         with pytest.raises(StateCorruptedError, match=text):
             check_checkpoint(str(copy), stream.spec, deep=True, spark=stream.spark)
 
@@ -354,3 +363,25 @@ def test_old_values_of_a_field_that_is_added_again_are_refused(
             check_checkpoint(stream.checkpoint, third, deep=deep, spark=spark)
     with pytest.raises(StateMismatchError, match='clicks: Annotated.*RenamedFrom."views"'):
         check_checkpoint(stream.checkpoint, spec_of("buckets", count_clicks), spark=spark)
+
+
+def lose_a_change(state: Path) -> None:
+    """Put the changes of one micro-batch into the place of those of the next one."""
+    replace(state / "1" / "2.delta", state / "1" / "1.delta")
+
+
+def replace(path: Path, source: Path) -> None:
+    """Replace a file, and forget the checksum that the file system has of it."""
+    shutil.copyfile(source, path)
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def test_changes_of_another_micro_batch_are_named(
+    streams: dict[str, FileStream], tmp_path: Path
+) -> None:
+    """An older file is whole and has the right rows of its time; each says when it was written."""
+    stream = streams["buckets"]
+    shutil.copytree(stream.checkpoint, tmp_path / "copy")
+    lose_a_change(tmp_path / "copy/state/0")
+    with pytest.raises(StateCorruptedError, match=r"version 2 of .*/state/0/1 has changes of mi"):
+        check_checkpoint(str(tmp_path / "copy"), stream.spec, deep=True, spark=stream.spark)

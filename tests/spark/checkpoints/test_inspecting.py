@@ -109,18 +109,19 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     stream.put(table(("ann", 0), ("bob", 5), ("ann", 20)), table(("cyd", 70)))
     stream.run()
     offsets = Path(stream.checkpoint, "offsets")
-    shutil.copy(offsets / "1", offsets / "9")
+    shutil.copy(offsets / "2", offsets / "3")
 
     text = printed(capsys, "inspect", stream.checkpoint, "--spec", spec("VISITS"))
 
     assert f"checkpoint  {stream.checkpoint}\n" in text
-    assert "finished    batch 2\nruns again  batch 9\n" in text
+    assert "finished    batch 2\nruns again  batch 3\n" in text
     assert "watermark   2026-03-08 12:10:00Z, in force next\n" in text
     assert 'source 0    {"logOffset":1}, 2 files\n' in text
     assert "stored      3 sessions or keys, 0 events that wait\n" in text
     assert " in 1 of 4 buckets\n            bucket 3: " in text
     assert "kept\n" in text
     assert "the spec    may go on from here\n" in text
+    assert "damaged" not in text
     text = printed(capsys, "inspect", stream.checkpoint, "--spec", spec("LONGER"))
     assert "the spec    is refused: the checkpoint" in text
     assert "`gap_us` is 7200000000 in the spec, 1800000000 in the checkpoint" in text

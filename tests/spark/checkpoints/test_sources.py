@@ -31,7 +31,7 @@ def test_a_log_that_has_lost_its_end_is_named(spark: SparkSession, tmp_path: Pat
     kept = lost.read_bytes()
     lost.unlink()
 
-    with pytest.raises(StateCorruptedError, match=r"read up to .*/sources/0/1, which is missing"):
+    with pytest.raises(StateCorruptedError, match=r"and .*/sources/0/1 is missing"):
         run()
     lost.write_bytes(kept)
     run().awaitTermination()

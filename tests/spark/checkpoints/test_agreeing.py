@@ -1,0 +1,126 @@
+"""Logs of a checkpoint that miss something or contradict each other are named before a start."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import StateCorruptedError
+from sessionkit.spark.checkpoints.agreeing import check_logs
+
+HOUR_MS = 3_600_000
+ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
+
+
+def planned(number: int, watermark_ms: int) -> str:
+    """Return the text of a planned micro-batch."""
+    about = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": 1, "conf": {}}
+    return "\n".join(["v1", json.dumps(about), json.dumps({"logOffset": number})])
+
+
+def finished(watermark_ms: int) -> str:
+    """Return the text of a finished micro-batch."""
+    return "\n".join(["v1", json.dumps({"nextBatchWatermarkMs": watermark_ms})])
+
+
+def entry(number: int) -> str:
+    """Return the text of what a file source has read."""
+    return "\n".join(["v1", json.dumps({"path": "file:/in/a", "timestamp": 1, "batchId": number})])
+
+
+def checkpoint(folder: Path) -> Path:
+    """Write the logs of four micro-batches, each an hour of event time; the last may not finish."""
+    texts = {"metadata": json.dumps({"id": ID})}
+    for number in range(4):
+        texts[f"offsets/{number}"] = planned(number, number * HOUR_MS)
+        texts[f"commits/{number}"] = finished((number + 1) * HOUR_MS)
+        texts[f"sources/0/{number}"] = entry(number)
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_sound_logs_pass(spark: SparkSession, tmp_path: Path) -> None:
+    """With the last micro-batch finished or not, with entries deleted by Spark, and without any."""
+    root = checkpoint(tmp_path / "whole")
+    check_logs(str(root), spark)
+    (root / "commits/3").unlink()
+    check_logs(str(root), spark)
+    for name in ("offsets/0", "offsets/1", "commits/0", "commits/1"):
+        (root / name).unlink()
+    (root / "sources/0/2").rename(root / "sources/0/2.compact")
+    for name in ("sources/0/0", "sources/0/1"):
+        (root / name).unlink()
+    check_logs(str(root), spark)
+    check_logs(str(tmp_path / "none"), spark)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    """Return what removes a file or a folder."""
+
+    def harm(root: Path) -> None:
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return harm
+
+
+def written(name: str, text: str) -> Callable[[Path], None]:
+    """Return what writes another text into a file."""
+
+    def harm(root: Path) -> None:
+        (root / name).write_text(text)
+
+    return harm
+
+
+HARMS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no metadata": (without("metadata"), "/metadata is missing"),
+    "half of metadata": (written("metadata", '{"id":'), "/metadata doesn't have the id"),
+    "no id in metadata": (written("metadata", '{"id": "x"}'), "/metadata doesn't have the id"),
+    "no commits": (without("commits"), "/commits/2 is missing"),
+    "no offsets": (without("offsets"), "/offsets/3 is missing"),
+    "the last offset is gone": (without("offsets/3"), "/offsets/3 is missing"),
+    "no log of the source": (without("sources"), "/sources/0/3 is missing"),
+    "the last of the source is gone": (without("sources/0/3"), "/sources/0/3 is missing"),
+    "the second of the source is gone": (without("sources/0/1"), "/sources/0/1 is missing"),
+    "the last of the source is an older one": (
+        written("sources/0/3", entry(2)),
+        "/sources/0/3 doesn't have the files of its micro-batch",
+    ),
+    "half of the source's log": (
+        written("sources/0/3", entry(3)[:-9]),
+        "/sources/0/3 doesn't have the files of its micro-batch",
+    ),
+    "an empty offset": (written("offsets/3", ""), "/offsets/3 is missing"),
+    "half an offset": (written("offsets/3", "v1\n{"), "/offsets/3 is missing or unreadable"),
+    "half a commit": (written("commits/3", "v1\n{"), "/commits/3 is missing or unreadable"),
+    "a watermark ahead": (
+        written("offsets/3", planned(3, 4 * HOUR_MS)),
+        "/offsets/3 has the watermark 14400000 ms, but micro-batch 2 has left 10800000 ms",
+    ),
+    "a watermark behind": (
+        written("offsets/3", planned(3, 2 * HOUR_MS)),
+        "/offsets/3 has the watermark 7200000 ms, but micro-batch 2 has left 10800000 ms",
+    ),
+    "a watermark that falls": (
+        written("commits/3", finished(2 * HOUR_MS)),
+        "/commits/3 leaves the watermark 7200000 ms, but micro-batch 3 already had 10800000 ms",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_logs_that_do_not_agree_are_named(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """With the file that is missing, or that contradicts another, and what to do."""
+    root = checkpoint(tmp_path)
+    harm, text = HARMS[name]
+    harm(root)
+
+    with pytest.raises(StateCorruptedError, match=f"the checkpoint is damaged: .*{text}") as found:
+        check_logs(str(root), spark)
+    assert str(found.value).endswith("Hint: restore the checkpoint from a copy, or start a new one")
