@@ -188,9 +188,7 @@ def test_rows_are_messages_with_their_ids_as_keys(
         query.awaitTermination()
 
     run()
-    last = max(int(path.name) for path in Path(stream.checkpoint, "commits").glob("[0-9]*"))
-    for number in range(1, last + 1):
-        Path(stream.checkpoint, "commits", str(number)).unlink()
+    max(Path(stream.checkpoint, "commits").glob("[0-9]*")).unlink()
     run()
 
     def messages(topic: str) -> list[tuple[str, dict[str, object]]]:

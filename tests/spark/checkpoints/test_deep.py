@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +19,13 @@ from sessionkit import (
     KeyTimes,
     RenamedFrom,
     SessionSpec,
+    SpecError,
     StateCorruptedError,
     StatefulSpec,
     StateMismatchError,
     UserFunctionError,
 )
-from sessionkit.spark import check_checkpoint, open_sessions, stored_keys
+from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
 from tests.support.figures import FIGURES
 from tests.support.streams import FileStream
 
@@ -383,5 +385,21 @@ def test_changes_of_another_micro_batch_are_named(
     stream = streams["buckets"]
     shutil.copytree(stream.checkpoint, tmp_path / "copy")
     lose_a_change(tmp_path / "copy/state/0")
-    with pytest.raises(StateCorruptedError, match=r"version 2 of .*/state/0/1 has changes of mi"):
+    found = r"version 2 of .*/state/0/1 has changes of mi"
+    with pytest.raises(StateCorruptedError, match=found):
         check_checkpoint(str(tmp_path / "copy"), stream.spec, deep=True, spark=stream.spark)
+
+    start: Any = partial(
+        start_query,
+        stream.output(),
+        sink=Files("parquet", tmp_path / "out"),
+        trigger="availableNow",
+        checkpoint=tmp_path / "copy",
+        check="deep",
+    )
+    with pytest.raises(StateCorruptedError, match=found):
+        start(spec=stream.spec)
+    with pytest.raises(SpecError, match="it needs the spec\n\nHint: pass spec="):
+        start()
+    with pytest.raises(SpecError, match="`check` must be 'rules' or 'deep', found 'all'"):
+        start(check="all")
