@@ -19,7 +19,13 @@ from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit._spec import AnySpec
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.checkpoints.groups import active_session
-from sessionkit.spark.checkpoints.log import Progress, folder_texts, last_batch_of, progress_of
+from sessionkit.spark.checkpoints.log import (
+    Progress,
+    folder_texts,
+    last_batch_of,
+    logs_of,
+    progress_of,
+)
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.seed_rows import ROWS, chunks_of, chunks_schema, seed_rows
 from sessionkit.spark.checkpoints.unread import is_of_files, without_files, without_messages
@@ -175,7 +181,7 @@ def carry_over(
 
 def _idle_us(checkpoint: str, spec: AnySpec, spark: SparkSession) -> int:
     """Return how far at most a watermark of their own has led groups, under `close_idle_after`."""
-    last = last_batch_of(checkpoint, spark)
+    last = last_batch_of(logs_of(checkpoint, spark))
     if spec.close_idle_after is None or spec.watermark_delay is None or last is None:
         return BEGINNING_US
     return last.started_ms * MILLISECOND_US - span_us(spec.watermark_delay)
