@@ -10,10 +10,11 @@ from sessionkit.errors import StateError, with_hint
 
 __all__ = ["MOST_BYTES", "check_size"]
 
-MOST_BYTES: Final = 2**29
+MOST_BYTES: Final = 2**28
 """
 Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie in one array of Java:
-neither takes 2 GiB, and on the way there are several copies at once.
+neither takes 2 GiB, and on the way there are several copies at once. A row of 500 MB took more
+than the 6 GB of a JVM.
 """
 
 
