@@ -23,7 +23,6 @@ from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 
 ID = T.StructType([T.StructField("id", T.LongType())])
-SECRET = {"password": "weak"}
 ADD = "INSERT INTO {} (id) VALUES (1)"
 MINE = "SELECT mine FROM {}"
 ALL = 'SELECT * FROM "We%b"."{}"'
@@ -173,11 +172,11 @@ def test_a_role_that_may_not_is_told_what_to_grant(
     """Before a query starts; the hint is a statement that helps."""
     postgres.run(
         "DROP SCHEMA IF EXISTS rights CASCADE; DROP ROLE IF EXISTS weak; CREATE SCHEMA rights;"
-        " CREATE ROLE weak LOGIN PASSWORD 'weak'"
+        " CREATE ROLE weak"
     )
     for statement in statements:
         postgres.run(statement)
-    sink = Postgres(make_conninfo(postgres.dsn, user="weak", **SECRET), "rights.t")
+    sink = Postgres(make_conninfo(postgres.dsn, options="-c role=weak"), "rights.t")
     with pytest.raises(SpecError) as refused:
         checked(sink)
     said, _, statement = str(refused.value).partition("Hint: ")

@@ -76,7 +76,7 @@ def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
     if not named:
         asked = [Identifier(name).as_string(connection)]
         named = [row[0] for row in connection.execute(SCHEMA_OF, asked)]
-    schema, role = named[0], connection.info.user
+    schema, role = named[0], _role(connection)
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
         raise SpecError(with_hint(found, f'name one: table="schema.{name}"'))
@@ -90,6 +90,11 @@ def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
         user = Identifier(role).as_string(connection)
         raise SpecError(with_hint(found, f"GRANT USAGE, CREATE ON SCHEMA {said} TO {user}"))
     return schema, name
+
+
+def _role(connection: Connection[Any]) -> str:
+    """Return the role of whose rights are asked: not always the one that has logged in."""
+    return "".join(connection.execute("SELECT current_user").fetchone() or ())
 
 
 def server(connection: Connection[Any]) -> tuple[object, ...]:
@@ -138,13 +143,13 @@ def _refuse(connection: Connection[Any], name: Identifier, hint: str) -> None:
 
 
 def _refuse_role(connection: Connection[Any], name: Identifier, statement: str) -> None:
-    said, role = name.as_string(connection), connection.info.user
+    said, role = name.as_string(connection), _role(connection)
     found = f"the table {said} belongs to another role than {role}, which has to change it"
     raise SpecError(with_hint(found, f"let its owner run: {statement.format(said)}"))
 
 
 def _check_may(connection: Connection[Any], name: Identifier, wanted: Sequence[str]) -> None:
-    said, role = name.as_string(connection), connection.info.user
+    said, role = name.as_string(connection), _role(connection)
     missing = [row[0] for row in connection.execute(MAY_NOT, [[*wanted], said])]
     if missing:
         found = f"the role {role} may not {missing[0]} in the table {said}"
