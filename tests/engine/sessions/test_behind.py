@@ -230,3 +230,20 @@ def fussy(state: Any, event: Reading) -> Any:
         message = "negative"
         raise ValueError(message)
     return state
+
+
+def test_events_from_before_there_were_ids_stay_where_a_session_is_folded_again() -> None:
+    """Under `per="both"`, `drop_duplicates_for` may come later: then some events have no id."""
+    before = attrs.evolve(dynamic(per="both"), update=fussy, on_error="reject")
+    driver = SessionDriver(before, processing_time=at("10:00"))
+    driver.add("ann", at("10:00"), Reading(1, LONG))
+    driver.run_batch()
+    driver = driver.carry_over(attrs.evolve(before, drop_duplicates_for=timedelta(hours=1)))
+
+    for value in (2, -1, 2):
+        driver.add("ann", at("10:10"), Reading(value, LONG))
+    driver.run_batch()
+
+    assert (1, 1) == (driver.counts.failed, driver.counts.duplicate)
+    ids_of_ann(driver)
+    assert [1, 2] == [one.event["value"] for one in driver.take_events() if one.key == ("ann",)]
