@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from sessionkit._printable import printable
 from sessionkit.errors import SessionkitError, with_hint
 
 __all__ = ["main"]
@@ -22,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         for line in _lines(asked):
-            print(line)  # noqa: T201 (a program prints)
+            print(printable(line, keep="\n"))  # noqa: T201 (a program prints)
     except SessionkitError as error:
-        print(error, file=sys.stderr)  # noqa: T201 (a program prints)
+        print(printable(str(error), keep="\n"), file=sys.stderr)  # noqa: T201 (a program prints)
         return 1
     return 0
 

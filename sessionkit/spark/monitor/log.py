@@ -3,6 +3,7 @@
 import logging
 from typing import Final
 
+from sessionkit._printable import printable
 from sessionkit.spark.monitor.listener import Receiver
 from sessionkit.spark.monitor.metrics import samples
 from sessionkit.spark.monitor.query_status import QueryStatus
@@ -27,14 +28,15 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
     unbalanced: dict[str, int] = {}
 
     def write(status: QueryStatus) -> None:
+        name = printable(status.name)
         if status.failure is not None:
-            logger.error("%s failed: %s", status.name, status.failure)
+            logger.error("%s failed: %s", name, printable(status.failure, keep="\n\t"))
             return
         grew = status.unbalanced > unbalanced.get(status.name, 0)
         unbalanced[status.name] = status.unbalanced
         severity = max(level, logging.WARNING) if grew else level
         if logger.isEnabledFor(severity):
-            logger.log(severity, "%s batch=%s %s", status.name, status.batch, _fields(status))
+            logger.log(severity, "%s batch=%s %s", name, status.batch, _fields(status))
 
     return write
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sessionkit._engine.counts import DECLARED
+from sessionkit._printable import printable
 
 __all__ = ["Reading", "picture"]
 
@@ -64,7 +65,7 @@ def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
     if not active and not failed:
         state, color = "stopped", "dim"
     batches = _count(reading, "batches_total")
-    title = f"[bold]{escape(name)}[/]  [{color}]{state}[/]  {batches} micro-batches"
+    title = f"[bold]{escape(printable(name))}[/]  [{color}]{state}[/]  {batches} micro-batches"
     return Panel(grid, title=title, title_align="left", border_style=color)
 
 
@@ -120,7 +121,7 @@ def _batch(reading: Reading) -> Iterator[tuple[str, str]]:
     most = max(parts.values(), default=0.0)
     for name, took in longest:
         bar = "▪" * round(BAR * took / most / 2) if most else ""
-        yield f"  {name}", f"{bar} {took:.2f} s"
+        yield f"  {printable(name)}", f"{bar} {took:.2f} s"
 
 
 def _sparks(rates: Sequence[float]) -> str:

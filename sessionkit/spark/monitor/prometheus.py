@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sessionkit.spark.monitor.metrics import METRICS, samples
 from sessionkit.spark.monitor.query_status import QueryStatus
+from sessionkit.spark.monitor.serving import served
 
 __all__ = ["PrometheusEndpoint"]
 
@@ -53,6 +54,9 @@ class PrometheusEndpoint:
         """
         Serve the metrics, or let a server that there is already serve them.
 
+        The server has at most 16 connections, each in a thread: a further one ends the oldest, and
+        5 seconds of silence end one.
+
         Args:
             port: Where to listen; 0 for any that is free. None starts no server: then something
                 else must show the registry.
@@ -64,7 +68,7 @@ class PrometheusEndpoint:
         self._registry.register(self._collector)
         self._server: Any = None
         if port is not None:
-            self._server, _ = start_http_server(port, address, self._registry)
+            self._server = served(make_wsgi_app(self._registry), port, address)
 
     def __call__(self, status: QueryStatus) -> None:
         """Show how a query stands from now on."""

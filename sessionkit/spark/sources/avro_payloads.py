@@ -7,7 +7,10 @@ release of Spark, and of a payload that it can't read it makes nulls, without a 
 
 import io
 import json
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import attrs
@@ -18,7 +21,8 @@ from pyspark.sql import DataFrame
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import public_type, quoted
-from sessionkit.spark.sources.columns import ddl
+from sessionkit.spark.sources.avro_limits import LimitError, checker
+from sessionkit.spark.sources.columns import SHOWN, ddl
 from sessionkit.spark.sources.payloads import Avro
 from sessionkit.spark.sources.values import PAYLOAD
 from sessionkit.state import Field, OptionalType
@@ -27,6 +31,21 @@ __all__ = ["AvroDecoder", "with_avro"]
 
 FRAME_BYTES: Final = 5
 UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
+TAKEN: Final[dict[int, set[type]]] = {
+    kind.id: {type(None), *types}
+    for kind, types in (
+        (pa.int64(), (int,)),
+        (pa.float64(), (float, int)),
+        (pa.bool_(), (bool,)),
+        (pa.string(), (str, bytes)),
+        (pa.binary(), (bytes, str)),
+        (pa.timestamp("us"), (datetime,)),
+        (pa.date32(), (date,)),
+        (pa.duration("us"), (int,)),
+        (pa.decimal128(1), (Decimal, int)),
+    )
+}
+"""The types that a column takes, of those that fastavro returns."""
 
 
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataFrame:
@@ -34,7 +53,7 @@ def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataF
     Return rows with the fields of their payload, and the reason why it can't be read.
 
     Args:
-        raw: Rows with a column `payload` of bytes.
+        raw: Rows with a column `payload` of bytes, and the reasons that are known already.
         payload: How it is read.
         fields: The columns that it has.
 
@@ -48,7 +67,7 @@ def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataF
         return decoder(batches)
 
     others = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
-    columns = [*filter(None, [ddl(fields)]), *others, f"{UNREADABLE_COLUMN} string"]
+    columns = [*filter(None, [ddl(fields)]), *others]
     return raw.mapInArrow(decode, ", ".join(columns))
 
 
@@ -80,10 +99,10 @@ class AvroDecoder:
     fields: tuple[Field, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the columns of the payloads before the others, and after them the reasons."""
+        """Return the columns of the payloads before the others, and add to the reasons."""
         read = self._reader()
         for batch in batches:
-            reasons: list[str | None] = [None] * batch.num_rows
+            reasons: list[str | None] = batch.column(UNREADABLE_COLUMN).to_pylist()
             records = [
                 _called(read, value, place, reasons)
                 for place, value in enumerate(batch.column(PAYLOAD).to_pylist())
@@ -95,12 +114,14 @@ class AvroDecoder:
 
     def _reader(self) -> Callable[[bytes], Any]:
         schema = fastavro.parse_schema(json.loads(self.payload.schema))
+        check = checker(self.payload, schema)
         start = FRAME_BYTES if self.payload.is_framed else 0
 
         def read(value: bytes) -> Any:
             if start and (len(value) < start or value[0] != 0):
                 found = "it has no frame of a zero byte and a schema id"
                 raise ValueError(found)
+            check(value, start)
             stream = io.BytesIO(value)
             stream.seek(start)
             record = fastavro.schemaless_reader(stream, schema, None)
@@ -116,43 +137,66 @@ def _called(
     read: Callable[[bytes], Any], value: bytes | None, place: int, reasons: list[str | None]
 ) -> Any:
     if value is None:
-        reasons[place] = "its payload is null"
+        reasons[place] = reasons[place] or "its payload is null"
         return {}
     try:
         return read(value)
+    except LimitError as error:
+        reasons[place] = str(error)
     except Exception as error:  # noqa: BLE001 (fastavro raises what the bytes lead to)
         reasons[place] = f"its payload isn't Avro of this schema: {type(error).__name__}: {error}"
-        return {}
+    return {}
 
 
 def _column(field: Field, records: list[Any], reasons: list[str | None]) -> pa.Array:
     kind = field.type.arrow
-    values = [_shaped(kind, record.get(field.name)) for record in records]
+    values = [record.get(field.name) for record in records]
     try:
-        return pa.array(values, kind)
+        return pa.array(_all_shaped(kind, values), kind)
     except UNFIT:
         return pa.array([_fitting(field, *one, reasons) for one in enumerate(values)], kind)
 
 
 def _fitting(field: Field, place: int, value: Any, reasons: list[str | None]) -> Any:
     try:
-        pa.array([value], field.type.arrow)
+        (shaped,) = _all_shaped(field.type.arrow, [value])
+        pa.array([shaped], field.type.arrow)
     except UNFIT:
         reasons[place] = reasons[place] or (
-            f"`{field.name}` isn't a {public_type(field.type)}: {str(value)[:100]}"
+            f"`{field.name}` isn't a {public_type(field.type)}: {_text(value)[:SHOWN]}"
         )
         return None
-    return value
+    return shaped
+
+
+def _text(value: Any) -> str:
+    # All of a value with parts may be more than there's memory or depth for.
+    return reprlib.repr(value) if isinstance(value, dict | list) else str(value)
+
+
+def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
+    """
+    Return values as Arrow takes them: a dict as pairs, wherever it is.
+
+    Raises:
+        TypeError: One is of a type of which Arrow would make another value, such as 1 of 1.5, or of
+            which the unit isn't known, such as a number for a time.
+    """
+    taken = TAKEN.get(kind.id)
+    if taken is None:
+        return [_shaped(kind, value) for value in values]
+    if not {*map(type, values)} <= taken:
+        raise TypeError
+    return values
 
 
 def _shaped(kind: pa.DataType, value: Any) -> Any:
-    """Return a value as Arrow takes it: a dict as pairs, wherever it is."""
     if value is None:
         return None
     if pa.types.is_map(kind) and isinstance(value, dict):
-        return [(key, _shaped(kind.item_type, item)) for key, item in value.items()]
+        return list(zip(value, _all_shaped(kind.item_type, [*value.values()]), strict=True))
     if pa.types.is_struct(kind) and isinstance(value, dict):
-        return {field.name: _shaped(field.type, value.get(field.name)) for field in kind}
+        return {field.name: _all_shaped(field.type, [value.get(field.name)])[0] for field in kind}
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [_shaped(kind.value_type, item) for item in value]
-    return value
+        return _all_shaped(kind.value_type, value)
+    raise TypeError

@@ -1,12 +1,38 @@
 """The columns that a source makes of a payload: those that the spec reads, with its types."""
 
 from collections.abc import Collection
+from typing import Final
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark.sources.values import PAYLOAD
 from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
 
-__all__ = ["ddl", "payload_fields", "required"]
+__all__ = ["SHOWN", "ddl", "payload_fields", "required", "without_long"]
+
+SHOWN: Final = 100
+"""How many letters of a value a reason shows."""
+
+
+def without_long(raw: DataFrame, most: int) -> DataFrame:
+    """
+    Return rows without payloads that are too long, and with the reasons why they can't be read.
+
+    It's for what comes after to keep a reason that is there: a null payload is no reason then.
+
+    Args:
+        raw: Rows with a column `payload` of bytes.
+        most: The most bytes of a payload.
+    """
+    size = F.length(PAYLOAD)
+    words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
+    reason = F.when(size > most, F.concat(*words))
+    short = F.when(size <= most, F.col(PAYLOAD))
+    return raw.withColumn(UNREADABLE_COLUMN, reason).withColumn(PAYLOAD, short)
 
 
 def payload_fields(spec: AnySpec, position: Collection[str]) -> tuple[Field, ...]:

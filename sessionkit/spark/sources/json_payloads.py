@@ -1,14 +1,15 @@
 """Payloads of JSON as columns, by Spark's own parser, and why one can't be read."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.columns import ddl
+from sessionkit.spark.sources.json_faults import Faults
 from sessionkit.spark.sources.payloads import Json
 from sessionkit.spark.sources.values import PAYLOAD
 from sessionkit.state import Field
@@ -17,64 +18,105 @@ __all__ = ["with_json"]
 
 CORRUPT: Final = "_corrupt"
 PARSED: Final = "_parsed"
-ONE_OBJECT: Final = "array<struct<_:boolean>>"
-AT_ITS_END: Final = r"\}\s*\z"
-SHOWN: Final = 100
-"""How many letters of a value a reason shows."""
+RAW: Final = "_raw"
+OBJECTS: Final = "array<map<string,string>>"
+ONE_OBJECT: Final = "its payload isn't one JSON object"
+SURROGATE: Final = r"\\u[dD][89a-fA-F]"
+PAIR_OR_HALF: Final = (
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+LEVELS: Final = 1_000
+BEYOND: Final = {
+    r"[0-9]{1001}": "a number of more than 1000 digits",
+    r'"[^"]{50001}': "a name of more than 50000 letters",
+}
+"""What Spark's parser refuses, though it's JSON, besides more than so many levels."""
 
 
-def with_json(raw: DataFrame, payload: Json, fields: Collection[Field]) -> DataFrame:
+def with_json(
+    raw: DataFrame, payload: Json, fields: Collection[Field], keys: Collection[str] = ()
+) -> DataFrame:
     """
     Return rows with the fields of their payload, and the reason why it can't be read.
 
     Args:
-        raw: Rows with a column `payload` of bytes.
+        raw: Rows with a column `payload` of bytes, and the reasons that are known already.
         payload: How it is read.
         fields: The columns that it has.
+        keys: The names of those that are the key.
     """
-    options = {**payload.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    options = {"maxStringLen": str(payload.max_bytes), **payload.options, "mode": "PERMISSIVE"}
     schema = ", ".join(filter(None, [ddl(fields), f"{CORRUPT} string"]))
-    parsed = raw.withColumn(PARSED, F.from_json(_text(), schema, options))
+    whole = {**options, "columnNameOfCorruptRecord": CORRUPT}
+
+    def read(text: Column) -> Column:
+        return F.from_json(text, schema, whole)
+
+    # Spark reads the first value of a text, and ignores what follows it. So what follows is looked
+    # for, by a name that no payload can have foreseen.
+    sealed = F.concat(F.lit("["), _text(), F.lit(',{"'), _seal(), F.lit('":0}]'))
+    parsed = raw.withColumn(PARSED, read(_text())).withColumn(
+        RAW, F.from_json(sealed, OBJECTS, options)
+    )
     columns = [F.col(f"{PARSED}.{quoted(field.name)}").alias(field.name) for field in fields]
-    reason = _reason(fields, payload.options)
-    return parsed.select(*columns, *raw.columns, reason.alias(UNREADABLE_COLUMN))
+    others = [name for name in raw.columns if name != UNREADABLE_COLUMN]
+    faults = Faults(_text(), _object(), F.col(PARSED), options)
+    misread = [faults.of(field, is_key=field.name in keys) for field in fields]
+    reason = F.coalesce(
+        F.col(UNREADABLE_COLUMN),
+        _unread(),
+        *misread,
+        F.when(F.col(PARSED)[CORRUPT].isNotNull(), "its payload has a value of another type"),
+        _half_surrogates(fields, read),
+    )
+    return parsed.select(*columns, *others, reason.alias(UNREADABLE_COLUMN))
 
 
 def _text() -> Column:
     return F.col(PAYLOAD).cast("string")
 
 
-def _reason(fields: Collection[Field], options: Mapping[str, str]) -> Column:
-    text, parsed = _text(), F.col(PARSED)
-    # Spark reads the first object of a payload, and ignores what follows it.
-    objects = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), ONE_OBJECT, options))
-    follows = ~text.rlike(AT_ITS_END) | F.coalesce(objects, F.lit(0)).__ne__(1)
+def _seal() -> Column:
+    return F.xxhash64(PAYLOAD).cast("string")
+
+
+def _object() -> Column:
+    """Return the values of the payload as text; a name that comes twice is there twice."""
+    return F.get(F.col(RAW), F.lit(0))
+
+
+def _unread() -> Column:
+    """Return why a payload isn't one object; null where it is."""
+    is_followed = F.map_contains_key(F.get(F.col(RAW), F.lit(1)), _seal())
+    is_one = _object().isNotNull() & F.coalesce(is_followed, F.lit(False))  # noqa: FBT003 (a value)
+    brackets = F.length(F.regexp_replace(_text(), r"[^\[{]", ""))
+    beyond = F.when(brackets >= LEVELS, f"{ONE_OBJECT} of at most {LEVELS} levels")
+    for pattern, what in BEYOND.items():
+        beyond = beyond.when(_text().rlike(pattern), f"{ONE_OBJECT}, or has {what}")
     return (
         F.when(F.col(PAYLOAD).isNull(), "its payload is null")
         # Spark puts a question mark in place of what isn't UTF-8.
-        .when(F.encode(text, "UTF-8") != F.col(PAYLOAD), "its payload isn't UTF-8")
-        .when(parsed[CORRUPT].isNotNull(), F.coalesce(*_wrong_fields(fields, options), _not_json()))
-        .when(parsed.isNull() | follows, _not_json())
+        .when(F.encode(_text(), "UTF-8") != F.col(PAYLOAD), "its payload isn't UTF-8")
+        .when(~is_one, F.coalesce(beyond, F.lit(ONE_OBJECT)))
     )
 
 
-def _not_json() -> Column:
-    return F.lit("its payload isn't one JSON object")
+def _half_surrogates(fields: Collection[Field], read: Callable[[Column], Column]) -> Column:
+    """
+    Return the first field that is another one without halves of surrogate pairs; else null.
 
-
-def _wrong_fields(fields: Collection[Field], options: Mapping[str, str]) -> list[Column]:
-    """Return for each field a reason where it has a value that its type can't hold, else null."""
-    if not fields:
-        return []
-    texts = ", ".join(f"{quoted(field.name)} string" for field in fields)
-    raw = F.from_json(_text(), texts, options)
-    return [
+    Spark puts a question mark in place of each half, which no UTF-8 has.
+    """
+    # From here on, a backslash before a `u` isn't itself behind one.
+    plain = F.regexp_replace(_text(), r"\\\\", r"\\u005c")
+    without = read(F.regexp_replace(plain, PAIR_OR_HALF, "$1"))
+    found = [
         F.when(
-            raw[field.name].isNotNull() & F.col(PARSED)[field.name].isNull(),
-            F.concat(
-                F.lit(f"`{field.name}` isn't a {public_type(field.type)}: "),
-                F.left(raw[field.name], F.lit(SHOWN)),
-            ),
+            ~F.col(PARSED)[field.name]
+            .cast("string")
+            .eqNullSafe(without[field.name].cast("string")),
+            f"`{field.name}` has half a surrogate pair, which no text has",
         )
         for field in fields
     ]
+    return F.when(_text().rlike(SURROGATE), F.coalesce(*found, F.lit(None).cast("string")))

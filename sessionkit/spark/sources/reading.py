@@ -15,7 +15,7 @@ from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import public_type, quoted
 from sessionkit.spark._libraries import check_extra
-from sessionkit.spark.sources.columns import ddl, payload_fields, required
+from sessionkit.spark.sources.columns import ddl, payload_fields, required, without_long
 from sessionkit.spark.sources.json_payloads import with_json
 from sessionkit.spark.sources.payloads import Avro, PayloadFormat
 from sessionkit.spark.sources.values import (
@@ -106,7 +106,7 @@ def _events(
         hint = f"add passthrough={name} to the spec, or with_position=False here"
         raise SpecError(with_hint(found, hint))
     fields = payload_fields(spec, PLACES)
-    decoded = _decoded(spark, reader, source, fields)
+    decoded = _decoded(spark, reader, source, fields, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
     places = [field for field in spec.passthrough_fields if field.name in PLACES]
     own = [_place(spec, fields, field, decoded.columns) for field in places]
@@ -136,16 +136,17 @@ def _decoded(
     reader: DataStreamReader | DataFrameReader,
     source: Source,
     fields: Collection[Field],
+    keys: Collection[str],
 ) -> DataFrame:
     match source:
         case KafkaTopics():
-            return _with_payload(_messages(reader, source), source.payload, fields)
+            return _with_payload(_messages(reader, source), source.payload, fields, keys)
         case JsonLines():
             lines = reader.options(**source.options).text(os.fspath(source.path))
-            return with_json(_lines(lines, "_metadata.file_path"), source.payload, fields)
+            return _with_payload(_lines(lines, "_metadata.file_path"), source.payload, fields, keys)
         case Socket():
             lines = reader.format("socket").options(host=source.host, port=source.port).load()
-            return with_json(_lines(lines), source.payload, fields)
+            return _with_payload(_lines(lines), source.payload, fields, keys)
         case Csv():
             return _csv(spark, reader, source, fields)
         case Parquet():
@@ -179,9 +180,12 @@ def _lines(lines: DataFrame, path: str | None = None) -> DataFrame:
     return full.select(F.col("value").cast("binary").alias(PAYLOAD), *position)
 
 
-def _with_payload(raw: DataFrame, payload: PayloadFormat, fields: Collection[Field]) -> DataFrame:
+def _with_payload(
+    raw: DataFrame, payload: PayloadFormat, fields: Collection[Field], keys: Collection[str]
+) -> DataFrame:
+    raw = without_long(raw, payload.max_bytes)
     if not isinstance(payload, Avro):
-        return with_json(raw, payload, fields)
+        return with_json(raw, payload, fields, keys)
     check_extra("avro", "fastavro", "the payload Avro")
     from sessionkit.spark.sources.avro_payloads import with_avro  # noqa: PLC0415 (an extra)
 

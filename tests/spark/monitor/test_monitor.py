@@ -183,6 +183,28 @@ def test_any_name_and_any_instant_can_be_drawn() -> None:
         assert text in captured.get()
 
 
+def test_what_a_terminal_would_obey_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a query's name, of the parts of an endpoint, and of an error on the command line."""
+    escape, out = "\x1b]0;mine\x07\x9b31m\u202e\r\n", Console(width=200, file=StringIO())
+    reading = {"sessionkit_batch_part_seconds." + escape: 1.0}
+    with out.capture() as captured:
+        out.print(picture({"visits" + escape: reading}, {}))
+    shown = captured.get()
+
+    assert 2 == shown.count(r"\x1b]0;mine\x07\x9b31m\u202e\r\n")
+    assert shown.replace("\n", "").isprintable()
+    assert 1 == main(["watch", "visits" + escape])
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_a_line_of_the_log_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the name of the query."""
+    with caplog.at_level(logging.INFO, "sessionkit.monitor"):
+        to_log()(QueryStatus(name="visits\nroot batch=1 \x1b[31m"))
+
+    assert caplog.messages[0].startswith(r"visits\nroot batch=1 \x1b[31m batch=None ")
+
+
 @pytest.mark.parametrize(
     ("url", "found"),
     [("nowhere", "`nowhere` isn't the URL"), ("http://127.0.0.1:9/metrics", "no metrics at http:")],

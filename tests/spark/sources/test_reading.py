@@ -1,5 +1,8 @@
 """Files as a source: what can't be read is a quarantined row, with its bytes and the reason."""
 
+import json
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,10 @@ from sessionkit.spark.sources import (
     read_batch,
     read_stream,
 )
-from sessionkit.spark.sources.columns import payload_fields
+from sessionkit.spark.sources.avro_payloads import with_avro
+from sessionkit.spark.sources.columns import payload_fields, without_long
 from sessionkit.spark.sources.json_payloads import with_json
+from sessionkit.state import Field, field_type
 
 
 @attrs.frozen
@@ -118,10 +123,161 @@ def test_what_json_and_its_options_allow_is_read(
 ) -> None:
     """White space around an object, as producers send it, and what an option admits."""
     fields = payload_fields(spec_of(), FILE_COLUMNS)
-    raw = spark.createDataFrame([(bytearray(text.encode()),)], "payload binary")
+    raw = without_long(
+        spark.createDataFrame([(bytearray(text.encode()),)], "payload binary"), payload.max_bytes
+    )
     (row,) = with_json(raw, payload, fields).collect()
 
     assert ("ann", "/", [1], None) == (row.user, row.page, row.tags, row[UNREADABLE_COLUMN])
+
+
+@attrs.frozen
+class Part:
+    """A part of an event."""
+
+    n: int
+    at: datetime | None = None
+
+
+@attrs.frozen
+class Order:
+    """An event with parts, whose text may be any JSON."""
+
+    page: str
+    price: Decimal | None = None
+    times: list[datetime] | None = None
+    part: Part | None = None
+    parts: list[Part] | None = None
+    named: dict[str, int] | None = None
+
+
+def order(more: str, user: str = '"ann"', at: str = "1772971210") -> bytes:
+    """Return an order as JSON, with more fields."""
+    return f'{{"user": {user}, "at": {at}, "page": "/"{more and ", "}{more}}}'.encode()
+
+
+SECONDS = "9223372036854775807"
+SILENT = {
+    order("", user='"a\\ud800"'): "`user` has half a surrogate pair, which no text has",
+    order("", user='"a\\udfff\\ud800"'): "`user` has half a surrogate pair, which no text has",
+    order(
+        "", user='"\\ud83d\\ude00\\ud83d"'
+    ): "`user` has half a surrogate pair, which no text has",
+    order('"named": {"\\ud800": 1}'): "`named` has half a surrogate pair, which no text has",
+    order('"user": "bob"'): "`user` comes twice",
+    order('"user": null'): "`user` comes twice",
+    order('"part": {"n": 1, "n": 2}'): "`part` has a name twice",
+    order('"parts": [{"n": 1}, {"n": 1, "n": 2}]'): "`parts` has a name twice",
+    order('"named": {"a": 1, "a": 2}'): "`named` has a name twice",
+    order("", user='{"id": 1}'): '`user` isn\'t a string: {"id":1}',
+    order("", user="[1]"): "`user` isn't a string: [1]",
+    order("", user="true"): "`user` isn't a string: true",
+    order("", at=SECONDS): f"`at` isn't a timestamp: {SECONDS}",
+    order("", at="-9223372036855"): "`at` isn't a timestamp: -9223372036855",
+    order("", at="1772971210000000"): "`at` isn't a timestamp: 1772971210000000",
+    order("", at='"12:00"'): "`at` isn't a timestamp: 12:00",
+    order(f'"times": [1, {SECONDS}]'): f"`times` isn't a array<timestamp>: [1,{SECONDS}]",
+    order(f'"parts": [{{"n": 1, "at": {SECONDS}}}]'): (
+        f'`parts` isn\'t a array<struct<`n`:bigint,`at`:timestamp>>: [{{"n":1,"at":{SECONDS}}}]'
+    ),
+    order('"price": "1,50"'): "`price` isn't a decimal(38,18): 1,50",
+    order(f'"price": 0.{"0" * 18}5'): "`price` isn't a decimal(38,18): 5.0E-19",
+    order('"part": {"n": "x"}'): "its payload has a value of another type",
+    order("") + b"],[{}": "its payload isn't one JSON object",
+    order("") + b",{}],[{}": "its payload isn't one JSON object",
+    order(f'"more": {"[" * 1_000}{"]" * 1_000}'): (
+        "its payload isn't one JSON object of at most 1000 levels"
+    ),
+    order(f'"more": {"1" * 1_001}'): (
+        "its payload isn't one JSON object, or has a number of more than 1000 digits"
+    ),
+    order(f'"{"n" * 50_001}": 1'): (
+        "its payload isn't one JSON object, or has a name of more than 50000 letters"
+    ),
+}
+HONEST = {
+    order("", user='"\\ud83d\\ude00"'): "\N{GRINNING FACE}",
+    order("", user='"a\\\\ud800"'): "a\\ud800",
+    order("", user='"\\\\\\ud83d\\ude00"'): "\\\N{GRINNING FACE}",
+    order('"more": "\\ud800"'): "ann",
+    order('"more": 1, "more": 2'): "ann",
+    order('"part": {"n": 1, "m": 2, "m": 3}'): "ann",
+    order("", user='"{\\"id\\": 1}"'): '{"id": 1}',
+    order("", user='"true"'): "true",
+    order("", user='"[1]"'): "[1]",
+    order("", user="17"): "17",
+    order(
+        '"price": "1.50", "times": [1], "parts": [{"n": 1, "at": "2026-03-08T12:00:00Z"}]'
+    ): "ann",
+    order('"price": 12345678901234567.5, "named": {"a": 1, "b": 2}'): "ann",
+    order("", at='"2026-03-08T12:00:00Z"'): "ann",
+}
+
+
+def test_what_spark_reads_as_something_else_is_quarantined(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each with its bytes and the true reason; what only looks like it is read."""
+    (tmp_path / "orders.json").write_bytes(b"\n".join([*SILENT, *HONEST]))
+    spec = spec_of(Order)
+    rows = sessionize(
+        read_batch(spark, JsonLines(tmp_path), spec), spec, with_rejected=True
+    ).collect()
+
+    assert SILENT == {row.payload: row.reason for row in rows if row.kind != "session"}
+    assert sorted(HONEST.values()) == sorted(row.user for row in rows if row.kind == "session")
+
+
+def test_a_field_that_is_no_key_may_be_any_json(spark: SparkSession, tmp_path: Path) -> None:
+    """Then it is the text of it."""
+    lines = [order("").replace(b'"/"', page) for page in (b'{"a": [1]}', b"true", b"2.5")]
+    (tmp_path / "orders.json").write_bytes(b"\n".join(lines))
+    spec = spec_of(Order)
+    results, reasons = outcome(read_batch(spark, JsonLines(tmp_path), spec), spec)
+
+    assert {} == reasons
+    assert ["2.5", "true", '{"a":[1]}'] == sorted(row.page for row in results)
+
+
+@pytest.mark.parametrize(("most", "is_read"), [(20_000_000, False), (30_000_000, True)])
+def test_a_payload_of_more_than_20_mb_says_so(
+    spark: SparkSession, tmp_path: Path, most: int, *, is_read: bool
+) -> None:
+    """It's set aside without its bytes; a higher limit is one for a string in it too."""
+    line = order("", user=f'"{"u" * 20_000_001}"')
+    (tmp_path / "orders.json").write_bytes(line + b"\n" + order(""))
+    spec = spec_of(Order)
+    source = JsonLines(tmp_path, payload=Json(max_bytes=most))
+    rows = sessionize(read_batch(spark, source, spec), spec, with_rejected=True).collect()
+    reason = f"its payload has {len(line)} bytes, more than the 20000000 of `max_bytes`"
+
+    assert [3] + [20_000_001] * is_read == sorted(
+        len(row.user) for row in rows if row.kind == "session"
+    )
+    assert [(None, reason)] * (not is_read) == [
+        (row.payload, row.reason) for row in rows if row.kind != "session"
+    ]
+    assert all(row.file_path.endswith("orders.json") for row in rows if row.kind != "session")
+
+
+def test_avro_that_asks_for_too_much_is_quarantined(spark: SparkSession) -> None:
+    """In a query: too deep with its bytes, and too long without them, before Python."""
+    fields = [
+        {"name": "user", "type": "string"},
+        {"name": "below", "type": ["null", "Tree"]},
+    ]
+    tree = {"type": "record", "name": "Tree", "fields": fields}
+    good, deep, long = b"\x02a\x00", b"\x02a\x02" * 6_000 + b"\x02a\x00", b"x" * 30_000
+    raw = spark.createDataFrame([(bytearray(one),) for one in (good, deep, long)], "payload binary")
+    payload = Avro(json.dumps(tree), max_bytes=20_000)
+    user = Field("user", field_type(str, "user"), "")
+    rows = with_avro(without_long(raw, payload.max_bytes), payload, [user]).collect()
+
+    assert [
+        ("a", good, None),
+        (None, deep, "its payload is deeper than the 500 of `max_depth`"),
+        (None, None, "its payload has 30000 bytes, more than the 20000 of `max_bytes`"),
+    ] == [(row.user, row.payload, row[UNREADABLE_COLUMN]) for row in rows]
 
 
 class TestJsonLines:

@@ -1,0 +1,131 @@
+"""Values of JSON that Spark reads as other ones, without a word."""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
+from typing import Final, TypeAlias, cast
+
+import attrs
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark.sources.columns import SHOWN
+from sessionkit.state import (
+    AttrsType,
+    DatetimeType,
+    DecimalType,
+    DictType,
+    Field,
+    FieldType,
+    ListType,
+    StrType,
+    inner_type,
+)
+
+__all__ = ["Faults"]
+
+Judge: TypeAlias = Callable[[FieldType, Column], Column | None]
+
+NAMED: Final = "map<string,string>"
+TOO_MANY_SECONDS: Final = r"^-?(9\d{12}|\d{14,})$"
+"""Spark multiplies them by a million, and keeps the last 64 bits."""
+TIME_OF_DAY: Final = r"^T?\d{1,2}:"
+"""Spark takes it for a time of the day on which the query runs."""
+NO_TEXT: Final = {"[": "array<string>", "{": NAMED, "t": "boolean", "f": "boolean"}
+"""What begins so may be no text, but a value of this type, of which Spark makes one."""
+WIDEST: Final = 37
+"""One less than Spark has, so that it compares a decimal and a rounded one digit by digit."""
+MORE_DIGITS: Final = 9
+
+
+@attrs.frozen
+class Faults:
+    """
+    What is wrong with the values of an object.
+
+    Attributes:
+        payload: The object as text.
+        values: Its values as text, by their names; a name that comes twice is there twice.
+        parsed: Its values in the types of the fields.
+        options: How it is read.
+    """
+
+    payload: Column
+    values: Column
+    parsed: Column
+    options: Mapping[str, str]
+
+    def of(self, field: Field, *, is_key: bool) -> Column:
+        """Return the reason why a field can't be read; null where it can."""
+        kind, value = inner_type(field.type), self.values[field.name]
+        found = [
+            value.isNotNull() & self.parsed[field.name].isNull(),
+            self._anywhere(self._is_another, kind, value),
+            self._is_rounded(field.name, kind),
+            self._is_no_text(field.name, value) if is_key and isinstance(kind, StrType) else None,
+        ]
+        text = F.concat(
+            F.lit(f"`{field.name}` isn't a {public_type(kind)}: "), F.left(value, F.lit(SHOWN))
+        )
+        twice = F.size(F.filter(F.map_keys(self.values), lambda name: name == field.name)) > 1
+        reason = F.when(twice, f"`{field.name}` comes twice")
+        reason = reason.when(reduce(or_, [one for one in found if one is not None]), text)
+        inside = self._anywhere(self._repeats, kind, value)
+        return reason if inside is None else reason.when(inside, f"`{field.name}` has a name twice")
+
+    def _anywhere(self, judge: Judge, kind: FieldType, value: Column) -> Column | None:
+        """Return whether something holds of a value or a part of it; None where it never does."""
+        kind = inner_type(kind)
+        found = [judge(kind, value)]
+        if isinstance(kind, AttrsType):
+            parts = F.from_json(value, NAMED, self.options)
+            found += [self._anywhere(judge, one.type, parts[one.name]) for one in kind.fields]
+        if isinstance(kind, ListType):
+            found.append(self._any(judge, kind.item, F.from_json(value, "array<string>")))
+        if isinstance(kind, DictType):
+            parts = F.from_json(value, NAMED, self.options)
+            found.append(self._any(judge, kind.value, F.map_values(parts)))
+        some = [one for one in found if one is not None]
+        return reduce(or_, some) if some else None
+
+    def _any(self, judge: Judge, kind: FieldType, values: Column) -> Column | None:
+        if self._anywhere(judge, kind, F.lit("")) is None:
+            return None
+        return F.exists(values, lambda one: cast("Column", self._anywhere(judge, kind, one)))
+
+    def _is_another(self, kind: FieldType, value: Column) -> Column | None:
+        if isinstance(kind, DatetimeType) and "timestampFormat" not in self.options:
+            return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
+        if isinstance(kind, DecimalType) and "locale" not in self.options:
+            # Spark leaves commas out, wherever they are: "1,50" is 150.
+            return value.contains(",")
+        return None
+
+    def _repeats(self, kind: FieldType, value: Column) -> Column | None:
+        """Return whether an object has a name twice that is read."""
+        if not isinstance(kind, AttrsType | DictType):
+            return None
+        names = F.map_keys(F.from_json(value, NAMED, self.options))
+        if isinstance(kind, AttrsType):
+            known = [field.name for field in kind.fields]
+            names = F.filter(names, lambda name: name.isin(known))
+        return F.size(names) > F.size(F.array_distinct(names))
+
+    def _is_rounded(self, name: str, kind: FieldType) -> Column | None:
+        """Return whether a decimal has digits that its type hasn't."""
+        if not isinstance(kind, DecimalType) or kind.scale >= WIDEST:
+            return None
+        exact = self._as(name, f"decimal({WIDEST},{min(WIDEST, kind.scale + MORE_DIGITS)})")
+        return exact != F.round(exact, kind.scale)
+
+    def _is_no_text(self, name: str, value: Column) -> Column:
+        others = [
+            F.when(value.startswith(begin), self._as(name, kind).isNotNull())
+            for begin, kind in NO_TEXT.items()
+        ]
+        return F.coalesce(*others, F.lit(False))  # noqa: FBT003 (a value)
+
+    def _as(self, name: str, kind: str) -> Column:
+        """Return a value as one of another type; null where it's none."""
+        return F.from_json(self.payload, f"{quoted(name)} {kind}", self.options)[name]
