@@ -62,7 +62,7 @@ EVERYWHERE: Final = (
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
     "tests/spark/checkpoints/test_seeds.py",
-    "tests/spark/query/test_file_log.py",
+    "tests/spark/sinks/test_file_log.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",
     "tests/spark/windows/test_windows.py::TestStreamEqualsBatch::test_append",
 )

@@ -25,8 +25,10 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["cell_type", "grouping_form", "public_type", "quoted", "to_wire"]
+__all__ = ["OF_REJECTED", "cell_type", "grouping_form", "public_type", "quoted", "to_wire"]
 
+OF_REJECTED: Final = "sessionkit.of_rejected"
+"""What the metadata of a column says that result rows don't have, where its name doesn't."""
 PUBLIC_TYPES: Final[dict[type[Any], str]] = {
     IntType: "bigint",
     FloatType: "double",

@@ -14,7 +14,7 @@ from tests.support.faults import ledger
 from tests.support.faults.campaign import KINDS, deck
 from tests.support.faults.ledger import Row
 from tests.support.faults.specs import SPECS, spec_of
-from tests.support.faults.timeline import Audit, Timeline, audited, placed
+from tests.support.faults.timeline import Audit, Timeline, audited
 
 BATCHES = 12
 TIMELINE = Timeline("audit")
@@ -30,14 +30,17 @@ def rows_of_engine(name: str) -> tuple[Row, ...]:
             driver.add_row({"key": key, "at": at, "number": number})
         driver.run_batch()
     driver.run_until_idle()
-    results = [("session", row.key[0], tuple(row.result.numbers)) for row in driver.take_rows()]
+    results = [
+        Row("session", row.key[0], tuple(row.result.numbers), getattr(row, "id", None))
+        for row in driver.take_rows()
+    ]
     rejections = driver.take_rejections()
-    return (*results, *((one.kind, None, (one.event["number"],)) for one in rejections))
+    return (*results, *(Row(one.kind, None, (one.event["number"],)) for one in rejections))
 
 
 def audit(rows: list[Row]) -> Audit:
     """Look for every event in rows."""
-    return audited(TIMELINE.places(BATCHES), placed(rows))
+    return audited(TIMELINE.places(BATCHES), rows)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -46,13 +49,19 @@ def test_an_undisturbed_job_is_sound(name: str) -> None:
     rows = list(rows_of_engine(name))
 
     assert audit(rows).is_sound
-    assert {"session", "late", "quarantined"} == {kind for kind, _, _ in rows}
+    assert {"session", "late", "quarantined"} == {row.kind for row in rows}
 
 
 def cut(rows: list[Row]) -> list[Row]:
     """Divide the first session of several numbers in two."""
-    (kind, key, numbers), *others = sorted(rows, key=lambda row: -len(row[2]))
-    return [(kind, key, numbers[:1]), (kind, key, numbers[1:]), *others]
+    (kind, key, numbers, _), *others = sorted(rows, key=lambda row: -len(row.numbers))
+    return [Row(kind, key, numbers[:1]), Row(kind, key, numbers[1:]), *others]
+
+
+def with_one_id(rows: list[Row]) -> list[Row]:
+    """Give the second session the id of the first."""
+    first, second, *others = rows
+    return [first, second._replace(id=first.id), *others]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +72,16 @@ def cut(rows: list[Row]) -> list[Row]:
         (lambda rows: [*rows, rows[0]], "doubled"),
         (lambda rows: [*rows, rows[-1]], "doubled"),
         (cut, "wrong"),
-        (lambda rows: [("late", None, rows[0][2]), *rows[1:]], "wrong"),
-        (lambda rows: [*rows, ("session", "k0", (123_456,))], "wrong"),
+        (lambda rows: [Row("late", None, rows[0].numbers), *rows[1:]], "wrong"),
+        (lambda rows: [*rows, Row("session", "k0", (123_456,))], "wrong"),
+        (with_one_id, "shared"),
     ],
 )
 def test_a_fault_is_found(fault: Callable[[list[Row]], list[Row]], found: str) -> None:
     """A row that is missing, there twice, or another one is counted as just that."""
     seen = audit(fault(list(rows_of_engine("sessions"))))._asdict()
 
-    assert [found] == [name for name in ("lost", "doubled", "wrong") if seen[name]]
+    assert [found] == [name for name in ("lost", "doubled", "wrong", "shared") if seen[name]]
 
 
 def test_nothing_is_not_sound() -> None:
@@ -87,13 +97,14 @@ def test_a_batch_is_written_once(tmp_path: Path) -> None:
     def fail() -> None:
         raise InterruptedError
 
-    first, second = ("session", "a", (1, 2)), ("late", None, (3,))
+    first, second = Row("session", "a", (1, 2), "id"), Row("late", None, (3,))
     ledger.write_batch(path, 0, [first], before_commit=lambda: None)
     ledger.write_batch(path, 0, [first], before_commit=lambda: None)
     with pytest.raises(InterruptedError):
         ledger.write_batch(path, 1, [second], before_commit=fail)
 
     assert [first] == ledger.rows_of(path)
+    assert 0 == ledger.last_batch(path)
 
 
 def test_kills_are_of_all_kinds() -> None:

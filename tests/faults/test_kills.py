@@ -1,4 +1,8 @@
-"""Ten kills of one job: no event is lost, there twice, or in another place than it should be."""
+"""
+Ten kills of one job: no event is lost, there twice, or in another place than it should be.
+
+An earlier run that still writes is refused, and so is an older checkpoint under a newer sink.
+"""
 
 from pathlib import Path
 from random import Random
@@ -27,5 +31,6 @@ def test_every_event_is_found_once(
     record_property(FIGURES, f"faults: {campaign.kills.total()} kills, {found}")
 
     assert found.is_sound
+    assert {"earlier runs refused": 1, "older checkpoints refused": 1} == campaign.checks
     assert set(KINDS) - {"JVM"} == set(campaign.kills)
     assert len(KILLS) == campaign.kills.total()

@@ -151,7 +151,7 @@ class FileStream:
             raise query.exception() or stopped from None
         return list(query.recentProgress)
 
-    def run_to(self, sink: Any) -> StreamingQuery:
+    def run_to(self, sink: Any, **arguments: Any) -> StreamingQuery:
         """Run all files, and the batch without data after them, to a sink; return the query."""
         query = start_query(
             self.output(),
@@ -159,6 +159,7 @@ class FileStream:
             trigger="availableNow",
             checkpoint=self.checkpoint,
             spec=self.spec,
+            **arguments,
         )
         query.awaitTermination()
         return query

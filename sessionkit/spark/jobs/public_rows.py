@@ -13,8 +13,8 @@ from sessionkit._engine.standing import Standing
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.worker import Worker
-from sessionkit._spec import COUNTS_COLUMN, AnySpec
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit._spec import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
+from sessionkit.spark._columns import OF_REJECTED, public_type, quoted
 from sessionkit.spark.jobs.progress import OBSERVATION
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.spark.jobs.standings import BUCKETS, MOST_BUCKETS, UNTOLD
@@ -36,7 +36,11 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
         return unpacker(batches)
 
     counted = rows.observe(OBSERVATION, *_sums(), *_standings(worker.logic.spec))
-    return counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
+    found = counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
+    for name in (NUMBER_COLUMN, *worker.logic.spec.passthrough) if worker.with_rejected else ():
+        if name in found.columns:
+            found = found.withMetadata(name, {OF_REJECTED: True})
+    return found
 
 
 def counted_schema(worker: Worker) -> str:

@@ -19,17 +19,18 @@ from sessionkit.spark.checkpoints.deep import check_deep
 from sessionkit.spark.checkpoints.groups import has_state, reads_state
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
 from sessionkit.spark.checkpoints.rules import check_rules
-from sessionkit.spark.query.file_log import check_file_log
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.query.rules import OutputMode, check_output
 from sessionkit.spark.sinks.any_sink import (
     SINKS,
     BatchesSink,
     StreamSink,
+    check_ledgers,
     check_sink,
     check_tables,
     to_sink,
 )
+from sessionkit.spark.sinks.ledgers import Start, start_of
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
 from sessionkit.state import RESTORE
 
@@ -67,6 +68,7 @@ def start_query(
     spec: AnySpec | None = None,
     check: Check = "rules",
     options: Mapping[str, Option] | None = None,
+    sink_since: int = 0,
 ) -> StreamingQuery:
     """
     Start a query on a stream, after every check that can be made before it runs.
@@ -94,13 +96,17 @@ def start_query(
             does with `deep=True`: it needs `spec`, and Spark 4.0 or later.
         options: More options of the sink, under Spark's names; none for `Routes`, `Postgres`,
             `Delta` and `Once`.
+        sink_since: The number of the first micro-batch for a table, folder or store that joins the
+            query later, and so has none of its micro-batches. Such a place is refused where the
+            query has finished this micro-batch already: it may be the wrong place, or an old copy.
+            Leave the argument as it is from then on.
 
     Returns:
         The running query.
 
     Raises:
-        SpecError: Sink, trigger, mode, checkpoint and frame don't fit together, or the folder of
-            `Files` has micro-batches of another query, or a table belongs to another one.
+        SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
+            belongs to another query, or is older or newer than the checkpoint.
         StateMismatchError: The checkpoint was written by another kind of query, or under a spec
             with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged: files of its logs are missing or contradict
@@ -120,13 +126,12 @@ def start_query(
     _check_rows(plan, sink)
     name = _query_name(sink, name)
     location = _location(frame.sparkSession, sink, checkpoint, name)
+    start = None
     if location is not None:
         _check_location(frame.sparkSession, location, plan, spec, check)
         _check_table(frame.sparkSession, location, sink, mode)
-        if isinstance(sink, Files):
-            check_file_log(frame.sparkSession, sink, location)
-        check_tables(frame, sink, query_id_of(frame.sparkSession, location))
-    writer = to_sink(frame, mode, sink, location).trigger(**timing).options(**(options or {}))
+        start = _check_places(frame, sink, mode, location, sink_since)
+    writer = to_sink(frame, mode, sink, start).trigger(**timing).options(**(options or {}))
     if name is not None:
         writer = writer.queryName(name)
     if location is not None:
@@ -270,6 +275,16 @@ def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: Out
         found = f"a memory sink can't continue from {location} in mode {mode!r}: its table is gone"
         hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
         raise SpecError(with_hint(found, hint))
+
+
+def _check_places(
+    frame: DataFrame, sink: StreamSink, mode: OutputMode, location: str, since: int
+) -> Start:
+    query_id = query_id_of(frame.sparkSession, location)
+    start = start_of(frame.sparkSession, location, since)
+    check_tables(frame, sink, query_id)
+    check_ledgers(frame, sink, mode, query_id or "", start)
+    return start
 
 
 def _check_not_active(spark: SparkSession, location: str, identity: str) -> None:

@@ -1,7 +1,8 @@
 """Every sink that `start_query` takes: what it needs, and how Spark gets it."""
 
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
@@ -14,8 +15,9 @@ from sessionkit.spark.query.rules import OutputMode, Sink
 from sessionkit.spark.sinks.batches import BatchWriter, Part, WriteBatches
 from sessionkit.spark.sinks.delta import writer as delta
 from sessionkit.spark.sinks.delta.sink import Delta
-from sessionkit.spark.sinks.folders import FolderWriter
+from sessionkit.spark.sinks.folders import FolderWriter, check_layout, log_of
 from sessionkit.spark.sinks.keys import check_key, key_of, refuses_second
+from sessionkit.spark.sinks.ledgers import Ledger, Start
 from sessionkit.spark.sinks.native import (
     Console,
     Files,
@@ -33,7 +35,15 @@ from sessionkit.spark.sinks.postgres.sink import Postgres
 from sessionkit.spark.sinks.routes import Route, Routes, routes_of, same_place_error
 from sessionkit.spark.sinks.topics import TopicWriter, messages
 
-__all__ = ["SINKS", "BatchesSink", "StreamSink", "check_sink", "check_tables", "to_sink"]
+__all__ = [
+    "SINKS",
+    "BatchesSink",
+    "StreamSink",
+    "check_ledgers",
+    "check_sink",
+    "check_tables",
+    "to_sink",
+]
 
 BatchesSink: TypeAlias = Routes | Postgres | Delta | Once
 """Those that take micro-batches whole, by a function of `foreachBatch`."""
@@ -54,16 +64,17 @@ SINKS: Final[dict[type[Any], Sink]] = {
 
 
 def to_sink(
-    frame: DataFrame, mode: OutputMode, sink: StreamSink, checkpoint: str | None
+    frame: DataFrame, mode: OutputMode, sink: StreamSink, start: Start | None
 ) -> DataStreamWriter:
-    """Return what writes a frame to a sink."""
+    """Return what writes a frame to a sink, from where the query goes on."""
     if isinstance(sink, Kafka):
         frame = messages(frame)
     writer = frame.writeStream.outputMode(mode)
-    if not isinstance(sink, BatchesSink):
-        return to_native(writer, sink)
+    if start is None or not isinstance(sink, BatchesSink):  # these have a checkpoint
+        return to_native(writer, cast("NativeSink", sink))
     parts = [_part(route, mode) for route in routes_of(frame.schema, sink)]
-    return writer.foreachBatch(WriteBatches(checkpoint or "", str(uuid4()), parts))
+    unchecked = start if is_remote() else None
+    return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
 
 
 def _part(route: Route, mode: OutputMode) -> Part:
@@ -77,7 +88,8 @@ def _writer(route: Route, mode: OutputMode) -> BatchWriter:
             writer: BatchWriter = _postgres().PostgresWriter(route.sink, key, refuses, route.name)
             return writer
         case Delta():
-            return delta.DeltaWriter(route.sink, key_of(route.sink, route), route.name)
+            key, refuses = key_of(route.sink, route), refuses_second(route.sink, route, mode)
+            return delta.DeltaWriter(route.sink, key, route.name, refuses)
         case Files():
             return FolderWriter(route.sink)
         case Kafka():
@@ -142,6 +154,54 @@ def check_tables(frame: DataFrame, sink: StreamSink, query_id: str | None) -> No
                 raise same_place_error(tables[place], route.name, route.sink)
         elif isinstance(route.sink, Delta):
             delta.check_table(route.sink, route, frame.sparkSession)
+
+
+def check_ledgers(
+    frame: DataFrame, sink: StreamSink, mode: OutputMode, query_id: str, start: Start
+) -> None:
+    """
+    Check that what a sink has of a query is of the same moment as the checkpoint.
+
+    With Spark Connect this process may not reach a table: there, the first micro-batch checks.
+
+    Args:
+        frame: The rows.
+        sink: The sink.
+        mode: The output mode.
+        query_id: The id of the query; "" for a new one.
+        start: From where the query goes on.
+
+    Raises:
+        SpecError: It is older, newer, or of another query.
+    """
+    _check_folders(frame, sink)
+    for ledger in _ledgers(frame, sink, mode, query_id):
+        start.check(ledger)
+
+
+def _check_folders(frame: DataFrame, sink: StreamSink) -> None:
+    alone = isinstance(sink, Files)
+    sinks = (
+        [sink]
+        if alone
+        else [*sink.named.values(), sink.rejected]
+        if isinstance(sink, Routes)
+        else []
+    )
+    for one in sinks:
+        if isinstance(one, Files):
+            check_layout(frame.sparkSession, one, alone=alone)
+
+
+def _ledgers(
+    frame: DataFrame, sink: StreamSink, mode: OutputMode, query_id: str
+) -> Iterator[Ledger | None]:
+    spark = frame.sparkSession
+    if isinstance(sink, Files):
+        yield log_of(spark, sink)
+    elif isinstance(sink, BatchesSink) and query_id and not is_remote():
+        for route in routes_of(frame.schema, sink):
+            yield _writer(route, mode).ledger(spark, query_id)
 
 
 def _postgres() -> Any:

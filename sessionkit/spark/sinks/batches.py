@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.log import query_id_of
+from sessionkit.spark.sinks.ledgers import Ledger, Start
 from sessionkit.spark.sinks.reasons import say_first
 
 __all__ = ["Batch", "BatchWriter", "Part", "WriteBatches", "drain"]
@@ -43,6 +44,10 @@ class BatchWriter(Protocol):
     @property
     def runs_all(self) -> bool:
         """Whether `write` is one action over all rows."""
+        ...
+
+    def ledger(self, spark: SparkSession, query_id: str) -> Ledger | None:
+        """Return which micro-batches of a query the place has; None where it doesn't know."""
         ...
 
     def is_written(self, batch: Batch) -> bool:
@@ -95,12 +100,14 @@ class WriteBatches:
         checkpoint: The checkpoint location, which knows the id of the query.
         run_id: The id of this run.
         parts: What goes where.
+        start: From where the query goes on, if the first micro-batch has to check it.
         query_id: The id of the query; None before the first micro-batch.
     """
 
     checkpoint: str
     run_id: str
     parts: Sequence[Part]
+    start: Start | None = None
     query_id: str | None = None
 
     def __call__(self, frame: DataFrame, number: int) -> None:
@@ -113,8 +120,11 @@ class WriteBatches:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         if self.query_id is None:
-            self.query_id = query_id_of(frame.sparkSession, self.checkpoint)
-        batch = Batch(frame, number, self.query_id or "", self.run_id)
+            self.query_id = query_id_of(frame.sparkSession, self.checkpoint) or ""
+            if self.start is not None:
+                for part in self.parts:
+                    self.start.check(part.writer.ledger(frame.sparkSession, self.query_id))
+        batch = Batch(frame, number, self.query_id, self.run_id)
         pending = [part for part in self.parts if not part.writer.is_written(part.of(batch))]
         if not pending:
             drain(frame)

@@ -15,6 +15,7 @@ from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark.sinks.names import names_in
 
 __all__ = [
+    "NESTED",
     "Console",
     "Files",
     "Foreach",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
 """What names a row, so that the consumer of a topic knows one that comes again."""
 
@@ -156,6 +158,7 @@ def check_native(schema: T.StructType, sink: NativeSink) -> None:
     match sink:
         case Files():
             _check_partitions(schema, sink)
+            _check_format(schema, sink)
         case Kafka():
             _check_messages(schema, sink)
         case ForeachBatch():
@@ -179,6 +182,23 @@ def _check_partitions(schema: T.StructType, sink: Files) -> None:
     if missing:
         found = f"partition_by names `{missing[0]}`; the columns are {', '.join(schema.names)}"
         raise SpecError(with_hint(found, "name a column of the frame"))
+
+
+def _check_format(schema: T.StructType, sink: Files) -> None:
+    """Refuse what Spark would refuse in the first micro-batch: a line of text has no parts."""
+    columns = [field for field in schema.fields if field.name not in sink.partition_by]
+    kind = sink.format.lower()
+    if kind == "csv":
+        wrong = [field for field in columns if isinstance(field.dataType, NESTED)]
+    elif kind == "text":
+        wrong = [field for field in columns if not isinstance(field.dataType, T.StringType)]
+        wrong = wrong or columns[1:]
+    else:
+        return
+    if wrong:
+        found = f"a file of format {kind} can't hold `{wrong[0].name}`"
+        found += f", which is {wrong[0].dataType.simpleString()}"
+        raise SpecError(with_hint(found, "take the format json or parquet"))
 
 
 def _check_messages(schema: T.StructType, sink: Kafka) -> None:

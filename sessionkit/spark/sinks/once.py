@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.ledgers import Ledger, from_last
 
 __all__ = ["ForeachBatchWriter", "Once", "OnceWriter"]
 
@@ -21,8 +22,9 @@ class Once:
 
     Attributes:
         write: Called on the driver as `write(frame, query_id, batch_id)`.
-        last_batch: Called as `last_batch(query_id)` before each micro-batch. Returns the number of
-            the last one that is stored for the query, and None where there is none.
+        last_batch: Called as `last_batch(query_id)` when the query starts, and before each
+            micro-batch. Returns the number of the last one that is stored for the query, and None
+            where there is none.
     """
 
     write: Callable[[DataFrame, str, int], None]
@@ -35,6 +37,18 @@ class OnceWriter:
 
     sink: Once
     runs_all: bool = attrs.field(default=False, init=False)
+
+    def ledger(self, spark: SparkSession, query_id: str) -> Ledger:
+        """Return what the store has of a query."""
+        del spark
+        return Ledger(
+            "the store of `last_batch`",
+            from_last(self.sink.last_batch(query_id)),
+            lambda number: (
+                f"take the store back to micro-batch {number}, or pass a new one with "
+                f"sink_since={number + 1}"
+            ),
+        )
 
     def is_written(self, batch: Batch) -> bool:
         """Return whether the store has it."""
@@ -52,6 +66,9 @@ class ForeachBatchWriter:
 
     function: Callable[[DataFrame, int], None]
     runs_all: bool = attrs.field(default=False, init=False)
+
+    def ledger(self, spark: SparkSession, query_id: str) -> None:
+        """Return that nobody knows."""
 
     def is_written(self, batch: Batch) -> bool:
         """Return that nobody knows."""

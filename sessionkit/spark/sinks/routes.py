@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -11,6 +12,7 @@ from pyspark.sql import types as T
 from sessionkit._spec import REJECTED_COLUMNS
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
 from sessionkit.spark.sinks.once import Once
@@ -24,6 +26,9 @@ BATCH_SINKS: Final = (Postgres, Delta, Files, Kafka, Once, ForeachBatch)
 KIND: Final = "kind"
 RESULTS: Final = ("session", "result")
 REST: Final = "rejected"
+OWN_PLACE: Final = "give each a place of its own; `rejected` takes all kinds that you don't name"
+DEFAULTS: Final = ("spark_catalog", "default")
+"""The catalog and the schema of Spark in which a table is whose name has none, by default."""
 PUBLIC: Final = "public"
 """The schema of PostgreSQL in which a table is whose name has none, by default."""
 
@@ -35,7 +40,8 @@ class Routes:
 
     The frame comes from `sessionize` or `apply_with_state`, with rejected rows. Every row has a
     sink: `rejected` takes those of a kind that no other argument names. A result row has the
-    columns of a result, and any other row all columns.
+    columns of a result and those that you add to the frame, and any other row all columns. No two
+    sinks share a table, a folder or a topic.
 
     Attributes:
         session: Takes the sessions of a `SessionSpec`.
@@ -120,9 +126,18 @@ def _routes(schema: T.StructType, sink: Routes) -> Iterator[Route]:
 
 
 def _result_columns(schema: T.StructType) -> T.StructType:
-    """Return the columns of a result: those between the kind and what rejected rows add."""
+    """Return the columns of a result, and those of the user's own, wherever they are."""
     end = schema.names.index(REJECTED_COLUMNS[0])
-    return T.StructType(schema.fields[schema.names.index(KIND) + 1 : end])
+    own = [
+        field
+        for place, field in enumerate(schema.fields)
+        if field.name != KIND and (place < end or not _is_of_rejected(field))
+    ]
+    return T.StructType(own)
+
+
+def _is_of_rejected(field: T.StructField) -> bool:
+    return field.name in REJECTED_COLUMNS or OF_REJECTED in field.metadata
 
 
 def _check(schema: T.StructType, sink: Routes) -> None:
@@ -145,25 +160,51 @@ def _check(schema: T.StructType, sink: Routes) -> None:
 def _check_places(sinks: Mapping[str, BatchSink | None]) -> None:
     """Refuse two sinks of one place: with the rows of one, it has the micro-batch for both."""
     for (kind, own), (other, theirs) in combinations(sinks.items(), 2):
-        if _place(own) is not None and _place(own) == _place(theirs):
+        if _meet(own, theirs):
             raise same_place_error(kind, other, own)
+        if _lies_in(own, theirs) or _lies_in(theirs, own):
+            outer, inner = (theirs, own) if _lies_in(own, theirs) else (own, theirs)
+            found = (
+                f"`{kind}` and `{other}` of Routes write to {_said(outer)} and, within it, to "
+                f"{_said(inner)}: who reads the first would find the rows of both"
+            )
+            raise SpecError(with_hint(found, OWN_PLACE))
 
 
 def same_place_error(kind: str, other: str, sink: BatchSink | None) -> SpecError:
     """Return the error for two kinds of rows that go to one place."""
     found = (
-        f"`{kind}` and `{other}` of Routes write to {_said(sink)}, which would take the rows of "
-        "one of them for the whole micro-batch"
+        f"`{kind}` and `{other}` of Routes write to {_said(sink)}, which would mix their rows, or "
+        "take those of one of them for the whole micro-batch"
     )
-    hint = "give each a place of its own; `rejected` takes all kinds that you don't name"
-    return SpecError(with_hint(found, hint))
+    return SpecError(with_hint(found, OWN_PLACE))
+
+
+def _meet(own: BatchSink | None, theirs: BatchSink | None) -> bool:
+    if isinstance(own, Kafka) and isinstance(theirs, Kafka):
+        brokers = {*own.servers.split(",")} & {*theirs.servers.split(",")}
+        return bool(brokers) and own.topic is not None and own.topic == theirs.topic
+    return _place(own) is not None and _place(own) == _place(theirs)
+
+
+def _lies_in(own: BatchSink | None, theirs: BatchSink | None) -> bool:
+    """Return whether the folder of a sink is within that of another."""
+    inner, outer = _place(own), _place(theirs)
+    if not isinstance(inner, PurePosixPath) or not isinstance(outer, PurePosixPath):
+        return False
+    return outer in inner.parents
 
 
 def _place(sink: BatchSink | None) -> object:
-    """Return what tells a place from others; None for those that don't know micro-batches."""
+    """Return what tells a place from others; None where that isn't known."""
     match sink:
         case Files():
-            return os.path.normpath(sink.path)
+            return _path(sink.path)
+        case Delta() if sink.is_path:
+            return _path(sink.table)
+        case Delta():
+            names = os.fspath(sink.table).replace("`", "").lower().split(".")
+            return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
         case Postgres():
             return (sink.dsn, (PUBLIC, *sink.names)[-2:])
         case Once():
@@ -172,11 +213,19 @@ def _place(sink: BatchSink | None) -> object:
             return None
 
 
+def _path(path: str | os.PathLike[str]) -> PurePosixPath:
+    text = os.fspath(path)
+    local = text.removeprefix("file:")
+    return PurePosixPath(os.path.normpath(f"/{local.lstrip('/')}" if local != text else text))
+
+
 def _said(sink: BatchSink | None) -> str:
     match sink:
         case Files():
             return f"the folder {os.fspath(sink.path)}"
-        case Postgres():
+        case Postgres() | Delta():
             return f"the table {sink.table}"
+        case Kafka():
+            return f"the topic {sink.topic}"
         case _:
             return "the store of `last_batch`"

@@ -1,5 +1,6 @@
 """The sink Delta, on real tables: each row once, whatever runs again."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -106,14 +107,14 @@ def test_a_session_of_spark_without_delta_lake_is_refused(
 
 
 def test_a_replayed_batch_changes_nothing(delta: SparkSession, tmp_path: Path) -> None:
-    """Sessions are replaced and rejected rows added once; two routes may share a table."""
+    """Sessions are replaced and rejected rows added once."""
     stream = FileStream(delta, SPEC, tmp_path, with_rejected=True)
     stream.put(
         events(("ann", 0, 1), ("bob", 1, 2), (None, 2, 3), ("ann", 5, 4), ("end", 100, 5)),
         events(("ann", 1, 6), (None, 101, 7)),
     )
     visits, others = tmp_path / "visits", tmp_path / "others"
-    sink = Routes(session=Delta(visits), rejected=Delta(others), late=Delta(others))
+    sink = Routes(session=Delta(visits), rejected=Delta(others))
 
     def run() -> tuple[Any, ...]:
         stream.run_to(sink)
@@ -148,6 +149,84 @@ def test_the_highest_revision_stays(delta: SparkSession, tmp_path: Path) -> None
     assert [("a", 0, 2), ("b", 0, 2), ("c", 0, 3)] == write(1, *second)
     assert [("d", 0, 3)] == write(2, ("d", 0, 3, ["a", "b", "e"]), ("e", 0, 1, ["c"]))
     assert [("d", 0, 3)] == write(1, *second)  # by a run that should be over
+
+
+@pytest.mark.parametrize("columns", ["", ", revision long, is_final boolean"])
+def test_a_second_session_with_one_id_is_refused(
+    delta: SparkSession, tmp_path: Path, columns: str
+) -> None:
+    """It would take the place of the first one; a micro-batch that comes again changes nothing."""
+    table, schema = tmp_path / "sessions", f"session_id string, session_start int{columns}"
+    writer = DeltaWriter(Delta(table), ("session_id",), "session", refuses=True)
+    more: Any = (1, True) if columns else ()
+
+    def batch(number: int, *rows: Any) -> Batch:
+        return Batch(delta.createDataFrame([*rows], schema), number, "query", "run")
+
+    first = batch(0, ("a", 1, *more), ("b", 2, *more))
+    writer.write(first)
+    writer.write(first)
+    with pytest.raises(SinkError, match="session_start: 1") as refused:
+        writer.write(batch(1, ("a", 3, *more), ("c", 4, *more)))
+
+    assert "session_start: 3" in str(refused.value)
+    assert [("a", 1), ("b", 2)] == found(delta, table, "session_id", "session_start")
+    writer.write(batch(1, ("c", 4, *more)))
+    if columns:
+        writer.write(batch(2, ("a", 1, 2, True)))
+        assert [("a", 2), ("b", 1), ("c", 1)] == found(delta, table, "session_id", "revision")
+
+
+def test_an_older_checkpoint_or_table_is_refused(delta: SparkSession, tmp_path: Path) -> None:
+    """Delta would leave out what has a number that the table has had, also after a RESTORE."""
+    stream = FileStream(delta, SPEC, tmp_path)
+    table, checkpoint = tmp_path / "visits", Path(stream.checkpoint)
+    stream.put(events(("ann", 0, 1)), events(("bob", 50, 2)))
+    stream.run_to(Delta(table))
+    shutil.copytree(checkpoint, tmp_path / "older")
+    for number in range(6):
+        stream.put(events(("ann", 100 + 50 * number, 3 + number)))
+        stream.run_to(Delta(table))
+    rows = found(delta, table, "key", "values")
+    assert (tmp_path / "visits" / "_delta_log" / "_last_checkpoint").exists()
+    shutil.move(checkpoint, tmp_path / "newer")
+    shutil.copytree(tmp_path / "older", checkpoint)
+    with pytest.raises(SpecError, match="hasn't planned yet") as refused:
+        stream.run_to(Delta(table))
+    _, _, since = str(refused.value).partition("sink_since=")
+    number = int(since.partition(";")[0])
+    delta.sql(f"RESTORE TABLE {Delta(table).identifier} TO VERSION AS OF {number}")
+    for kept in ("older", "newer"):
+        shutil.rmtree(checkpoint)
+        shutil.copytree(tmp_path / kept, checkpoint)
+        with pytest.raises(SpecError, match="was restored since the query"):
+            stream.run_to(Delta(table))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "older", checkpoint)
+    copied = Delta(tmp_path / "copied")
+    with pytest.raises(SpecError, match="nor any other of its query"):
+        stream.run_to(copied)
+    delta.table(Delta(table).identifier).write.format("delta").saveAsTable(copied.identifier)
+    stream.run_to(copied, sink_since=number)
+
+    assert rows == found(delta, tmp_path / "copied", "key", "values")
+
+
+def test_a_column_that_a_table_cannot_take_is_refused(delta: SparkSession, tmp_path: Path) -> None:
+    """Before the query starts; so is one whose name is the sink's own."""
+    delta.sql(f"CREATE TABLE {Delta(tmp_path / 't').identifier} (parts string) USING delta")
+    rows = delta.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    for columns, reason in (
+        ("struct(value) AS parts", "column `parts` of the table .* is string"),
+        ("value AS _Sessionkit_Deletes", "has a name as the sink Delta gives to its own"),
+    ):
+        with pytest.raises(SpecError, match=reason):
+            start_query(
+                rows.selectExpr(columns),
+                sink=Delta(tmp_path / "t", key=()),
+                trigger="availableNow",
+                checkpoint=tmp_path / "checkpoint",
+            )
 
 
 def test_rows_with_one_key_replace_each_other_or_are_refused(

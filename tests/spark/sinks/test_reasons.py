@@ -25,6 +25,9 @@ class Failing:
     chained: bool
     runs_all: bool = True
 
+    def ledger(self, spark: SparkSession, query_id: str) -> None:
+        """Return that it knows no micro-batches."""
+
     def is_written(self, batch: Batch) -> bool:
         """Return that nothing is."""
         del batch
@@ -43,7 +46,7 @@ def test_a_traceback_begins_with_what_the_error_says(*, chained: bool) -> None:
     """With its kind and its hint, before each cause and each line of code; it stays what it is."""
     nothing: Any = None
     with pytest.raises(SpecError) as failed:
-        WriteBatches("", "run", [Part(Failing(chained))], "query")(nothing, 7)
+        WriteBatches("", "run", [Part(Failing(chained))], query_id="query")(nothing, 7)
 
     shown = "".join(traceback.format_exception(failed.value))
     assert shown.startswith(f"{BEGINS}SpecError: no place for 7\n\nHint: make some\n\n")

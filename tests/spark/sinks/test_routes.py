@@ -1,12 +1,14 @@
 """Which rows go where, and what can't be routed; nothing here starts Spark."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark import Console, Files, ForeachBatch, Kafka, Once, Postgres, Routes
+from sessionkit.spark import Console, Delta, Files, ForeachBatch, Kafka, Once, Postgres, Routes
+from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark.sinks.routes import routes_of
 
 COLUMNS = ("kind", "user", "session_id", "pages", "reason", "event_time", "event_id", "event")
@@ -90,7 +92,12 @@ def test_what_cannot_be_routed_is_refused(
     ("sink", "same", "place"),
     [
         (Files("json", "/rejected"), Files("csv", "/rejected/"), "the folder /rejected"),
+        (Files("json", "/rejected"), Files("csv", "file:///rejected"), "the folder /rejected"),
+        (Files("json", "/rejected"), Delta("/rejected"), "the folder /rejected"),
         (Postgres("d", "visits"), Postgres("d", "public.visits"), "the table visits"),
+        (Delta("late"), Delta("spark_catalog.default.`Late`"), "the table late"),
+        (Delta("/tables/late"), Delta(Path("/tables/late")), "the table /tables/late"),
+        (Kafka("h:1,i:2", "t"), Kafka("i:2,j:3", "t"), "the topic t"),
         (Once(WRITE, LAST), Once(print, LAST), "the store"),
     ],
 )
@@ -100,10 +107,42 @@ def test_two_sinks_of_one_place_are_refused(sink: Any, same: Any, place: str) ->
         routes_of(SCHEMA, Routes(session=VISITS, late=sink, rejected=same))
 
 
-def test_a_topic_and_a_function_may_take_two_kinds() -> None:
-    """They don't know micro-batches."""
-    for sink in (Kafka("h:1", "rejected"), ForeachBatch(print)):
-        assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=sink, rejected=sink)))
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        (Files("json", "/data"), Files("json", "/data/late")),
+        (Files("json", "/data"), Delta("/data/tables/late")),
+        (Files("json", "s3://b/data/"), Files("json", "s3://b/data/late")),
+    ],
+)
+def test_a_place_within_another_one_is_refused(outer: Any, inner: Any) -> None:
+    """Who reads the outer folder would find the rows of both, in either order of the routes."""
+    for late, rejected in ((outer, inner), (inner, outer)):
+        with pytest.raises(SpecError, match="and, within it, to"):
+            routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=rejected))
+
+
+def test_places_that_only_look_alike_are_two() -> None:
+    """A name that begins with another one isn't within it; a topic has its brokers."""
+    for late, rejected in (
+        (Files("json", "/data"), Files("json", "/data-late")),
+        (Delta("web.late"), Delta("app.late")),
+        (Kafka("h:1", "t"), Kafka("j:3", "t")),
+        (Kafka("h:1", "t"), Kafka("h:1", "u")),
+        (ForeachBatch(print), ForeachBatch(print)),
+    ):
+        assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=rejected)))
+
+
+def test_a_result_row_has_the_columns_that_a_user_adds() -> None:
+    """Wherever they are in the frame; those of rejected rows are known by name, or marked."""
+    passed = T.StructField("line", T.LongType(), metadata={OF_REJECTED: True})
+    first, last = (T.StructField(name, T.DateType()) for name in ("day", "hour"))
+    frame = T.StructType([first, *SCHEMA.fields, passed, last])
+    results, rest = routes_of(frame, Routes(session=VISITS, rejected=REJECTED))
+
+    assert ["day", "user", "session_id", "pages", "hour"] == results.schema.names
+    assert frame == rest.schema
 
 
 @pytest.mark.parametrize("table", ["", "a.b.c", ".visits", 'a"b', '""', "v" * 64])

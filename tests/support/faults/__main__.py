@@ -57,7 +57,8 @@ def main() -> int:
         shutil.rmtree(folder)
     else:
         _say(f"faults: everything is still in {folder}")
-    _say(f"faults: {campaign.kills.total()} kills, {audit}")
+    checked = ", ".join(f"{times} {what}" for what, times in campaign.checks.items())
+    _say(f"faults: {campaign.kills.total()} kills, {audit}; {checked or 'nothing refused'}")
     return int(not audit.is_sound)
 
 

@@ -6,6 +6,7 @@ a task again twice, so one life takes many of those. A JVM outlives its drivers,
 takes most of the time; each segment kills it too.
 """
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,6 @@ from tests.support.faults.timeline import (
     Audit,
     Timeline,
     audited,
-    placed,
     table_of,
 )
 from tests.support.streams import write_files
@@ -116,7 +116,35 @@ class Segment:
 
     def audit(self) -> Audit:
         """Look for every event in the sink."""
-        return audited(self.timeline.places(self.batches), placed(rows_in(self.job)))
+        return audited(self.timeline.places(self.batches), rows_in(self.job))
+
+    def keep(self) -> None:
+        """Copy checkpoint and sink, while nothing runs."""
+        self._copy(self.folders, ".kept")
+        if self.job.servers is not None:
+            servers.keep(self.job)
+
+    def restore_checkpoint(self) -> None:
+        """Put the checkpoint back as it was copied."""
+        self._copy([self.job.checkpoint], "", ".kept")
+
+    def restore_sink(self) -> None:
+        """Put the sink back as it was copied."""
+        self._copy(self.folders[1:], "", ".kept")
+        if self.job.servers is not None:
+            servers.restore(self.job)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The checkpoint, and the folders of the sink."""
+        return [self.job.checkpoint, self.job.ledger.parent, self.job.rejected]
+
+    def _copy(self, folders: Sequence[Path], to: str, of: str = "") -> None:
+        for folder in folders:
+            there, here = (folder.with_name(f"{folder.name}{end}") for end in (to, of))
+            shutil.rmtree(there, ignore_errors=True)
+            if here.exists():
+                shutil.copytree(here, there)
 
     def _put(self, jvm: Jvm, rows: Sequence[Arrival]) -> None:
         if self.job.servers is None:
@@ -135,6 +163,7 @@ class Campaign:
         settings: Settings of Spark.
         random: What decides.
         kills: How often what was killed.
+        checks: How often what was tried that must be refused, and was.
         failures: With what queries ended whose workers had been killed.
         starts: How many JVMs have been started.
     """
@@ -143,6 +172,7 @@ class Campaign:
     settings: Mapping[str, str]
     random: Random
     kills: Counter[str] = attrs.field(factory=Counter)
+    checks: Counter[str] = attrs.field(factory=Counter)
     failures: Counter[str] = attrs.field(factory=Counter)
     starts: int = 0
     _jvm: Jvm | None = None
@@ -176,25 +206,50 @@ class Campaign:
         workers = [kind for kind in kinds if kind in WORKERS]
         enders = [kind for kind in kinds if kind not in WORKERS] or ["driver"]
         for place, ender in enumerate(enders):
+            if place == len(enders) - 1:
+                segment.feed(self.jvm)
+                self.drain(job)
+                segment.keep()
             share = workers[place :: len(enders)]
             self._life(segment, share, ender)
         segment.end(self.jvm)
-        self.drain(job)
-        return segment.audit()
+        self.drain(job, is_watched=True)
+        self.checks["earlier runs refused"] += 1
+        audit = segment.audit()
+        self._restore(segment)
+        return audit if not audit.is_sound else segment.audit()
 
-    def drain(self, job: Job) -> None:
+    def _restore(self, segment: Segment) -> None:
+        """Put the copies back: an older checkpoint alone is refused, and with its sink goes on."""
+        segment.restore_checkpoint()
+        driver = start_driver(Life(segment.job, self.jvm.address, "availableNow"))
+        if driver.wait() == 0 or "hasn't planned yet" not in (driver.failure or ""):
+            message = f"an older checkpoint was started: {driver.failure}"
+            raise LifeError(message)
+        segment.restore_sink()
+        self.drain(segment.job)
+        self.checks["older checkpoints refused"] += 1
+
+    def drain(self, job: Job, *, is_watched: bool = False) -> None:
         """
         Run a job until it has read all.
+
+        Args:
+            job: The job.
+            is_watched: Whether an earlier run tries to write then.
 
         Raises:
             LifeError: It failed.
         """
-        while (driver := start_driver(Life(job, self.jvm.address, "availableNow"))).wait() != 0:
+        while (driver := self._drained(job, is_watched=is_watched)).wait() != 0:
             if not self._has_lost_workers:
                 raise LifeError(driver.failure)
             self.failures[cause_of(driver.failure)] += 1
             # Spark still tried workers that were killed before; it does so once.
             self._has_lost_workers = False
+
+    def _drained(self, job: Job, *, is_watched: bool) -> Driver:
+        return start_driver(Life(job, self.jvm.address, "availableNow", is_watched))
 
     def _life(self, segment: Segment, workers: Sequence[str], ender: str) -> None:
         """Start a driver, kill workers under it, and then end it."""

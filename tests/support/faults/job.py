@@ -5,11 +5,14 @@ So it can be killed a hundred times while the JVM goes on: starting one takes se
 still runs for a driver that is gone is stopped by the next one, as a cluster's manager would.
 """
 
+import json
 import os
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -23,16 +26,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import StatefulSpec
+from sessionkit.errors import SinkError
 from sessionkit.spark import (
-    ForeachBatch,
+    Files,
+    Once,
     Postgres,
     Routes,
     apply_with_state,
     sessionize,
     start_query,
 )
+from sessionkit.spark.checkpoints.log import query_id_of
 from sessionkit.spark.query.start import Trigger
-from tests.support.faults.ledger import Row, rows_of, write_batch
+from sessionkit.spark.sinks.any_sink import _writer
+from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.routes import routes_of
+from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch
 from tests.support.faults.specs import spec_of
 from tests.support.faults.timeline import ON_TIME
 
@@ -44,7 +53,9 @@ PROVIDERS: Final = {"HDFS": "HDFSBackedStateStoreProvider", "RocksDB": "RocksDBS
 CHANGELOGS: Final = f"{STORE}.rocksdb.changelogCheckpointing.enabled"
 EVENT: Final = "key string, at timestamp, number long"
 TABLES: Final = ("sessions", "rejected")
-SESSIONS: Final = sql.SQL("SELECT key, numbers FROM {}")
+FAR: Final = 1_000_000
+"""The number of a micro-batch that no query comes to."""
+SESSIONS: Final = sql.SQL("SELECT key, numbers, {} FROM {}")
 REJECTED: Final = sql.SQL("SELECT kind, (event->>'number')::bigint FROM {}")
 
 
@@ -79,7 +90,7 @@ class Job:
     @property
     def name(self) -> str:
         """What is run, for people."""
-        ends = "Kafka to PostgreSQL" if self.servers else "files to SQLite"
+        ends = "Kafka to PostgreSQL" if self.servers else "files to SQLite and a folder"
         return f"{self.spec}, {self.layout}, {self.store}, {ends}"
 
     @property
@@ -98,6 +109,11 @@ class Job:
         return self.folder / "sink" / "ledger.db"
 
     @property
+    def rejected(self) -> Path:
+        """The folder of the rejected rows."""
+        return self.folder / "rejected"
+
+    @property
     def source(self) -> Path:
         """The folder of the files."""
         return self.folder / "in"
@@ -112,11 +128,13 @@ class Life:
         job: What is run.
         gateway: Port and secret of the JVM.
         until: The trigger: until all is read, or until it is killed.
+        is_watched: Whether an earlier run of the query tries to write when it has ended.
     """
 
     job: Job
     gateway: tuple[int, str]
     until: Trigger = "0 seconds"
+    is_watched: bool = False
 
 
 @attrs.define
@@ -133,9 +151,13 @@ class Sink:
     harness: Connection
     order: str | None = None
 
-    def write(self, frame: DataFrame, number: int) -> None:
-        """Write a micro-batch; one that is there is read to its end, and left out."""
-        rows = [_row(row) for row in frame.collect()]
+    def last_batch(self, _: str) -> int | None:
+        """Return the last micro-batch that is there."""
+        return last_batch(self.path)
+
+    def write(self, frame: DataFrame, _: str, number: int) -> None:
+        """Write a micro-batch."""
+        rows = [_row(row.asDict()) for row in frame.collect()]
         if self.harness.poll():
             self.order = self.harness.recv()
         write_batch(self.path, number, rows, before_commit=self._before_commit)
@@ -159,8 +181,11 @@ def live(life: Life, harness: Connection) -> None:
         str, life.gateway
     )
     try:
-        query = _start(_session(life), life, Sink(life.job.ledger, harness))
-        query.awaitTermination()
+        rows, sink, settings = _query(_session(life), life, Sink(life.job.ledger, harness))
+        earlier = [*_earlier_run(rows, sink, life.job)] if life.is_watched else []
+        start_query(rows, sink=sink, **settings).awaitTermination()
+        for write in earlier:
+            _check_refused(write)
     except BaseException as error:  # noqa: BLE001 - the harness judges it
         harness.send("".join(traceback.format_exception(error)))
         # Python would wait for threads that talk to a JVM that may be gone.
@@ -182,21 +207,41 @@ def _session(life: Life) -> SparkSession:
     return spark
 
 
-def _start(spark: SparkSession, life: Life, sink: Sink) -> Any:
+def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Routes, Any]:
+    """Return the rows of the job, its sink, and how it is started."""
     job = life.job
     spec = spec_of(job.spec, job.layout)
     run = apply_with_state if isinstance(spec, StatefulSpec) else sessionize
     rows = run(_events(spark, job), spec, with_rejected=True)
-    settings: Any = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
+    settings = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
+    places: list[Any] = [Once(sink.write, sink.last_batch), Files("json", job.rejected)]
     if job.servers is not None:
-        tables = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
-        kind = spec.row_kind
-        return start_query(
-            rows, sink=Routes(**{kind: tables[0], "rejected": tables[1]}), **settings
-        )
-    numbers = F.coalesce("numbers", F.array("event.number"))
-    shown = rows.select("kind", "key", numbers.alias("numbers"))
-    return start_query(shown, sink=ForeachBatch(sink.write), **settings)
+        places = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
+    return rows, Routes(**{spec.row_kind: places[0], "rejected": places[1]}), settings
+
+
+def _earlier_run(rows: DataFrame, sink: Routes, job: Job) -> Iterator[Callable[[], None]]:
+    """Take the places of a query, as a run does that a later one replaces; yield its writes."""
+    spark = rows.sparkSession
+    query_id = query_id_of(spark, str(job.checkpoint))
+    assert query_id is not None
+    for route in routes_of(rows.schema, sink):
+        if isinstance(route.sink, Once):
+            continue  # who may write is for its own functions to say
+        writer = _writer(route, "append")
+        batch = Batch(spark.createDataFrame([], route.schema), FAR, query_id, "an earlier run")
+        assert not writer.is_written(batch)
+        yield partial(writer.write, batch)
+
+
+def _check_refused(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except SinkError as refused:
+        if "a later run has it" in str(refused):
+            return
+    message = "an earlier run could write"
+    raise AssertionError(message)
 
 
 def _events(spark: SparkSession, job: Job) -> DataFrame:
@@ -214,20 +259,23 @@ def _events(spark: SparkSession, job: Job) -> DataFrame:
     return messages.select(value.alias("value")).select("value.*")
 
 
-def _row(row: Any) -> Row:
-    kind = "session" if row.kind == "result" else row.kind
-    return kind, row.key, tuple(row.numbers)
+def _row(row: dict[str, Any]) -> Row:
+    return Row("session", row["key"], tuple(row["numbers"]), row.get("session_id"))
 
 
 def rows_in(job: Job) -> list[Row]:
     """Return what is in the sink of a job."""
     if job.servers is None:
-        return rows_of(job.ledger)
+        files = job.rejected.glob("query_id=*/batch_id=*/*.json")
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        others = [(line["kind"], line["event"]["number"]) for line in lines]
+        return [*rows_of(job.ledger), *(Row(kind, None, (number,)) for kind, number in others)]
     sessions, rejected = (sql.Identifier(f"{job.topic}_{name}") for name in TABLES)
+    named = sql.SQL("session_id" if job.spec == "sessions" else "NULL")
     with psycopg.connect(job.servers.dsn) as connection:
-        found = connection.execute(SESSIONS.format(sessions)).fetchall()
+        found = connection.execute(SESSIONS.format(named, sessions)).fetchall()
         others = connection.execute(REJECTED.format(rejected)).fetchall()
     return [
-        *(("session", key, tuple(numbers)) for key, numbers in found),
-        *((kind, None, (number,)) for kind, number in others),
+        *(Row("session", key, tuple(numbers), id_) for key, numbers, id_ in found),
+        *(Row(kind, None, (number,)) for kind, number in others),
     ]

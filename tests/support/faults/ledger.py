@@ -5,20 +5,27 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
-__all__ = ["Row", "begin", "rows_of", "write_batch"]
+__all__ = ["Row", "begin", "last_batch", "rows_of", "write_batch"]
 
-Row: TypeAlias = tuple[str, str | None, tuple[int, ...]]
-"""A row of the job: its kind, its key, and the numbers of its events."""
 PATIENCE_S: Final = 30.0
+
+
+class Row(NamedTuple):
+    """A row of the job: its kind, its key, the numbers of its events, and the session's id."""
+
+    kind: str
+    key: str | None
+    numbers: tuple[int, ...]
+    id: str | None = None
 
 
 def begin(path: Path) -> None:
     """Make an empty ledger."""
     with closing(_open(path)) as ledger, ledger:
         ledger.execute("CREATE TABLE batches (number INTEGER PRIMARY KEY)")
-        ledger.execute("CREATE TABLE rows (batch INTEGER, kind TEXT, key TEXT, numbers TEXT)")
+        ledger.execute("CREATE TABLE rows (batch INTEGER, kind, key, numbers, id)")
 
 
 def write_batch(
@@ -38,16 +45,23 @@ def write_batch(
         if ledger.execute("SELECT 1 FROM batches WHERE number = ?", (number,)).fetchone():
             return
         ledger.execute("INSERT INTO batches VALUES (?)", (number,))
-        shown = [(number, kind, key, json.dumps(numbers)) for kind, key, numbers in rows]
-        ledger.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", shown)
+        shown = [(number, row.kind, row.key, json.dumps(row.numbers), row.id) for row in rows]
+        ledger.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", shown)
         before_commit()
 
 
 def rows_of(path: Path) -> list[Row]:
     """Return all rows."""
     with closing(_open(path)) as ledger:
-        found = ledger.execute("SELECT kind, key, numbers FROM rows ORDER BY batch").fetchall()
-    return [(kind, key, tuple(json.loads(numbers))) for kind, key, numbers in found]
+        found = ledger.execute("SELECT kind, key, numbers, id FROM rows ORDER BY batch").fetchall()
+    return [Row(kind, key, tuple(json.loads(numbers)), id_) for kind, key, numbers, id_ in found]
+
+
+def last_batch(path: Path) -> int | None:
+    """Return the last micro-batch."""
+    with closing(_open(path)) as ledger:
+        last: int | None = ledger.execute("SELECT max(number) FROM batches").fetchone()[0]
+    return last
 
 
 def _open(path: Path) -> sqlite3.Connection:

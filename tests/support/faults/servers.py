@@ -10,13 +10,23 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from tests.support.faults.job import Job, Servers
+from tests.support.faults.job import TABLES, Job, Servers
 from tests.support.faults.processes import Jvm
 from tests.support.faults.timeline import Arrival
 from tests.support.kafka import running_kafka
 from tests.support.postgres import running_postgres
 
-__all__ = ["class_path", "has_table", "held", "is_waited_for", "last_batch", "running", "send"]
+__all__ = [
+    "class_path",
+    "has_table",
+    "held",
+    "is_waited_for",
+    "keep",
+    "last_batch",
+    "restore",
+    "running",
+    "send",
+]
 
 TRIGGER = """
 CREATE OR REPLACE FUNCTION wait_for_harness() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -27,6 +37,12 @@ END $$;
 CREATE OR REPLACE TRIGGER waits AFTER INSERT ON {table}
 FOR EACH STATEMENT EXECUTE FUNCTION wait_for_harness()"""
 """Where someone holds the lock of a table, its rows are written, and not yet committed."""
+
+
+KEEP = "DROP TABLE IF EXISTS {kept}; CREATE TABLE {kept} AS TABLE {table}"
+BACK = """
+UPDATE {table} AS now SET batch_id = {kept}.batch_id FROM {kept}
+WHERE {kept}.table_name = now.table_name"""
 
 
 @contextmanager
@@ -81,6 +97,29 @@ def last_batch(job: Job, name: str) -> int:
         return -1
     asked = "SELECT batch_id FROM sessionkit_batches WHERE table_name = %s"
     return int(_value(job, asked, f"{job.topic}_{name}") or 0)
+
+
+def keep(job: Job) -> None:
+    """Copy the tables of a job, and its rows of the ledger."""
+    for name in TABLES:
+        table = f"{job.topic}_{name}"
+        _run(job, KEEP, table)
+    _run(job, KEEP, "sessionkit_batches")
+
+
+def restore(job: Job) -> None:
+    """Put the tables of a job back as they were copied."""
+    for name in TABLES:
+        table = f"{job.topic}_{name}"
+        _run(job, "TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {kept}", table)
+    _run(job, BACK, "sessionkit_batches")
+
+
+def _run(job: Job, statements: str, table: str) -> None:
+    assert job.servers is not None
+    names = {"table": sql.Identifier(table), "kept": sql.Identifier(f"kept_{table}")}
+    with psycopg.connect(job.servers.dsn) as connection:
+        connection.execute(sql.SQL(statements).format(**names))
 
 
 def is_waited_for(job: Job) -> bool:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from tests.support.faults.ledger import Row
 from tests.support.naive_sessions import Event, naive_sessions
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "Place",
     "Timeline",
     "audited",
-    "placed",
     "table_of",
 ]
 
@@ -108,47 +108,54 @@ def table_of(rows: Iterable[Arrival]) -> pa.Table:
 
 
 class Audit(NamedTuple):
-    """How many events came to what they should not."""
+    """How many events came to what they should not, and how many ids have two sessions."""
 
     events: int
     lost: int
     doubled: int
     wrong: int
+    shared: int = 0
 
     @property
     def is_sound(self) -> bool:
-        """Whether each event is where it must be, once."""
-        return self.events > 0 and (self.lost, self.doubled, self.wrong) == (0, 0, 0)
+        """Whether each event is where it must be, once, and each session has an id of its own."""
+        return self.events > 0 and not any(self[1:])
 
     def __str__(self) -> str:
-        return f"{self.lost} lost, {self.doubled} doubled, {self.wrong} wrong"
+        return (
+            f"{self.lost} lost, {self.doubled} doubled, {self.wrong} wrong, "
+            f"{self.shared} ids of two sessions"
+        )
 
     def plus(self, other: "Audit") -> "Audit":
         """Add up."""
         return Audit(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-def audited(expected: Mapping[int, Place], found: Iterable[tuple[int, Place]]) -> Audit:
+def audited(expected: Mapping[int, Place], rows: Iterable[Row]) -> Audit:
     """
     Compare where events are with where they must be.
 
     Args:
         expected: The place of each event, by its number.
-        found: The number and the place of each event of each row of the sink.
+        rows: The rows of the sink.
     """
-    found = list(found)
+    rows = list(rows)
+    found = [*placed(rows)]
     times = Counter(number for number, _ in found)
     strays = {number for number, place in found if expected.get(number) != place}
+    sessions = {(row.id, row.key, row.numbers) for row in rows if row.id is not None}
     return Audit(
         events=len(expected),
         lost=len(expected.keys() - times.keys()),
         doubled=sum(count > 1 for count in times.values()),
         wrong=len(strays),
+        shared=sum(count > 1 for count in Counter(id_ for id_, *_ in sessions).values()),
     )
 
 
-def placed(rows: Iterable[tuple[str, str | None, tuple[int, ...]]]) -> Iterator[tuple[int, Place]]:
-    """Yield the number and the place of each event in rows of kind, key and numbers."""
-    for kind, key, numbers in rows:
+def placed(rows: Iterable[Row]) -> Iterator[tuple[int, Place]]:
+    """Yield the number and the place of each event in rows."""
+    for kind, key, numbers, _ in rows:
         place: Place = (key, numbers) if kind == "session" else (kind,)
         yield from ((number, place) for number in numbers)

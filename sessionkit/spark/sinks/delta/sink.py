@@ -39,10 +39,15 @@ class Delta:
             raise SpecError(with_hint(found, 'write Delta("visits") or Delta("/tables/visits")'))
 
     @property
+    def is_path(self) -> bool:
+        """Whether the table is named by its path."""
+        return not isinstance(self.table, str) or "/" in self.table
+
+    @property
     def identifier(self) -> str:
         """What SQL calls the table."""
         place = os.fspath(self.table)
-        if isinstance(self.table, str) and "/" not in place:
+        if not self.is_path:
             return place
         escaped = place.replace("`", "``")
         return f"delta.`{escaped}`"

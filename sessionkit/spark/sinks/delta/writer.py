@@ -1,5 +1,6 @@
 """What writes micro-batches to a table of Delta Lake."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -10,9 +11,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit._session_columns import SESSION_COLUMNS
+from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.delta.ledger import written_by
 from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.keys import (
     REVISION,
@@ -20,12 +23,22 @@ from sessionkit.spark.sinks.keys import (
     SUPERSEDES,
     check_has_columns,
     same_key_error,
+    second_session_error,
 )
+from sessionkit.spark.sinks.ledgers import Ledger, from_last
+from sessionkit.spark.sinks.native import NESTED
 from sessionkit.spark.sinks.routes import Route
 
 __all__ = ["DeltaWriter", "check_columns", "check_delta", "check_table"]
 
-DELETES: Final = "_deletes"
+LOGGER: Final = logging.getLogger("sessionkit")
+OWN: Final = "_sessionkit_"
+"""How the names of columns begin that the sink adds to rows for a moment."""
+DELETES: Final = f"{OWN}deletes"
+NEW_REVISION: Final = f"{OWN}revision"
+RANK, ROWS, WRITTEN = f"{OWN}rank", f"{OWN}rows", f"{OWN}written"
+SECOND: Final = "sessionkit: a second session"
+"""What Spark says where a row of the table stands in the way of a new one."""
 
 RELEASES: Final = {"3.5": "3.3", "4.0": "4.0", "4.1": "4.3", "4.2": "4.4"}
 """For each release of Spark, the release of delta-spark for it, by what its metadata asks for."""
@@ -63,12 +76,15 @@ def _advice(spark: SparkSession) -> str:
 
 def check_columns(schema: T.StructType) -> None:
     """
-    Check that Delta has a type for each column.
+    Check that Delta has a type for each column, and that no name is one of the sink's own.
 
     Raises:
-        SpecError: It hasn't.
+        SpecError: It hasn't, or one is.
     """
     for field in schema.fields:
+        if field.name.lower().startswith(OWN):
+            found = f"the column `{field.name}` has a name as the sink Delta gives to its own"
+            raise SpecError(with_hint(found, "rename it"))
         if _has_interval(field.dataType.jsonValue()):
             found = f"Delta has no type for `{field.name}`: {field.dataType.simpleString()}"
             hint = 'cast an interval: col(..).cast("string"); of an event, before the spec reads it'
@@ -94,13 +110,20 @@ def check_table(sink: Delta, route: Route, spark: SparkSession) -> None:
     Check that a table has a column for each of the rows, if there is one.
 
     Raises:
-        SpecError: It hasn't.
+        SpecError: It hasn't, or one of another type where either of them has parts.
     """
     try:
-        columns = spark.table(sink.identifier).columns
+        schema = spark.table(sink.identifier).schema
     except PySparkException:
         return  # there is none: the first micro-batch makes it
-    check_has_columns(sink.table, route.schema.names, columns)
+    check_has_columns(sink.table, route.schema.names, schema.names)
+    for field in route.schema.fields:
+        own, new = schema[field.name].dataType, field.dataType
+        if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
+            found = f"the column `{field.name}` of the table {sink.table} is {own.simpleString()}"
+            kind = new.simpleString()
+            hint = f"make it {kind}, or leave the table to the sink to make"
+            raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
 
 
 @attrs.frozen
@@ -112,12 +135,46 @@ class DeltaWriter:
         sink: The table.
         key: The columns by which a row replaces an earlier one; none where rows are added.
         route: What tells the rows from those that the query writes elsewhere.
+        refuses: Whether a second session with the id of another one is an error.
     """
 
     sink: Delta
     key: tuple[str, ...]
     route: str
+    refuses: bool = False
     runs_all: bool = attrs.field(default=False, init=False)
+
+    def ledger(self, spark: SparkSession, query_id: str) -> Ledger | None:
+        """
+        Return what the table has of a query; None where its log can't be read.
+
+        Raises:
+            SpecError: The table was restored since the query wrote to it.
+        """
+        table = self.sink.identifier
+        try:
+            written = written_by(spark, table, f"{query_id}/{self.route}")
+        except PySparkException as error:
+            # A catalog may let nobody read the files of its tables.
+            reason = str(error).partition("\n")[0]
+            LOGGER.warning("the log of %s can't be compared: %s", self.sink.table, reason)
+            return None
+        anew = f"CREATE TABLE .. USING delta AS SELECT * FROM {table}"  # noqa: S608
+        if written.is_restored:
+            found = (
+                f"the table {self.sink.table} was restored since the query {query_id} wrote to it, "
+                f"and Delta would still leave out micro-batches up to {written.last}"
+            )
+            hint = f"write to a copy, {anew}, with sink_since= the first micro-batch it lacks"
+            raise SpecError(with_hint(found, hint))
+        return Ledger(
+            f"the table {self.sink.table}",
+            from_last(written.last),
+            lambda number: (
+                f"write to a copy of what the table had then, {anew} TIMESTAMP AS OF .., or to a "
+                f"new table, with sink_since={number + 1}"
+            ),
+        )
 
     def is_written(self, batch: Batch) -> bool:
         """Return that only Delta knows."""
@@ -125,7 +182,12 @@ class DeltaWriter:
         return False
 
     def write(self, batch: Batch) -> None:
-        """Write it in one transaction."""
+        """
+        Write it in one transaction.
+
+        Raises:
+            SinkError: Two rows have the same key, and neither of them comes before the other.
+        """
         rows, table = batch.frame, self.sink.identifier
         spark = rows.sparkSession
         empty = spark.createDataFrame([], rows.schema)
@@ -134,22 +196,41 @@ class DeltaWriter:
             with _once(spark, self._transaction(batch), batch.number):
                 rows.write.format("delta").mode("append").saveAsTable(table)
             return
-        same, gone = self.key, None
-        if SESSION_ID in self.key and REVISION in rows.columns:
+        same, gone, revises = self.key, None, SESSION_ID in self.key and REVISION in rows.columns
+        if revises:
             same, gone = (SESSION_ID,), _superseded(rows)
-            rows = _latest(rows, gone, spark.table(table))
+            rows = _latest(rows, gone, None if self.refuses else spark.table(table))
         self._check_unique(rows)
-        replaced = rows.select(*map(quoted, same)).distinct()
-        replaced = replaced if gone is None else replaced.union(gone)
-        with _once(spark, self._transaction(batch), batch.number):
-            _replace(spark, table, same, replaced, rows)
+        replaced = rows.select(*map(quoted, same), *([REVISION] if revises else [])).distinct()
+        if revises:
+            replaced = replaced.withColumnRenamed(REVISION, NEW_REVISION)
+        replaced = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
+        if gone is not None:
+            replaced = replaced.unionByName(gone.withColumn(DELETES, F.lit(True)), True)  # noqa: FBT003
+        try:
+            with _once(spark, self._transaction(batch), batch.number):
+                _replace(table, same, replaced, rows, _when_matched(same, revises, self.refuses))
+        except Exception as error:
+            # PySpark has no class of its own for every error of a task.
+            if SECOND not in str(error):
+                raise
+            raise self._second(spark.table(table), rows) from None
+
+    def _second(self, table: DataFrame, rows: DataFrame) -> SinkError:
+        shown = [name for name in rows.columns if name in {*SESSION_COLUMNS, REVISION}]
+        both = table.alias("present").join(rows.alias("new"), [*self.key])
+        sides = [
+            F.struct(*(F.col(f"{side}.{name}") for name in shown)) for side in ("present", "new")
+        ]
+        (present, new) = both.select(*sides).limit(1).collect()[0]
+        return second_session_error(self.sink.table, present.asDict(), new.asDict())
 
     def _transaction(self, batch: Batch) -> str:
         return f"{batch.query_id}/{self.route}"
 
     def _check_unique(self, rows: DataFrame) -> None:
-        counted = rows.groupBy(*map(quoted, self.key)).agg(F.count("*").alias("_rows"))
-        if counted.where("_rows > 1").limit(1).collect():
+        counted = rows.groupBy(*map(quoted, self.key)).agg(F.count("*").alias(ROWS))
+        if counted.where(f"{ROWS} > 1").limit(1).collect():
             raise same_key_error(self.sink.table, self.key)
 
 
@@ -172,31 +253,48 @@ def _superseded(rows: DataFrame) -> DataFrame | None:
     return rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
 
 
-def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame) -> DataFrame:
-    """Return the rows of each session's highest revision, unless the table has a higher one."""
+def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) -> DataFrame:
+    """Return the rows of each session's highest revision, unless a table has a higher one."""
     newest_first = Window.partitionBy(SESSION_ID).orderBy(F.desc(REVISION))
-    latest = rows.withColumn("_rank", F.rank().over(newest_first)).where("_rank = 1").drop("_rank")
+    latest = rows.withColumn(RANK, F.rank().over(newest_first)).where(f"{RANK} = 1").drop(RANK)
     if gone is not None:
         latest = latest.join(gone, SESSION_ID, "left_anti")
+    if table is None:
+        return latest
     # The table may be large: only its side isn't shuffled.
-    written = latest.select(SESSION_ID, F.col(REVISION).alias("_written")).distinct()
+    written = latest.select(SESSION_ID, F.col(REVISION).alias(WRITTEN)).distinct()
     present = table.select(SESSION_ID, REVISION).join(F.broadcast(written), SESSION_ID)
-    higher = present.where(F.col(REVISION) > F.col("_written")).select(SESSION_ID).distinct()
+    higher = present.where(F.col(REVISION) > F.col(WRITTEN)).select(SESSION_ID).distinct()
     return latest.join(higher, SESSION_ID, "left_anti")
 
 
+def _when_matched(same: Sequence[str], revises: bool, refuses: bool) -> str:  # noqa: FBT001
+    """Return what becomes of a row of the table that stands in the place of a new one."""
+    if not refuses:
+        return "WHEN MATCHED THEN DELETE"
+    stop = f"WHEN MATCHED THEN UPDATE SET {quoted(same[0])} = raise_error('{SECOND}')"
+    if not revises:
+        return stop
+    # What is superseded has no new revision.
+    earlier = f"new.{NEW_REVISION} IS NULL OR old.{REVISION} < new.{NEW_REVISION}"
+    return f"WHEN MATCHED AND ({earlier}) THEN DELETE {stop}"
+
+
 def _replace(
-    spark: SparkSession, table: str, same: Sequence[str], replaced: DataFrame, rows: DataFrame
+    table: str,
+    same: Sequence[str],
+    replaced: DataFrame,
+    rows: DataFrame,
+    matched: str,
 ) -> None:
     """Delete what is replaced and add the rows, in one statement."""
-    deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
     added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
     columns = [*map(quoted, rows.columns)]
     matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
     into = f"{table} AS old".replace("{", "{{").replace("}", "}}")
-    spark.sql(
+    rows.sparkSession.sql(
         f"MERGE INTO {into} USING {{new}} AS new ON new.{DELETES} AND {matches}"  # noqa: S608
-        f" WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
+        f" {matched} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
         f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})",
-        new=added.unionByName(deleted, allowMissingColumns=True),
+        new=added.unionByName(replaced, allowMissingColumns=True),
     )

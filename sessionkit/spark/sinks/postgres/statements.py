@@ -175,6 +175,14 @@ class Statements:
             self.ledger, Value(self.name)
         )
 
+    def rewind(self, number: int) -> str:
+        """Return the SQL with which a user lets the table have micro-batches up to a number."""
+        return (
+            SQL("UPDATE {} SET batch_id = {} WHERE table_name = {}")
+            .format(self.ledger, Value(number), Value(self.name))
+            .as_string(None)
+        )
+
     def claim(self, query_id: str, run_id: str, route: str) -> Composed:
         """Take the table for a route of a run, and return the last micro-batch."""
         return SQL(

@@ -8,11 +8,13 @@ import attrs
 import pyarrow as pa
 from psycopg import Connection
 from psycopg.sql import SQL, Composed
+from pyspark.sql import SparkSession
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.keys import check_key, key_of
+from sessionkit.spark.sinks.ledgers import Ledger, from_last
 from sessionkit.spark.sinks.postgres import checks
 from sessionkit.spark.sinks.postgres.connections import Connections, connected
 from sessionkit.spark.sinks.postgres.copying import COPIED, Copying
@@ -106,6 +108,23 @@ class PostgresWriter:
     statements: Statements | None = None
     last: int = NONE
     runs_all: bool = attrs.field(default=True, init=False)
+
+    def ledger(self, spark: SparkSession, query_id: str) -> Ledger:
+        """Return what the table has of a query."""
+        del spark
+        with connected(self.sink.dsn) as connection:
+            statements = Statements(*checks.place(connection, self.sink))
+            last = None
+            if checks.check_ours(connection, statements, query_id) is not None:
+                last = checks.check_owner(connection, statements, query_id)
+        return Ledger(
+            f"the table {statements.said}",
+            from_last(last),
+            lambda number: (
+                f"take the table back, and its number: {statements.rewind(number)}; or write to "
+                f"a new table, with sink_since={number + 1}"
+            ),
+        )
 
     def is_written(self, batch: Batch) -> bool:
         """Return whether the table has this micro-batch."""

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.query.file_log import numbers_from
 from sessionkit.spark.query.start import start_query
+from sessionkit.spark.sinks.folders import numbers_from
 from sessionkit.spark.sinks.native import Files
 
 
@@ -147,7 +147,7 @@ def test_another_folder_than_before(numbers: Numbers, tmp_path: Path) -> None:
 
     assert f"the folder {tmp_path}/elsewhere doesn't have micro-batch 1" in message
     assert f"the checkpoint {tmp_path}/first has finished" in message
-    assert "the folder that the query wrote to" in hint
+    assert "the place that the query wrote to" in hint
     numbers.run_unchecked("first", out="elsewhere")
     with pytest.raises(Exception, match="_spark_metadata/0 doesn't exist"):
         numbers.rows("elsewhere")

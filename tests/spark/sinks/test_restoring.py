@@ -1,0 +1,258 @@
+"""A checkpoint of another day than its table is refused; both of one day go on right."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import EventTimeGap
+from sessionkit.errors import SpecError
+from sessionkit.spark import Files, Once, Postgres, Routes
+from tests.support import postgres as server
+from tests.support.session_specs import collecting
+from tests.support.streams import FileStream
+
+START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
+SPEC = collecting(EventTimeGap("10 minutes"), bucket_count=2)
+
+
+def hour(number: int) -> pa.Table:
+    """Return the events of an hour, which close the sessions of the one before."""
+    at = [START + timedelta(hours=number, minutes=minute) for minute in (0, 5)]
+    rows = [
+        {"key": key, "at": time, "value": number, "minutes": 10}
+        for key in ("ann", "bob")
+        for time in at
+    ]
+    fields = {"key": pa.string(), "at": pa.timestamp("us", "UTC"), "value": pa.int64()}
+    return pa.Table.from_pylist(rows, pa.schema({**fields, "minutes": pa.int64()}))
+
+
+def with_gap(frame: DataFrame) -> DataFrame:
+    """Turn minutes into the interval that the spec reads."""
+    return frame.withColumn("gap", F.expr("make_dt_interval(0, 0, minutes)"))
+
+
+class Store:
+    """A user's own store, which is a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with closing(sqlite3.connect(path)) as store, store:
+            store.execute("CREATE TABLE IF NOT EXISTS done (query TEXT, batch INTEGER)")
+            store.execute("CREATE TABLE IF NOT EXISTS visits (key TEXT, at TEXT)")
+
+    def last_batch(self, query_id: str) -> int | None:
+        """Return the last micro-batch of a query."""
+        asked = "SELECT max(batch) FROM done WHERE query = ?"
+        with closing(sqlite3.connect(self.path)) as store:
+            last: int | None = store.execute(asked, [query_id]).fetchone()[0]
+        return last
+
+    def write(self, frame: DataFrame, query_id: str, batch_id: int) -> None:
+        """Write a micro-batch."""
+        rows = [(row.key, str(row.session_start)) for row in frame.collect()]
+        with closing(sqlite3.connect(self.path)) as store, store:
+            store.executemany("INSERT INTO visits VALUES (?, ?)", rows)
+            store.execute("INSERT INTO done VALUES (?, ?)", [query_id, batch_id])
+
+    def rows(self) -> list[Any]:
+        """Return what is there."""
+        with closing(sqlite3.connect(self.path)) as store:
+            return sorted(store.execute("SELECT key, at FROM visits"))
+
+
+class Query:
+    """A query of which each run reads one more hour, and whose files can be copied."""
+
+    def __init__(self, spark: SparkSession, folder: Path, *, with_rejected: bool = False) -> None:
+        self.stream = FileStream(spark, SPEC, folder, with_rejected=with_rejected, shape=with_gap)
+        self.folder = folder
+
+    def run(self, sink: Any, **arguments: Any) -> None:
+        """Read another hour."""
+        self.stream.put(hour(len(list(self.stream.source.glob("*.parquet")))))
+        self.start(sink, **arguments)
+
+    def start(self, sink: Any, **arguments: Any) -> None:
+        """Run what there is."""
+        self.stream.run_to(sink, **arguments)
+
+    def copy(self, name: str, *, to: str) -> None:
+        """Copy a folder in place of another."""
+        shutil.rmtree(self.folder / to, ignore_errors=True)
+        shutil.copytree(self.folder / name, self.folder / to)
+
+    def refusal(self, sink: Any, **arguments: Any) -> tuple[str, str]:
+        """Return message and hint of a refused start."""
+        with pytest.raises(SpecError) as refused:
+            self.start(sink, **arguments)
+        message, _, hint = str(refused.value).partition("\n\nHint: ")
+        return message, hint
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A user's own store, in a folder of its own."""
+    (tmp_path / "store").mkdir()
+    return Store(tmp_path / "store" / "visits.db")
+
+
+class TestAStoreOfOnesOwn:
+    """`Once`, with a store that is restored too, or isn't."""
+
+    def test_an_older_checkpoint_is_refused_and_both_of_one_day_go_on(
+        self, spark: SparkSession, tmp_path: Path, store: Store
+    ) -> None:
+        """Otherwise, sessions of the micro-batches between would be lost in silence."""
+        query, sink = (
+            Query(spark, tmp_path),
+            Once(store.write, store.last_batch),
+        )
+        query.run(sink)
+        query.copy("checkpoint", to="checkpoint copy")
+        query.copy("store", to="store copy")
+        for _ in range(2):
+            query.run(sink)
+        rows = store.rows()
+        query.copy("store copy", to="newer")
+        query.copy("checkpoint", to="newer checkpoint")
+        query.copy("checkpoint copy", to="checkpoint")
+        message, hint = query.refusal(sink)
+
+        assert "the store of `last_batch` has micro-batches that the checkpoint" in message
+        assert "take the store back to micro-batch" in hint
+        assert rows == store.rows()
+        query.copy("store copy", to="store")
+        assert rows != store.rows()
+        query.start(sink)
+        assert rows == store.rows()
+
+    def test_an_older_store_is_refused(
+        self, spark: SparkSession, tmp_path: Path, store: Store
+    ) -> None:
+        """The rows between would be missing for good."""
+        query, sink = (
+            Query(spark, tmp_path),
+            Once(store.write, store.last_batch),
+        )
+        query.run(sink)
+        query.copy("store", to="store copy")
+        query.run(sink)
+        query.copy("store copy", to="store")
+        message, hint = query.refusal(sink)
+
+        assert "which the checkpoint" in message
+        assert "older than the checkpoint" in message
+        assert "restore both" in hint
+
+
+def places(
+    kind: str, spark: SparkSession, folder: Path, running: server.Postgres
+) -> tuple[Any, Callable[[], list[Any]]]:
+    """Return a sink, and what reads its rows."""
+    if kind == "folder":
+        path = folder / "visits"
+        return Files("json", path), lambda: sorted(
+            (row.key, row.session_id) for row in spark.read.json(str(path)).collect()
+        )
+    asked = "SELECT key, session_id FROM joined"
+    return Postgres(running.dsn, "joined"), lambda: running.rows(asked)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[server.Postgres]:
+    """A server; tests are skipped where none can be had."""
+    try:
+        with server.running_postgres() as running:
+            yield running
+    except server.PostgresMissingError as error:
+        pytest.skip(f"not run: {error}")
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_each_of_several_places_is_checked(
+    kind: str, spark: SparkSession, tmp_path: Path, postgres: server.Postgres
+) -> None:
+    """One that joins later says from when; a lost one is refused, and so is an older checkpoint."""
+    query = Query(spark, tmp_path, with_rejected=True)
+    visits, rows = places(kind, spark, tmp_path, postgres)
+    first = Routes(session=visits, rejected=None)
+    query.run(first)
+    query.copy("checkpoint", to="older")
+    query.run(first)
+    both = Routes(session=visits, rejected=Files("json", tmp_path / "rejected"))
+    message, hint = query.refusal(both)
+
+    assert f"the folder {tmp_path}/rejected doesn't have micro-batch" in message
+    since = int(hint.rpartition("sink_since=")[2])
+    query.start(both, sink_since=since)
+    query.run(both, sink_since=since)
+    found = rows()
+    query.copy("rejected", to="kept")
+    shutil.rmtree(tmp_path / "rejected")
+    message, _ = query.refusal(both, sink_since=since)
+    assert "nor any other of its query" in message
+    query.copy("kept", to="rejected")
+    query.start(both, sink_since=since)
+    query.copy("older", to="checkpoint")
+    message, hint = query.refusal(both, sink_since=since)
+    assert "hasn't planned yet" in message
+    assert "sink_since" in hint
+    assert found == rows()
+
+
+def test_a_folder_is_rewound_by_its_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """Without what is above the last finished one, an older checkpoint gives the same rows."""
+    query = Query(spark, tmp_path, with_rejected=True)
+    sink = Routes(session=Files("json", tmp_path / "visits"), rejected=None)
+
+    def rows() -> list[Any]:
+        found = spark.read.schema("key string, session_id string").json(str(tmp_path / "visits"))
+        return sorted((row.key, row.session_id) for row in found.collect())
+
+    query.run(sink)
+    query.copy("checkpoint", to="older")
+    query.run(sink)
+    query.run(sink)
+    found = rows()
+    query.copy("older", to="checkpoint")
+    _, hint = query.refusal(sink)
+    number = int(hint.partition("above ")[2].partition(" ")[0])
+    for mark in tmp_path.glob("visits/query_id=*/_batches/*"):
+        if int(mark.name) > number:
+            shutil.rmtree(mark)
+            shutil.rmtree(mark.parent.parent / f"batch_id={mark.name}", ignore_errors=True)
+    assert found != rows()
+    query.start(sink)
+
+    assert found == rows()
+
+
+def test_a_table_of_postgresql_is_rewound(
+    spark: SparkSession, tmp_path: Path, postgres: server.Postgres
+) -> None:
+    """Sessions come again with the same ids, and take the place of those that are there."""
+    query = Query(spark, tmp_path)
+    sink = Postgres(postgres.dsn, "rewound")
+    query.run(sink)
+    query.copy("checkpoint", to="older")
+    query.run(sink)
+    query.run(sink)
+    found = postgres.rows("SELECT key, session_id FROM rewound")
+    query.copy("older", to="checkpoint")
+    _, hint = query.refusal(sink)
+    statement = hint[hint.index("UPDATE") :].partition(";")[0]
+    postgres.run("DELETE FROM rewound WHERE session_start >= '2026-03-08 07:50Z'")
+    postgres.run(statement)
+    query.start(sink)
+
+    assert found == postgres.rows("SELECT key, session_id FROM rewound")
