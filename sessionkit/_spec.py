@@ -156,7 +156,8 @@ class Spec(Generic[E, S, R]):
             the middle one of these events, in the order of time, onwards; so at most half of
             them may be wrong, and times that are too old do no harm. None lets every time pass.
         max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
-            beyond, in time order, are quarantined.
+            beyond, in time order, are quarantined, though their times move the watermark. In the
+            first micro-batch, before there is a watermark, all events wait.
         passthrough: Columns and their types that travel with an event only to be shown where it is
             rejected, such as an offset or the raw payload.
         event_id: The columns that identify an event of a key, of those that are read: rejected rows

@@ -1,7 +1,8 @@
 """
 State per key under `order="event_time"`: no call depends on how events and watermark were cut.
 
-The model is the naive one of `order="arrival"`, which is given one instant after the other, its
+Under `order="arrival"`, that holds for the watermark alone. The model of `order="event_time"` is
+the naive one of `order="arrival"`, which is given one instant after the other, its
 watermark moved to every timer and end between them. Preconditions: no event is late, and functions
 don't look at the clocks. Instants are even microseconds, so that an odd watermark lies between two.
 """
@@ -16,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import StatefulSpec
+from sessionkit import StatefulSpec, TimeToLive
 from sessionkit.testing import StatefulDriver
 from sessionkit.timeouts import deadlines_of
 from tests.support.naive_keys import Arrival, NaiveKeys
 from tests.support.orders import (
     EVENT_POLICIES,
+    GAP,
     MICRO,
     MILLI,
     NAMES,
@@ -33,6 +35,8 @@ from tests.support.orders import (
 )
 
 END = NOON + timedelta(days=1)
+SINCE_CREATED = TimeToLive("5 seconds", clock="event_time")
+SINCE_UPDATE = TimeToLive("5 seconds", since="last_update", clock="event_time")
 
 names = st.sampled_from(NAMES)
 distances = st.integers(-4, 20).map(lambda n: str(n * 500_000)) | st.sampled_from(["-2", "2"])
@@ -158,3 +162,41 @@ def test_calls_are_those_of_the_model_whatever_the_cut(layout: str, data: st.Dat
     found = run(spec, events, data.draw(cuts))
 
     assert run_naively(spec, events) == found
+
+
+AGES = [SINCE_CREATED, SINCE_UPDATE, SINCE_CREATED | GAP, SINCE_UPDATE | GAP]
+timers = st.tuples(st.just("event"), names, st.just("noon"), distances).map(" ".join)
+alarms = st.one_of(timers, timers, timers, timers, st.sampled_from(["add", "remove"]))
+
+
+HALF_SECONDS = [
+    NOON + n * SECOND / 2 + off for n in range(-8, 30) for off in (-MILLI, timedelta(0), MILLI)
+]
+"""Instants so close to each other that at most one thing happens between two."""
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+@given(data=st.data())
+def test_a_jump_of_the_watermark_is_as_many_small_steps(layout: str, data: st.DataObject) -> None:
+    """Timers that go off, ends of keys, and what is stored, also where a timer moves an end."""
+    at = st.sampled_from([NOON, NOON + SECOND, NOON + 3 * SECOND])
+    told = st.lists(st.tuples(at, st.lists(alarms, min_size=2, max_size=4)), min_size=1, max_size=3)
+    events = [Arrival("a", at, Told(n, orders)) for n, (at, orders) in enumerate(data.draw(told))]
+    does = st.lists(st.sampled_from(["add", "add", "remove"]), min_size=1, max_size=2)
+    on_timer = data.draw(st.fixed_dictionaries(dict.fromkeys(NAMES, does)).map(OnTimer))
+    timeout = data.draw(st.sampled_from(AGES))
+    spec = ordered(timeout, on_timer, order="arrival", layout=layout)
+    found = []
+    for instants in ([], HALF_SECONDS):
+        driver = StatefulDriver(spec)
+        for arrival in events:
+            driver.add(*arrival)
+        driver.run_batch()
+        for instant in [*instants, END]:
+            driver.advance_watermark_to(instant)
+            driver.run_batch()
+        in_order = sorted(driver.take_rows(), key=lambda row: row.key)
+        stored = {key.key.key: (key.state, dict(key.timers)) for key in driver.stored_keys()}
+        found.append(([(row.key.key, shown(row.result)) for row in in_order], stored))
+    in_a_jump, in_steps = found
+    assert in_steps == in_a_jump

@@ -126,7 +126,7 @@ class NaiveKeys:
         for key, arrived in events.items():
             self._process(done, key, arrived, clocks)
         for key in list(self.keys):
-            self._fire(done, key, clocks, clocks)
+            self._fire(done, key, clocks)
             held = self.keys[key]
             if held.value is None and not held.timers:
                 del self.keys[key]
@@ -146,13 +146,14 @@ class NaiveKeys:
         return found
 
     def _end(self, done: NaiveBatch, key: str, clocks: Mapping[str, datetime | None]) -> None:
-        ends = self._ends(self.keys[key], clocks)
-        lived = dict(clocks)
-        for end, deadline in ends:
-            lived[deadline.clock] = min(end, lived[deadline.clock] or end)
-        self._fire(done, key, lived, clocks)
+        """End a key, unless one of its timers, which go off one by one, has moved its end."""
+        self._fire(done, key, clocks, only_over=True)
         held = self.keys[key]
-        if held.value is not None or held.timers:
+        ends = self._ends(held, clocks)
+        is_kept = held.value is not None or bool(held.timers)
+        if is_kept and not ends:
+            return
+        if is_kept:
             _, deadline = min(ends, key=lambda pair: pair[0])
             self._on_timer(done, key, deadline.name, clocks)
         del self.keys[key]
@@ -175,10 +176,20 @@ class NaiveKeys:
         self,
         done: NaiveBatch,
         key: str,
-        until: Mapping[str, datetime | None],
         clocks: Mapping[str, datetime | None],
+        *,
+        only_over: bool = False,
     ) -> None:
+        """Let timers go off one by one, up to the end that the key then has."""
         while True:
+            held = self.keys[key]
+            is_kept = held.value is not None or bool(held.timers)
+            ends = self._ends(held, clocks) if is_kept else []
+            if only_over and not ends:
+                return
+            until = dict(clocks)
+            for end, deadline in ends:
+                until[deadline.clock] = min(end, until[deadline.clock] or end)
             due = [
                 (timer.at, timer.clock, name)
                 for name, timer in self.keys[key].timers.items()

@@ -105,6 +105,16 @@ class ActiveKeys:
             runs[number] = KeyRun.of_new(key)
         return cls(spec, untouched, touched, events, order, starts.tolist(), first, runs)
 
+    @classmethod
+    def of_stored(cls, spec: AnyStatefulSpec, keys: pa.Table, chosen: Mask) -> "ActiveKeys":
+        """Return some of the stored keys, without events."""
+        touched, untouched = parted(keys, chosen)
+        number, nothing = touched.num_rows, np.zeros(0, np.int64)
+        events = keys.slice(0, 0).select([field.name for field in key_schema(spec)])
+        runs = runs_of_rows(spec, touched)
+        starts = [0] * (number + 1)
+        return cls(spec, untouched, touched, events, nothing, starts, np.arange(number), runs)
+
     def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
         """Yield each key, and where its events begin and end."""
         yield from zip(self.runs, self.starts[:-1], self.starts[1:], strict=True)
@@ -119,10 +129,10 @@ class ActiveKeys:
 
     def table(self) -> pa.Table:
         """Return the table of keys from now on."""
-        if not self.runs:
+        kept = [run.is_kept for run in self.runs]
+        if not any(kept):
             return self.untouched
-        kept = pa.array([run.is_kept for run in self.runs], pa.bool_())
-        return stacked([self.untouched, self._rows().filter(kept)])
+        return stacked([self.untouched, self._rows().filter(pa.array(kept, pa.bool_()))])
 
     def _rows(self) -> pa.Table:
         names = [field.name for field in key_schema(self.spec)]

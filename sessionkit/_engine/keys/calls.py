@@ -105,8 +105,8 @@ class Calls:
         spec: Whose functions are called.
         clocks: The clocks of the micro-batch.
         now: The same as the functions see them.
-        spans_in_event_time: How the timeout policy counts in event time: the name of each part,
-            the stamp that it counts from, and how long, in microseconds.
+        spans: How the timeout policy counts: the name of each part, its clock, the stamp that it
+            counts from, and how long, in microseconds.
         fired: How many timers went off, and policies ended a key.
         failed_output: The keys whose `on_timer` failed, and why.
     """
@@ -114,7 +114,7 @@ class Calls:
     spec: AnyStatefulSpec
     clocks: BatchClocks
     now: BatchTimes = attrs.field(init=False)
-    spans_in_event_time: list[tuple[str, str, int]] = attrs.field(init=False)
+    spans: list[tuple[str, Clock, str, int]] = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
     failed_output: list[tuple[Any, Failure]] = attrs.field(factory=list, init=False)
     _kind: AttrsType = attrs.field(init=False)
@@ -128,10 +128,9 @@ class Calls:
     def __attrs_post_init__(self) -> None:
         """Look up once what every call needs."""
         self.now = shown(self.clocks)
-        self.spans_in_event_time = [
-            (deadline.name, deadline.since, span_us(deadline.span))
+        self.spans = [
+            (deadline.name, deadline.clock, deadline.since, span_us(deadline.span))
             for deadline in deadlines_of(self.spec.timeout)
-            if deadline.clock == "event_time"
         ]
         self._kind = codec_of(self.spec.state).type
         self._rules = self.spec.timer_rules
@@ -158,21 +157,31 @@ class Calls:
         """
         return self._attempt(run, "process", self._function, events, times_us)
 
-    def fire(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
+    def fire(self, run: KeyRun, until: Callable[[], BatchClocks | None]) -> None:
         """
         Call `on_timer` for the timers that are due, in the order of their instants.
 
         One that it sets to an instant already past is due too: were it to wait for the next
         micro-batch in which its bucket is looked at, the bucket would show.
 
+        Args:
+            run: The key.
+            until: Returns the clocks until which the key lives, or None if no timer goes off any
+                more. A timer may change that, so it's asked before each.
+
         Raises:
             UserFunctionError: Too many go off: `on_timer` sets them anew in the past.
         """
-        armed = run.held.armed
-        pending = [_place(name, one) for name, one in armed.items() if due(one)]
-        heapify(pending)
+        lived: BatchClocks | None = None
+        pending: list[tuple[int, Clock, str]] = []
         fired = 0
-        while pending:
+        while run.held.armed and (now := until()) is not None:
+            if now != lived:
+                lived, due = now, is_due(now)
+                pending = [_place(name, one) for name, one in run.held.armed.items() if due(one)]
+                heapify(pending)
+            if not pending:
+                return
             at_us, clock, name = heappop(pending)
             if run.held.armed.get(name) != Armed(clock, at_us):
                 continue  # deleted, or set anew, by a call before

@@ -4,9 +4,9 @@ One micro-batch of the keys of a group, under a `StatefulSpec`.
 Rules of this file:
 
 1. *Only what is touched is decoded.* Keys without events or anything due pass as Arrow rows.
-2. *Overdue keys end first*: the timers that are due go off, then the policy ends the key, and
-   events of the same micro-batch begin anew. So a result does not depend on whether a batch without
-   data slipped in before.
+2. *Overdue keys end first*: the timers that are due go off, then the policy ends the key, unless
+   one of them has moved its end; events of the same micro-batch begin anew. So a result does not
+   depend on whether a batch without data slipped in before.
 3. *Data first, then timers*, as in Spark: a timer that is due goes off after the events of its
    key, unless these deleted it or set it anew. Under `order="event_time"` timers and ends by event
    time go off between the events instead, in time order.
@@ -18,8 +18,8 @@ Rules of this file:
    when its bucket happens to be looked at again.
 """
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Collection, Sequence
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -30,15 +30,15 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.bucket_handler import fold_bucket
-from sessionkit._engine.keys.calls import Calls, is_due
-from sessionkit._engine.keys.ends import CLOCKS, end_keys, part_ended
+from sessionkit._engine.keys.calls import Calls, KeyRun
+from sessionkit._engine.keys.ends import CLOCKS, end_of, end_overdue, over_in
 from sessionkit._engine.keys.results import failed_outputs, result_rows
 from sessionkit._engine.keys.table import due_us, is_due_in, key_identity, keys_schema
 from sessionkit._engine.keys.turns import process_in_turn
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros, stacked
+from sessionkit._engine.rows.table import Rejected, micros, no_results, stacked
 from sessionkit._functions import Failure
 from sessionkit.state import Field, codec_of
 from sessionkit.stateful import AnyStatefulSpec
@@ -92,15 +92,13 @@ class KeyLogic:
         calls = Calls(self.spec, clocks)
         # In time order, ends in event time take their turns between the events.
         first = CLOCKS if self.spec.order == "arrival" else CLOCKS[1:]
-        ended, keys = part_ended(self.spec, memory.kept, clocks, first)
-        runs = end_keys(calls, ended)
+        keys, rows_before = self._ended(calls, memory.kept, first)
         keys, rows, failures = self._called(calls, keys, events, objects)
-        ended_at_once, keys = part_ended(self.spec, keys, clocks)
-        last = end_keys(calls, ended_at_once)
+        keys, rows_after = self._ended(calls, keys, CLOCKS)
         failed = Rejected.with_failures("failed", failures, events)
         return Outcome(
             memory=Memory(keys, turns.waiting),
-            rows=stacked([result_rows(self.spec, runs), rows, result_rows(self.spec, last)]),
+            rows=stacked([rows_before, rows, rows_after]),
             rejected=[
                 *turns.rejected,
                 *refused,
@@ -111,6 +109,18 @@ class KeyLogic:
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
             timers=calls.fired,
         )
+
+    def _ended(
+        self, calls: Calls, keys: pa.Table, by: Collection[Clock]
+    ) -> tuple[pa.Table, pa.Table]:
+        """End the keys that are over by some clocks; return the others, and the rows."""
+        over = over_in(self.spec, keys, calls.clocks, by)
+        if not over.any():
+            return keys, no_results(self.spec)
+        active = ActiveKeys.of_stored(self.spec, keys, over)
+        for run in active.runs:
+            end_overdue(calls, run, by)
+        return active.table(), result_rows(self.spec, active.runs)
 
     def _called(
         self, calls: Calls, keys: pa.Table, events: pa.Table, objects: list[Any]
@@ -125,11 +135,16 @@ class KeyLogic:
         active = ActiveKeys.of(spec, keys, events, is_due_in(spec, keys, calls.clocks))
         take = process_in_turn if spec.order == "event_time" else _process
         failures = take(active, calls, objects)
-        due = is_due(calls.clocks)
         for run in active.runs:
             if run.held.armed:
-                calls.fire(run, due)
+                calls.fire(run, partial(_lived, calls, run))
         return active.table(), result_rows(spec, active.runs), failures
+
+
+def _lived(calls: Calls, run: KeyRun) -> BatchClocks:
+    """Return the clocks until which timers of a key go off, after its events."""
+    end = end_of(calls, run, calls.clocks)
+    return calls.clocks if end is None else end.lived
 
 
 def _turns(spec: AnyStatefulSpec, memory: Memory, arrived: pa.Table, watermark_us: int) -> Turns:

@@ -12,8 +12,8 @@ from typing import Any
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
-from sessionkit._engine.keys.calls import Calls, KeyRun, is_due
-from sessionkit._engine.keys.ends import first_end
+from sessionkit._engine.keys.calls import Calls, KeyRun
+from sessionkit._engine.keys.ends import end_of
 from sessionkit._engine.rows.table import micros
 from sessionkit._functions import Failure
 from sessionkit._instants import BEGINNING_US
@@ -39,16 +39,18 @@ def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dic
 
 def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: int) -> None:
     """Let the event time of a key pass: timers go off and its policy ends it, in time order."""
-    while run.held.armed or calls.spans_in_event_time:
-        end = first_end(calls, run, ends_until_us)
+    clocks = BatchClocks(ends_until_us, BEGINNING_US)
+
+    def lived() -> BatchClocks:
+        end = end_of(calls, run, clocks)
         if end is None:
-            passed = BatchClocks(timers_before_us, BEGINNING_US)
-        else:
-            passed = BatchClocks(end[0], calls.clocks.processing_us)
-        calls.fire(run, is_due(passed))
-        if first_end(calls, run, ends_until_us) != end:
-            continue  # a timer has moved it
+            return BatchClocks(timers_before_us, BEGINNING_US)
+        return BatchClocks(end.at_us, calls.clocks.processing_us)
+
+    while run.held.armed or calls.spans:
+        calls.fire(run, lived)
+        end = end_of(calls, run, clocks)
         if end is None:
             return
-        calls.end(run, end[1])
+        calls.end(run, end.name)
         run.begin_anew()

@@ -326,6 +326,64 @@ def test_timers_before_the_end_go_off_and_those_behind_it_never_do(
     assert [] == driver.stored_keys()
 
 
+def renewed(_: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
+    """Make the state a new one at the first timer; report the others."""
+    if name == "minute 5":
+        state.remove()
+        state.set(Sum(2))
+        times.set_event_timer("minute 20", NOON + minutes(20))
+        times.set_event_timer("minute 50", NOON + minutes(50))
+    return Added(name, state.get(Sum(0)).total)
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:06")], [at("12:06"), at("12:12"), at("12:30")]])
+def test_a_state_that_a_timer_sets_lives_from_then_whatever_the_steps(
+    steps: Sequence[datetime],
+) -> None:
+    """Its `TimeToLive` counts anew, in a jump too, and a timer after the new end stays silent."""
+    age = TimeToLive("30 minutes", clock="event_time")
+    driver = driver_of(ending(age, process=timed, on_timer=renewed))
+    adding(driver, "ann", at("11:40"), 5)
+    adding(driver, "ann", at("11:59"), 5)
+
+    for instant in (*steps, at("13:00")):
+        driver.advance_watermark_to(instant)
+        driver.run_batch()
+
+    expected = [("minute 5", 2), ("minute 20", 2), ("time_to_live", 2)]
+    assert [Added(*one) for one in expected] == driver.take_results()
+    assert [] == driver.stored_keys()
+
+
+def told_first(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+    """Set timers alone."""
+    for event in events:
+        times.set_event_timer(f"minute {event.number}", NOON + minutes(event.number))
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:06")]])
+def test_a_timer_beyond_the_end_that_a_timer_makes_never_goes_off(
+    steps: Sequence[datetime],
+) -> None:
+    """A state that a timer sets may be over at once; then later timers are gone with it."""
+    age = TimeToLive("4 minutes", clock="event_time")
+    late = {"minute 5": Sum(1)}
+
+    def on_timer(_: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
+        if name in late:
+            state.set(late[name])
+        return Added(name, state.get(Sum(0)).total)
+
+    driver = driver_of(ending(age, process=told_first, on_timer=on_timer))
+    adding(driver, "ann", at("12:00"), 5, 10)
+
+    for instant in (*steps, at("13:00")):
+        driver.advance_watermark_to(instant)
+        driver.run_batch()
+
+    assert [Added("minute 5", 1), Added("time_to_live", 1)] == driver.take_results()
+
+
 @pytest.mark.parametrize("steps", [[], [at("12:06")]])
 def test_a_key_that_its_timer_removes_is_not_ended_again(steps: Sequence[datetime]) -> None:
     """A key of which nothing is left has no end, however far the watermark jumps."""

@@ -532,6 +532,17 @@ def test_a_batch_in_order_holds_nothing() -> None:
     assert ([], 4, 0) == (rejections, counts.processed, counts.buffered)
 
 
+def test_the_limit_of_held_events_holds_in_the_first_micro_batch_too() -> None:
+    """Before there is a watermark all wait; those beyond move it, though they're quarantined."""
+    driver = SessionDriver(in_order(EventTimeGap(GAP), max_buffered_per_key=2))
+    for minute in (0, 1, 2, 3):
+        driver.add("a", at("10:00") + minutes(minute), Reading(minute, GAP))
+    driver.run_batch()
+
+    assert (2, 2) == (driver.counts.buffered, driver.counts.quarantined)
+    assert at("10:03") == driver.watermark
+
+
 def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
     """A session that would end after the year 9999 can't be shown, so its event isn't taken."""
     spec = attrs.evolve(BASE, max_future_skew=None)
