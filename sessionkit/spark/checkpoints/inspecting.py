@@ -1,14 +1,17 @@
 """What is in a checkpoint, as text for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.sessions.duplicates import open_only
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
+from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit._spec import AnySpec
@@ -21,13 +24,15 @@ from sessionkit.spark.checkpoints.log import Progress, progress_of
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.checkpoints.rules import HEAD_BYTES
 from sessionkit.spark.jobs.labels import bucket_label
-from sessionkit.state import peek_identity
+from sessionkit.state import peek_identity, unpack, unpack_page
 from sessionkit.timeouts import is_over, watermark_in_force
 
 __all__ = ["inspected", "sessions_of_key"]
 
 LARGEST: Final = 5
 KILO: Final = 1_000
+REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "revisions"})
+"""The entries of an identity under which closed sessions are remembered."""
 
 
 @attrs.frozen
@@ -38,7 +43,7 @@ class Group:
     Attributes:
         label: By what Spark groups it.
         bucket_count: How many buckets there are.
-        kept: How many sessions or keys it has.
+        kept: How many keys it has, or sessions: open ones, and closed ones that are remembered.
         held: How many events wait in it.
         size: Its bytes.
     """
@@ -102,13 +107,15 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
         if not heads:
             yield _line("stored", "nothing")
             return
-        layout = peek_identity(bytes(heads[0][0]))["layout"]
+        identity = peek_identity(bytes(heads[0][0]))
+        layout = identity["layout"]
         size = F.length("state.payload").cast("bigint")
         sums = groups.select(
             F.sum("state.kept"), F.sum("state.buffered"), F.sum(size), F.count("*")
         )
         kept, held, total, count = sums.collect()[0]
-        yield _line("stored", f"{kept:,} sessions or keys, {held:,} events that wait")
+        number = _number_text(path, groups, identity, kept, spark)
+        yield _line("stored", f"{number}, {held:,} events that wait")
         if layout == "per_key":
             yield _line("bytes", f"{_bytes(total)} in {count:,} rows of keys")
             return
@@ -118,6 +125,43 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
         yield _line("bytes", f"{_bytes(total)} in {count}")
         for group in found[:LARGEST]:
             yield _line("", _bucket_text(group))
+
+
+def _number_text(
+    path: str, groups: DataFrame, identity: Mapping[str, Any], kept: int, spark: SparkSession
+) -> str:
+    """Say how many sessions or keys there are; closed sessions that are remembered apart."""
+    if identity["kind"] == "stateful":
+        return f"{kept:,} keys"
+    if not REMEMBERING & identity.keys():
+        return f"{kept:,} open sessions"
+    rows = groups.select("key", "state.payload")
+    if identity["layout"] == "pages":
+        pages = stored_pages(path, spark)
+        columns = ("user_map_key.start", F.col("user_map_value.payload").alias("page"))
+        rows = rows.join(pages.select("key", *columns), "key")
+    else:
+        rows = rows.select("key", "payload", F.lit(0).alias("start"), F.lit(None).cast("binary"))
+    counted = rows.drop("key").mapInArrow(_opened, "open bigint").agg(F.sum("open"))
+    is_open = counted.collect()[0][0] or 0
+    return f"{is_open:,} open sessions, {kept - is_open:,} closed ones that are remembered"
+
+
+def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return how many open sessions there are in each payload, or in its page."""
+    for batch in batches:
+        numbers = [_open_in(*row.values()) for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pydict({"open": pa.array(numbers, pa.int64())})
+
+
+def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
+    tables = unpack(payload).tables
+    kept = tables[0]
+    if page is not None:
+        _, *schemas = (table.schema for table in tables[:3])
+        kept = pa.Table.from_batches(unpack_page(start, page, schemas)[:1])
+    sessions = open_only(kept)
+    return int((~closed_ones(sessions)).sum())
 
 
 def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Group]:

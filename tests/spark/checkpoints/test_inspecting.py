@@ -117,7 +117,7 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     assert "finished    batch 2\nruns again  batch 3\n" in text
     assert "watermark   2026-03-08 12:10:00Z, in force next\n" in text
     assert 'source 0    {"logOffset":1}, 2 files\n' in text
-    assert "stored      3 sessions or keys, 0 events that wait\n" in text
+    assert "stored      3 open sessions, 0 events that wait\n" in text
     assert " in 1 of 4 buckets\n            bucket 3: " in text
     assert "kept\n" in text
     assert "the spec    may go on from here\n" in text
@@ -131,6 +131,28 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     assert f"  open      {over}; an event at 2026-03-08 13:50:00Z lets it close\n" in ann
     dan = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "dan")
     assert "no session of this key is open\n" in dan
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop_duplicates_for": "2 days"},
+        {"allowed_lateness": "2 days"},
+        {"allowed_lateness": "2 days", "layout": "pages"},
+    ],
+)
+def test_closed_sessions_are_not_called_open(
+    spark: SparkSession, tmp_path: Path, capsys: Any, options: dict[str, Any]
+) -> None:
+    """What is only remembered of a session that has closed is counted apart."""
+    stream = FileStream(spark, attrs.evolve(VISITS, **options), tmp_path)
+    stream.put(table(("ann", 0), ("bob", 5)), table(("cyd", 200)), table(("dan", 210)))
+    stream.run()
+
+    text = printed(capsys, "inspect", stream.checkpoint)
+
+    said = "2 open sessions, 2 closed ones that are remembered, 0 events that wait"
+    assert f"stored      {said}\n" in text
 
 
 CUT = SessionRules("30 minutes", max_events=1, close_idle_after="5 minutes")
@@ -176,7 +198,7 @@ def test_keys_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) ->
     text = printed(capsys, "inspect", stream.checkpoint)
     ann = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("USERS"), "--key", "ann")
 
-    assert "stored      2 sessions or keys, 0 events that wait\n" in text
+    assert "stored      2 keys, 0 events that wait\n" in text
     assert " in 2 rows of keys\n" in text
     assert "state       Views(n=2)\ntimer later 2026-03-08 15:00:00Z, event_time\n" in ann
 
