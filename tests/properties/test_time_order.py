@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import StatefulSpec, TimeToLive
+from sessionkit import EventTimeGap, StatefulSpec, TimeToLive
 from sessionkit.testing import StatefulDriver
 from sessionkit.timeouts import deadlines_of
 from tests.support.naive_keys import Arrival, NaiveKeys
 from tests.support.orders import (
     EVENT_POLICIES,
-    GAP,
     MICRO,
     MILLI,
     NAMES,
@@ -164,9 +163,12 @@ def test_calls_are_those_of_the_model_whatever_the_cut(layout: str, data: st.Dat
     assert run_naively(spec, events) == found
 
 
-AGES = [SINCE_CREATED, SINCE_UPDATE, SINCE_CREATED | GAP, SINCE_UPDATE | GAP]
-timers = st.tuples(st.just("event"), names, st.just("noon"), distances).map(" ".join)
-alarms = st.one_of(timers, timers, timers, timers, st.sampled_from(["add", "remove"]))
+AGES = [SINCE_CREATED, SINCE_UPDATE, SINCE_CREATED | EventTimeGap("9 seconds")]
+due = st.sampled_from(range(1, 23)).map(lambda n: f"noon {n * 500_000}")
+alarms = st.fixed_dictionaries(dict.fromkeys(NAMES, due)).map(
+    lambda armed: [f"event {name} {at}" for name, at in armed.items()]
+)
+"""Orders that set every timer, from half a second to twice a policy's span later."""
 
 
 HALF_SECONDS = [
@@ -179,18 +181,15 @@ HALF_SECONDS = [
 @given(data=st.data())
 def test_a_jump_of_the_watermark_is_as_many_small_steps(layout: str, data: st.DataObject) -> None:
     """Timers that go off, ends of keys, and what is stored, also where a timer moves an end."""
-    at = st.sampled_from([NOON, NOON + SECOND, NOON + 3 * SECOND])
-    told = st.lists(st.tuples(at, st.lists(alarms, min_size=2, max_size=4)), min_size=1, max_size=3)
-    events = [Arrival("a", at, Told(n, orders)) for n, (at, orders) in enumerate(data.draw(told))]
-    does = st.lists(st.sampled_from(["add", "add", "remove"]), min_size=1, max_size=2)
+    told = [*data.draw(st.sampled_from([[], [], ["add"]])), *data.draw(alarms)]
+    does = st.sampled_from([["remove", "add"], ["add"]])
     on_timer = data.draw(st.fixed_dictionaries(dict.fromkeys(NAMES, does)).map(OnTimer))
     timeout = data.draw(st.sampled_from(AGES))
     spec = ordered(timeout, on_timer, order="arrival", layout=layout)
     found = []
     for instants in ([], HALF_SECONDS):
         driver = StatefulDriver(spec)
-        for arrival in events:
-            driver.add(*arrival)
+        driver.add("a", NOON, Told(0, told))
         driver.run_batch()
         for instant in [*instants, END]:
             driver.advance_watermark_to(instant)
