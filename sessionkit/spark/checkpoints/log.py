@@ -19,6 +19,7 @@ __all__ = [
     "Logs",
     "Planned",
     "Progress",
+    "files_read",
     "folder_texts",
     "last_batch_of",
     "logs_of",
@@ -161,12 +162,19 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
     batch = logs.finished
     sources = logs.plan(batch).sources
     return Progress(
-        batch,
-        planned,
-        logs.next_watermark_ms(batch),
-        sources,
-        tuple(_files(path, number, text, spark) for number, text in enumerate(sources)),
+        batch, planned, logs.next_watermark_ms(batch), sources, files_read(logs, batch, spark)
     )
+
+
+def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
+    """
+    Return for each source the files that have been read at the end of a micro-batch.
+
+    Raises:
+        StateCorruptedError: The file of that micro-batch can't be read, or is missing.
+    """
+    sources = enumerate(logs.plan(number).sources)
+    return tuple(_files(logs.path, source, offset, spark) for source, offset in sources)
 
 
 def last_batch_of(logs: Logs) -> LastBatch | None:

@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.checkpoints.groups import active_session
 from sessionkit.spark.checkpoints.log import (
     Progress,
+    files_read,
     folder_texts,
     last_batch_of,
     logs_of,
@@ -161,8 +162,7 @@ def carry_over(
     session = active_session(spark)
     progress = progress_of(checkpoint, session)
     if progress.batch is None:
-        found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
-        raise SessionkitError(with_hint(found, "start the new query without a seed"))
+        raise _nothing_finished(checkpoint, session)
 
     def rows_of(memory: Memory) -> pa.Table:
         return chunks_of(new, carried(old, new, memory))
@@ -171,10 +171,10 @@ def carry_over(
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
-    before, idle_us = _seed_before(progress, session), _idle_us(checkpoint, old, session)
-    until_us = None if before is None else before.until_us
+    before, idle_us = _seed_before(progress.files, session), _idle_us(checkpoint, old, session)
+    until_us = None if before is None else before.format.until_us
     if before is not None:
-        idle_us = max(idle_us, before.idle_us)
+        idle_us = max(idle_us, before.format.idle_us)
     form = SeedFormat.of(logic_of(new), watermark_us, until_us, idle_us)
     return write_seed(chunks, new, Seed(to, form, progress))
 
@@ -187,13 +187,28 @@ def _idle_us(checkpoint: str, spec: AnySpec, spark: SparkSession) -> int:
     return last.started_ms * MILLISECOND_US - span_us(spec.watermark_delay)
 
 
-def _seed_before(progress: Progress, spark: SparkSession) -> SeedFormat | None:
-    """Return the format of the seed with which the old query began, if it began with one."""
-    parted = (path.rpartition(f"/{ROWS}/") for files in progress.files for path in files)
+def _nothing_finished(checkpoint: str, spark: SparkSession) -> SessionkitError:
+    logs = logs_of(checkpoint, spark)
+    seed = _seed_before(files_read(logs, logs.planned, spark), spark)
+    found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
+    if seed is None:
+        return SessionkitError(with_hint(found, "start the new query without a seed"))
+    way = "hand_over" if seed.progress is None else "carry_over"
+    return SessionkitError(
+        with_hint(
+            f"{found}, and all it remembers is in the seed {seed.path} with which it began",
+            f"start the new query with that seed; for other rules, call {way} again, with the new "
+            "spec and from what that seed was written from",
+        )
+    )
+
+
+def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
+    """Return the seed with which a query that has read these files began, if with one."""
+    parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
     for place in sorted({place for place, found, _ in parted if found}):
-        texts = folder_texts(spark, f"{place}/{ABOUT}")
-        if texts:
-            return _format(_about_in(texts))
+        if folder_texts(spark, f"{place}/{ABOUT}"):
+            return read_seed(place, spark=spark)
     return None
 
 

@@ -1,5 +1,6 @@
 """A query that goes on from the state of another one, or from where a batch ended."""
 
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -263,6 +264,38 @@ def test_history_that_a_stream_reads_again_is_late(spark: SparkSession, tmp_path
     assert len(before) == sum(count.late for count in counts)
     assert len(history[0]) == sum(count.late for count in more)
     assert until == seed.until == moved.until
+
+
+def test_a_query_that_finished_nothing_is_not_carried_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What it began with is in its seed, if it has one; the error names it."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=1)
+    plain = FileStream(spark, spec, tmp_path / "plain", shape=with_gap)
+    plain.put(table(FILES[0]))
+    plain.run()
+    history = with_gap(spark.read.parquet(str(plain.source)))
+    handed = hand_over(history, spec, NOON + timedelta(minutes=4), str(tmp_path / "handed"))
+    moved = carry_over(plain.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
+    streams = [plain]
+    for seed, shape in ((handed, with_gap), (moved, partial(unread, seed=moved))):
+        folder = tmp_path / f"with {Path(seed.path).name}"
+        streams.append(FileStream(spark, spec, folder, shape=shape, seed=seed))
+        streams[-1].put(table(FILES[1]))
+        streams[-1].run()
+
+    for stream, said in zip(
+        streams,
+        (
+            "no micro-batch\n\nHint: start the new query without a seed$",
+            r"in the seed .*/handed with .*\n\nHint: .* with that seed; .* hand_over again",
+            r"in the seed .*/moved with .*\n\nHint: .* with that seed; .* carry_over again",
+        ),
+        strict=True,
+    ):
+        shutil.rmtree(Path(stream.checkpoint) / "commits")
+        with pytest.raises(SessionkitError, match=said):
+            carry_over(stream.checkpoint, spec, spec, str(tmp_path / "next"), spark=spark)
 
 
 def test_what_can_not_be_carried_over_is_refused() -> None:
