@@ -58,7 +58,7 @@ class Logic(Protocol):
 
     @property
     def keeps_only_open(self) -> bool:
-        """Whether each row that is kept is an open session, or a key."""
+        """Whether each row that is kept is an open session or a key, but for traces."""
 
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return the rows that are open sessions, or keys."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
-from sessionkit._engine.rows.marks import marked
+from sessionkit._engine.rows.marks import has_state, marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import events_schema
@@ -108,11 +108,11 @@ class Reading:
     def _kept(self, spec: AnySpec, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
-        if "exists" not in stored.column_names:
+        held = has_state(stored)
+        if held.all():
             return _with_columns(stored, self._states(spec, stored))
-        exists = stored["exists"].to_numpy()
-        places = pa.array(np.cumsum(exists) - 1, mask=~exists)
-        states = self._states(spec, stored.filter(stored["exists"]))
+        places = pa.array(np.cumsum(held) - 1, mask=~held)
+        states = self._states(spec, stored.filter(pa.array(held)))
         return _with_columns(stored, {name: found.take(places) for name, found in states.items()})
 
     def _states(self, spec: AnySpec, stored: pa.Table) -> dict[str, pa.ChunkedArray]:

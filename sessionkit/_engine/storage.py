@@ -19,7 +19,13 @@ from sessionkit._engine.logic import Logic, first_due
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
-from sessionkit._engine.rows.marks import MARKS, marked, stored_marks, unmarked
+from sessionkit._engine.rows.marks import (
+    MARKS,
+    marked,
+    marks_stored,
+    stored_marks,
+    unmarked,
+)
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import micros, no_events
 from sessionkit._engine.sessions.step import SessionLogic
@@ -91,7 +97,8 @@ class BucketRow:
         reading, (kept, *more) = unpack_row(self.logic, group, row, self.now)
         waiting = more[0] if more else no_events(self.logic.spec)
         beside = {table.column_names[0]: table for table in more[1:]}
-        kept = marked(kept, self.logic.schema, beside.pop(MARKS.names[0], None))
+        if (stored := beside.pop(MARKS.names[0], None)) is not None:
+            kept = marked(kept, self.logic.schema, marks_stored(stored, kept.num_rows))
         memory = reading.memory(self.logic, kept, waiting)
         idle = [IdleClock.of_table(table) for table in beside.values()]
         return attrs.evolve(memory, idle=idle[0]) if idle else memory
@@ -108,7 +115,7 @@ class BucketRow:
             FORMAT_VERSION,
             self.logic.spec.bucket_count,
             now_ms,
-            memory.kept.num_rows,
+            int((marks >= 0).sum()),
             memory.buffered.num_rows,
             due.get("event_time"),
             due.get("processing_time"),
@@ -154,7 +161,7 @@ class GroupRow:
         check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
         self.state.update(row)
         arm(self.logic.spec, due, self.state)
-        kept = memory.kept if self.logic.keeps_only_open else self.logic.open_in(memory.kept)
+        kept = self.logic.open_in(memory.kept)
         return Standing(kept.num_rows, memory.buffered.num_rows, len(row[-1]), _oldest_us(kept))
 
 

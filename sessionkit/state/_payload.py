@@ -165,10 +165,9 @@ def unpack(payload: bytes) -> Unpacked:
     return Unpacked(identity, tables, sums, origin)
 
 
-def pack_page(number: int, batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Return the bytes of these rows as the page with this number."""
-    messages = [batch.serialize() for batch in batches]
-    body = b"".join(part for one in messages for part in (TABLE.pack(one.size), one))
+def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
+    """Return these parts as the page with this number."""
+    body = b"".join(part for one in parts for part in (TABLE.pack(len(one)), one))
     return PAGE.pack(PAGE_MAGIC, zlib.crc32(body, number)) + body
 
 
@@ -177,9 +176,9 @@ def page_checksum(payload: bytes) -> int:
     return int.from_bytes(payload[len(PAGE_MAGIC) : PAGE.size], "big")
 
 
-def unpack_page(number: int, payload: bytes, schemas: Sequence[pa.Schema]) -> list[pa.RecordBatch]:
+def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
     """
-    Return the rows in a page, of as many of these schemas as it has.
+    Return the parts of a page.
 
     Raises:
         StateCorruptedError: The bytes are damaged, or are not this page.
@@ -191,8 +190,7 @@ def unpack_page(number: int, payload: bytes, schemas: Sequence[pa.Schema]) -> li
     if zlib.crc32(body, number) != PAGE.unpack_from(payload)[1]:
         found = f"page {number} of the stored state is damaged: its checksum is wrong"
         raise StateCorruptedError(with_hint(f"{found} ({len(body)} bytes)", RESTORE))
-    parts = zip(_parts(body), schemas, strict=False)
-    return [pa.ipc.read_record_batch(part, schema) for part, schema in parts]
+    return list(_parts(body))
 
 
 def peek_identity(head: bytes) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class Sightings:
     Attributes:
         rows: By key and id, the numbers in the last row, its revision, and its place in the life.
         gone: Ids that another row has superseded.
-        last: Ids of sessions that are over, and have no row since `finish` failed.
+        last: Ids of sessions that are over, or dropped: nothing comes after that.
         failed: Ids of all that are rejected.
         faults: What can't be.
         story: What happened, for people.
@@ -257,7 +257,9 @@ class Sightings:
             if one.kind == "failed_output":
                 name = (one.key[0], str(one.session_id))
                 self.story.append(f"  {one.kind} {name} {one.session_start}: {one.reason}")
-                if not spec.revises and not one.reason.startswith("dropped"):
+                if one.reason.startswith("dropped"):
+                    self._dropped(name, one)
+                elif not spec.revises:
                     self.last.add(name)
                 self.failed.add(name)
             else:
@@ -266,6 +268,14 @@ class Sightings:
             name = (event.key[0], event.session_id)
             if name not in self.rows and name not in self.failed:
                 self.faults.append(f"an event has the id of no session: {event}")
+
+    def _dropped(self, name: tuple[str, str], one: Any) -> None:
+        """A session that is dropped may have rows out under its id, but only its own."""
+        if name in self.last or name in self.gone:
+            self.faults.append(f"over already, and dropped: {one}")
+        if name in self.rows and self.rows[name][1] != CARRIED:
+            self.faults.append(f"final already, and dropped: {one}")
+        self.last.add(name)
 
     def _row(self, spec: AnySpec, row: Any, numbers: frozenset[int]) -> None:
         name, revision = (row.key[0], row.id), row.revision if spec.revises else 1

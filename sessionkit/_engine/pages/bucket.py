@@ -11,7 +11,7 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.directory import Directory
 from sessionkit._engine.reading import Reading
-from sessionkit._engine.rows.marks import MARKS, joined_marks, marked, unmarked
+from sessionkit._engine.rows.marks import marked, marks_in, unmarked
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
@@ -106,14 +106,18 @@ class Bucket:
         Raises:
             StateCorruptedError: A page is damaged.
         """
-        found = [
-            unpack_page(start, payload, (self.kept, self.buffered, MARKS))
-            for start, payload in pages.items()
+        found = [unpack_page(start, payload) for start, payload in pages.items()]
+        batches = [pa.ipc.read_record_batch(parts[0], self.kept) for parts in found]
+        waiting = [
+            pa.ipc.read_record_batch(one, self.buffered)
+            for parts in found
+            for one in parts[1:2]
+            if one.size
         ]
-        kept = pa.Table.from_batches([batches[0] for batches in found], self.kept)
-        waiting = pa.Table.from_batches([one for b in found for one in b[1:2]], self.buffered)
-        marks = joined_marks([(batches[0].num_rows, batches[2:]) for batches in found])
-        memory = self.reading.memory(logic, marked(kept, logic.schema, marks), waiting)
+        marks = marks_in([(one.num_rows, *p[2:]) for one, p in zip(batches, found, strict=True)])
+        kept = marked(pa.Table.from_batches(batches, self.kept), logic.schema, marks)
+        buffered = pa.Table.from_batches(waiting, self.buffered)
+        memory = self.reading.memory(logic, kept, buffered)
         return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 

@@ -6,7 +6,7 @@ The directory of a bucket: which pages there are, how large each is, and when it
 start        the lowest hash of a key of the page; the page ends where the next one starts
 bytes        the length of the page; 0 for the first one if nothing is stored there
 checksum     the checksum in the page: it says that the page is of this bucket and not an older one
-kept         how many sessions or keys are in it
+kept         how many sessions or keys are in it, without traces of dropped ones
 buffered     how many events wait in it
 event_time, processing_time    the first instant at which something is due in it, in microseconds
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.pages.directory import PAGE_BYTES, Places
 from sessionkit._engine.pages.hashing import Hashes, key_hashes
-from sessionkit._engine.rows.marks import stored_marks, unmarked
+from sessionkit._engine.rows.marks import marks_as_bytes, unmarked
 from sessionkit._engine.rows.table import key_columns, whole_batch
 from sessionkit.state import pack_page, page_checksum
 from sessionkit.timeouts import Clock
@@ -121,15 +121,16 @@ class PageRows:
         kept, buffered = len(self.kept), len(self.buffered)
         if not kept + buffered:
             return Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
-        marks = self.kept.marks
-        batches = [self.kept.batch]
-        batches += [self.buffered.batch] if buffered or marks.any() else []
-        batches += [whole_batch(stored_marks(marks))] if marks.any() else []
-        payload = pack_page(start, batches)
+        parts = [self.kept.batch.serialize()]
+        marks = marks_as_bytes(self.kept.marks)
+        parts += [self.buffered.batch.serialize() if buffered else b""] if buffered or marks else []
+        parts += [marks] if marks else []
+        payload = pack_page(start, parts)
         event_us = min(self.kept.first_due("event_time"), self.buffered.first_due("event_time"))
         processing_us = self.kept.first_due("processing_time")
         sums = (len(payload), page_checksum(payload))
-        return Page(start, payload, (start, *sums, kept, buffered, event_us, processing_us))
+        known = int((self.kept.marks >= 0).sum())
+        return Page(start, payload, (start, *sums, known, buffered, event_us, processing_us))
 
     def borders(self, parts: int) -> list[int]:
         """Return the first hashes of so many parts with about as many rows each."""

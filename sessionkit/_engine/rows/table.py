@@ -25,6 +25,7 @@ __all__ = [
     "Rejected",
     "event_columns",
     "events_schema",
+    "filled",
     "instants",
     "key_columns",
     "key_schema",
@@ -159,6 +160,15 @@ def stacked(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of all tables; where only one has rows, that as it is."""
     filled = [table for table in tables if table.num_rows]
     return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
+
+
+def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> pa.Table:
+    """Return so many rows of a schema with these of its columns, and null in the others."""
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(number, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -26,7 +26,7 @@ from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.session import AnySessionSpec
 from sessionkit.timeouts import EventTimeGap, is_over
 
-__all__ = ["FIRST_MARK", "Horizon"]
+__all__ = ["FIRST_MARK", "Horizon", "mark_of"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -85,8 +85,14 @@ class Horizon:
 
     @property
     def _mark(self) -> int:
-        digest = blake2b(struct.pack(">3q", *self.marked), digest_size=8, person=PERSON).digest()
-        return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)
+        return mark_of(*self.marked)
+
+
+def mark_of(*made_of: int) -> int:
+    """Return the mark that is made of numbers."""
+    packed = struct.pack(f">{len(made_of)}q", *made_of)
+    digest = blake2b(packed, digest_size=8, person=PERSON).digest()
+    return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)
 
 
 def _shortest_us(spec: AnySessionSpec) -> int:

@@ -3,7 +3,8 @@ Sessions that are dropped whole where a function fails, under `on_error="drop_se
 
 Its events of this micro-batch have failed, and what is stored of it goes too. The session itself is
 a failed output: its events of earlier micro-batches are counted as processed, and so nothing else
-would say that they're gone. Nothing is remembered of it, so later events begin a new session.
+would say that they're gone. Later events begin a new session; only a trace stays, so that this one
+has another id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected, instants, key_columns
+from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.traces import with_traces
 from sessionkit._functions import Failure
 from sessionkit._instants import instant_of
 
-__all__ = ["dropped_sessions", "over_event"]
+__all__ = ["dropped_sessions", "over_event", "traced"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -48,6 +51,22 @@ def dropped_sessions(plan: Plan, dropped: Mask, failures: Sequence[Failure]) -> 
         *Rejected.with_failures("failed", events, plan.events.table),
         *Rejected.with_failures("failed_output", sessions, _bounds(plan, dropped)),
     ]
+
+
+def traced(plan: Plan, dropped: Mask, sessions: pa.Table) -> pa.Table:
+    """
+    Return sessions with the traces of those that are dropped.
+
+    Args:
+        plan: What they're made of.
+        dropped: Which of its sessions.
+        sessions: The table of the others.
+    """
+    closes, starts = plan.unions.closes[dropped], plan.unions.start[dropped]
+    # None begins at or after a rule; exactly one gap after the last event, some join.
+    joins = plan.spec.timeout.gap_inclusive & (plan.unions.closed_by[dropped] == CODES["gap"])
+    marks = plan.marks_of(dropped)
+    return with_traces(sessions, plan.keys_of(dropped), starts, closes + joins, marks)
 
 
 def over_event(plan: Plan, failure: Failure, culprits: Sequence[int]) -> Failure:

@@ -20,8 +20,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._engine.rows.marks import has_state, is_trace
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, instants, key_columns, micros, parted, whole
+from sessionkit._engine.rows.table import (
+    Rejected,
+    filled,
+    instants,
+    key_columns,
+    micros,
+    parted,
+    whole,
+)
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.gathered import gathered_fields
 from sessionkit._engine.sessions.ruled import with_column
@@ -36,7 +45,6 @@ __all__ = [
     "distinct",
     "ids_identity",
     "ids_schema",
-    "is_open",
     "left_with_copies",
     "open_only",
     "under_ids",
@@ -137,17 +145,9 @@ def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:
     return words[: 2 * len(ids)].reshape(-1, 2).T
 
 
-def is_open(sessions: pa.Table) -> Mask:
-    """Mark the open sessions, as against what remembers the ids of closed ones."""
-    if "exists" not in sessions.column_names:
-        return np.ones(sessions.num_rows, np.bool_)
-    mask: Mask = whole(sessions["exists"]).to_numpy(zero_copy_only=False)
-    return mask
-
-
 def open_only(sessions: pa.Table) -> pa.Table:
-    """Return the open sessions, without what remembers ids of closed ones."""
-    return parted(sessions, is_open(sessions))[0]
+    """Return the open sessions, without what remembers others."""
+    return parted(sessions, has_state(sessions))[0]
 
 
 def all_open(spec: AnySessionSpec, number: int) -> list[pa.Array]:
@@ -173,20 +173,16 @@ def closed_ids(spec: AnySessionSpec, over: pa.Table, watermark_us: int) -> pa.Ta
     kept = {name: over[name] for name in over.column_names if name.startswith("key.")}
     kept |= {"ids": over["ids"], "exists": pa.repeat(pa.scalar(value=False), over.num_rows)}
     kept |= dict.fromkeys(INSTANTS, instants(until))
-    rows = [
-        kept[field.name] if field.name in kept else pa.nulls(over.num_rows, field.type)
-        for field in over.schema
-    ]
-    return pa.Table.from_arrays(rows, schema=over.schema)
+    return filled(over.schema, kept, over.num_rows)
 
 
 def under_ids(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
     """Return sessions of another spec with what is stored for the duplicates of this one."""
     if spec.drop_duplicates_for is None:
-        return open_only(sessions)
+        return parted(sessions, has_state(sessions) | is_trace(sessions))[0]
     if "ids" not in sessions.column_names:
         number = sessions.num_rows
         (ids, *_) = gathered_fields(spec)
         sessions = with_column(sessions, ids, pa.array([[]] * number, ids.type))
-        sessions = with_column(sessions, EXISTS, *all_open(spec, number))
+        sessions = with_column(sessions, EXISTS, pa.array(has_state(sessions)))
     return sessions

@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.rows.marks import is_trace
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
 from sessionkit._engine.sessions.attempt import attempt
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.dropping import dropped_sessions, over_event
+from sessionkit._engine.sessions.dropping import dropped_sessions, over_event, traced
 from sessionkit._engine.sessions.duplicates import Distinct, left_with_copies
 from sessionkit._engine.sessions.events import WindowedEvents, read_events
 from sessionkit._engine.sessions.fold import FoldError
@@ -138,7 +139,7 @@ def _folded(plan: Plan, objects: list[Any]) -> Joined:
         return Joined(plan.sessions(tried.good, tried.states), len(objects), [])
     if plan.spec.on_error == "drop_session":
         processed = int(plan.counts[tried.good].sum())
-        sessions = plan.sessions(tried.good, tried.states)
+        sessions = traced(plan, tried.failed, plan.sessions(tried.good, tried.states))
         return Joined(sessions, processed, _dropped(plan, tried.failed))
     if plan.spec.rules is not None and plan.spec.rules.in_order:
         return _planned_again(plan, plan.spec.rules, tried.failed)
@@ -175,7 +176,9 @@ def _planned_again(plan: Plan, rules: SessionRules, failed: Mask) -> Joined:
         found = first_failures(plan, failed)
         failures = {place: one.failure for one in found for place in one.events}
     concerned = key_columns(plan.keys_of(failed))
-    ours, theirs = parted(plan.touched, key_numbers(concerned, key_columns(plan.touched))[1] >= 0)
+    traces, untouched = parted(plan.untouched, is_trace(plan.untouched))
+    stored = stacked([plan.touched, traces])
+    ours, theirs = parted(stored, key_numbers(concerned, key_columns(stored))[1] >= 0)
     is_ours = key_numbers(concerned, key_columns(events.table))[1] >= 0
     good = is_ours.copy()
     good[list(failures)] = False
@@ -184,7 +187,7 @@ def _planned_again(plan: Plan, rules: SessionRules, failed: Mask) -> Joined:
         _joined(spec, theirs, events.only(~is_ours), plan.horizon.judged),
     ]
     return Joined(
-        stacked([plan.untouched, *(part.sessions for part in parts)]),
+        stacked([untouched, *(part.sessions for part in parts)]),
         sum(part.events for part in parts),
         Rejected.with_failures("failed", failures, events.table)
         + [one for part in parts for one in part.rejected],

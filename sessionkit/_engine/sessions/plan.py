@@ -9,18 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import marks_of
+from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.cutting import cut
-from sessionkit._engine.sessions.duplicates import all_open, is_open
+from sessionkit._engine.sessions.duplicates import all_open
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.gathered import gathered, gathered_fields
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
 from sessionkit._engine.sessions.state_gaps import StateGaps
+from sessionkit._engine.sessions.traces import told_apart
 from sessionkit._engine.sessions.trial import Trial
 from sessionkit._functions import Failure
 from sessionkit.session import AnySessionSpec
@@ -42,7 +43,7 @@ class Plan:
         spec: The rules.
         events: The events, at least one.
         touched: The rows of the open sessions of their keys.
-        untouched: The rows of all others, and of what remembers the ids of closed ones.
+        untouched: The rows of all others, and of what remembers closed and dropped ones.
         order: The numbers of the intervals, by (key, start, content).
         is_event: Which of these, in order, are events.
         unions: The sessions that they make.
@@ -72,7 +73,7 @@ class Plan:
     ) -> "Plan":
         """Find out what belongs together, by times alone."""
         numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
-        concerned = (found >= 0) & is_open(sessions)
+        concerned = (found >= 0) & has_state(sessions)
         touched, untouched = parted(sessions, concerned)
         keys = np.concatenate([found[concerned], numbers])
         starts = np.concatenate([micros(touched["start"]), events.starts])
@@ -153,10 +154,17 @@ class Plan:
         members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
+    @cached_property
+    def traces(self) -> pa.Table:
+        """What remembers dropped sessions."""
+        return parted(self.untouched, is_trace(self.untouched))[0]
+
     def marks_of(self, chosen: Mask) -> Numbers:
         """Return the marks of the chosen sessions: of the open one that begins each, or new."""
         first, unions = self.unions.first[chosen], self.unions
         marks = self.horizon.marks(unions.start[chosen])
+        if self.traces.num_rows:
+            marks = told_apart(self.traces, self.keys_of(chosen), unions.start[chosen], marks)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
         marks[goes_on] = marks_of(self.touched)[self.order[first[goes_on]]]

@@ -37,6 +37,7 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import closing_columns
 from sessionkit._engine.sessions.table import state_columns
+from sessionkit._engine.sessions.traces import told_apart
 from sessionkit._functions import Failure, name_of
 from sessionkit.errors import StateValueError
 from sessionkit.session import AnySessionSpec
@@ -133,7 +134,7 @@ class Refolded:
                 pa.array(starts, INSTANT),
                 pa.array(ends, INSTANT),
                 pa.array(events, pa.int64()),
-                pa.array(self._marks(plan, np.array(starts, np.int64))),
+                pa.array(self._marks(plan, keys, np.array(starts, np.int64))),
                 *gathered_lists(plan.spec, kept),
                 *all_open(plan.spec, len(kept)),
                 *closing_columns(plan.spec.rules, starts, ends),
@@ -143,9 +144,13 @@ class Refolded:
             schema=plan.touched.schema,
         )
 
-    def _marks(self, plan: Plan, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _marks(
+        self, plan: Plan, keys: pa.Table, starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
         """Return the marks of the sessions that are left; see `Plan.marks_of`."""
         marks, stored = plan.horizon.marks(starts), marks_of(plan.opened_of(plan.active))
+        if plan.traces.num_rows:
+            marks = told_apart(plan.traces, keys, starts, marks)
         for place, part in enumerate(self.parts):
             if part[0].stored is not None:
                 marks[place] = stored[part[0].stored]

@@ -21,7 +21,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.marks import marks_of
+from sessionkit._engine.rows.marks import has_state, marks_of
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import (
     Rejected,
@@ -35,7 +35,7 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.aggregates.values import lists_of
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, ids_of
-from sessionkit._engine.sessions.duplicates import closed_ids, is_open
+from sessionkit._engine.sessions.duplicates import closed_ids
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.revisions import closed_ones, numbers_of, shown_of
 from sessionkit._engine.sessions.ruled import closing_times, idled, with_column
@@ -55,9 +55,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 def due_with_revisions(spec: AnySessionSpec, kept: pa.Table) -> dict[Clock, Numbers]:
     """Return when each session closes, is forgotten, or gives a row while it's open."""
     closed = closed_ones(kept)
-    due: dict[Clock, Numbers] = {
-        "event_time": closing_times(kept) + np.where(closed, _mergeable_us(spec), 0)
-    }
+    due: dict[Clock, Numbers] = {"event_time": _forgotten_us(spec, kept)}
     if spec.early is not None and spec.early.duration is not None:
         waits = ~closed & (numbers_of(kept, "pending") > 0)
         at = np.where(waits, numbers_of(kept, "next_row"), NEVER_US)
@@ -92,6 +90,13 @@ def step_with_revisions(
         processed=joined.events,
         sessions=before.sessions + after.sessions,
     )
+
+
+def _forgotten_us(spec: AnySessionSpec, sessions: pa.Table) -> Numbers:
+    """Return when sessions are forgotten if they have closed, and close otherwise."""
+    stays_us = np.where(closed_ones(sessions), _mergeable_us(spec), 0)
+    forgotten_us: Numbers = closing_times(sessions) + stays_us
+    return forgotten_us
 
 
 def _mergeable_us(spec: AnySessionSpec) -> int:
@@ -135,7 +140,7 @@ class _Settled:
             clocks: The clocks of the micro-batch.
             only_final: Whether those that stay open give no row.
         """
-        sessions, ids = parted(sessions, is_open(sessions))
+        sessions, others = parted(sessions, has_state(sessions))
         closes, closed = closing_times(sessions), closed_ones(sessions)
         over = is_over(closes, clocks.watermark_us)
         final = over & ~closed
@@ -155,7 +160,7 @@ class _Settled:
             shows[np.flatnonzero(gives_row)[np.unique(np.asarray(done.places, np.int64))]] = True
             sessions = _noted(spec, sessions, clocks, gives_row=gives_row, shows=shows, over=over)
         gone, kept = parted(sessions, forgotten)
-        known = ids.filter(pa.array(~is_over(closing_times(ids), clocks.watermark_us)))
+        known = others.filter(pa.array(~is_over(_forgotten_us(spec, others), clocks.watermark_us)))
         return cls(
             stacked([kept, known, closed_ids(spec, gone, clocks.watermark_us)]),
             done.rows,

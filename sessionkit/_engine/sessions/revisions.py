@@ -5,7 +5,7 @@ What is stored of a session that may give several rows.
                shown       the starts, each with its mark after it if it has one, and so the ids,
                            under which rows of it are out
                pending     how many events it has taken since its last row
-               closed      whether it's over, and only waits for late events
+               closed      whether it's over, and only waits for late events; or was dropped
                next_row    under `every duration`, from when on it may give a row, in microseconds
 
 The id of a session depends on its start and its mark. So one whose start moves back has another id
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.logic import NEVER_US
+from sessionkit._engine.rows.marks import is_trace
 from sessionkit._engine.rows.table import INSTANT, micros, parted, stacked, whole
 from sessionkit._engine.sessions.aggregates.values import lists_of
 from sessionkit._engine.sessions.behind import FIRST_MARK
@@ -142,7 +143,7 @@ def under_revisions(old: AnySessionSpec, spec: AnySessionSpec, sessions: pa.Tabl
         sessions: The sessions.
     """
     if spec.mergeable is None:
-        over, others = parted(sessions, closed_ones(sessions))
+        over, others = parted(sessions, closed_ones(sessions) & ~is_trace(sessions))
         sessions = stacked([others, closed_ids(spec, over, BEGINNING_US)])
     if NEXT_ROW.name in sessions.column_names and old.emit != spec.emit:
         sessions = sessions.drop_columns(NEXT_ROW.name)
@@ -152,7 +153,7 @@ def under_revisions(old: AnySessionSpec, spec: AnySessionSpec, sessions: pa.Tabl
         "revision": pa.array(none),
         "shown": lists_of(pa.array([], INSTANT), none),
         "pending": pa.array(numbers_of(sessions, "events")),
-        "closed": pa.array(none.astype(np.bool_)),
+        "closed": pa.array(is_trace(sessions)),
         NEXT_ROW.name: pa.array(np.full(number, NEVER_US)),
     }
     for field in revised_schema(spec):

@@ -13,7 +13,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from sessionkit._engine.rows.marks import is_trace
 from sessionkit._engine.rows.table import INSTANT, instants, micros, whole
 from sessionkit._engine.sessions.closings import CODES, NAMES, closings
 from sessionkit._engine.sessions.events import WindowedEvents
@@ -98,9 +100,13 @@ def under_rules(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
     value where the other spec had it too, and with none otherwise.
     """
     starts, ends = micros(sessions["start"]), micros(sessions["end"])
-    stored = ruled_schema(spec)
+    stored, trace = ruled_schema(spec), pa.array(is_trace(sessions))
     for field, column in zip(stored, closing_columns(spec.rules, starts, ends), strict=False):
         sessions = with_column(sessions, field, column)
+    if spec.rules is not None:
+        # No rule cuts what is dropped.
+        closes = pc.if_else(trace, whole(sessions["end"]), whole(sessions["closes"]))
+        sessions = with_column(sessions, CLOSING[0], closes)
     for field in stored[len(CLOSING) :]:
         known = field.name in sessions.column_names and sessions[field.name].type == field.type
         if not known:

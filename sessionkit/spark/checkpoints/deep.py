@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.rows.table import parted
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.session import SessionSpec
@@ -81,9 +83,7 @@ def _checked_versions(path: str, last: LastBatch, spark: SparkSession) -> list[f
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
     if not (isinstance(spec, SessionSpec) and spec.aggregates is not None):
-        has_exists = "exists" in memory.kept.column_names
-        rows = memory.kept.filter(memory.kept["exists"]) if has_exists else memory.kept
-        decode_states(spec.state, rows)
+        decode_states(spec.state, parted(memory.kept, has_state(memory.kept))[0])
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 

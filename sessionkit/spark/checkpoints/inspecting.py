@@ -158,8 +158,8 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
     tables = unpack(payload).tables
     kept = tables[0]
     if page is not None:
-        _, *schemas = (table.schema for table in tables[:3])
-        kept = pa.Table.from_batches(unpack_page(start, page, schemas)[:1])
+        rows = pa.ipc.read_record_batch(unpack_page(start, page)[0], tables[1].schema)
+        kept = pa.Table.from_batches([rows])
     sessions = open_only(kept)
     return int((~closed_ones(sessions)).sum())
 

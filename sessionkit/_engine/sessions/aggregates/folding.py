@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
 from sessionkit._engine.sessions.aggregates.values import Mask
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
-from sessionkit._engine.sessions.dropping import dropped_sessions
+from sessionkit._engine.sessions.dropping import dropped_sessions, traced
 from sessionkit._engine.sessions.events import read_events
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.lateness import timely
@@ -51,7 +52,8 @@ def join_by_aggregates(
             failure, failed = _too_large(plan, error), error.sessions
             if spec.on_error == "drop_session":
                 rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
-                plan = plan.only(~failed)
+                untouched = traced(plan, failed, plan.untouched)
+                plan = attrs.evolve(plan.only(~failed), untouched=untouched)
                 continue
             failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
             rejected += Rejected.with_failures("failed", failures, plan.events.table)
