@@ -16,6 +16,7 @@ from sessionkit._engine.clocks import BatchClocks, arm, watermark_ms
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import Logic, first_due
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
@@ -82,10 +83,12 @@ class BucketRow:
     Attributes:
         logic: Whose row it is.
         now: The micro-batch that reads and writes it.
+        seen: The rows that its task has read before.
     """
 
     logic: Logic
     now: Origin = NOBODY
+    seen: Neighbours | None = None
 
     def read(self, group: tuple[Any, ...], row: tuple[Any, ...]) -> Memory:
         """
@@ -94,7 +97,7 @@ class BucketRow:
         Raises:
             StateError: It is damaged, or was written under other rules.
         """
-        reading, (kept, *more) = unpack_row(self.logic, group, row, self.now)
+        reading, (kept, *more) = unpack_row(self.logic, group, row, self.now, self.seen)
         waiting = more[0] if more else no_events(self.logic.spec)
         beside = {table.column_names[0]: table for table in more[1:]}
         if (stored := beside.pop(MARKS.names[0], None)) is not None:
@@ -134,19 +137,22 @@ class GroupRow:
         state: Spark's group state; always updated or removed, since a call that changes nothing
             would leave a timer that goes off in every micro-batch.
         now: The micro-batch.
+        seen: The rows that its task has read before.
     """
 
     logic: Logic
     group: tuple[Any, ...]
     state: GroupStateLike
     now: Origin
+    seen: Neighbours | None
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return all that is remembered, whatever is asked for."""
         del arrived
         memory = nothing_of(self.logic)
         if self.state.exists:
-            memory = BucketRow(self.logic, self.now).read(self.group, self.state.get)
+            row = BucketRow(self.logic, self.now, self.seen)
+            memory = row.read(self.group, self.state.get)
         idle = idle_clock(self.logic.spec, memory.idle, clocks)
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
@@ -194,7 +200,9 @@ def nothing_of(logic: Logic) -> Memory:
     return Memory(logic.schema.empty_table(), no_events(logic.spec))
 
 
-def storage_of(logic: Logic, group: tuple[Any, ...], state: Any, run: Origin) -> Storage:
+def storage_of(
+    logic: Logic, group: tuple[Any, ...], state: Any, run: Origin, seen: Neighbours | None = None
+) -> Storage:
     """
     Return where the memory of a group is.
 
@@ -203,11 +211,12 @@ def storage_of(logic: Logic, group: tuple[Any, ...], state: Any, run: Origin) ->
         group: What Spark grouped by.
         state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
         run: The query, and the number of the micro-batch.
+        seen: The rows that its task has read before.
     """
     now = run.at(watermark_ms(logic.spec, state))
     if logic.spec.layout == "pages":
-        return PagedBucket(logic, group, state, now)
-    return GroupRow(logic, group, state, now)
+        return PagedBucket(logic, group, state, now, seen)
+    return GroupRow(logic, group, state, now, seen)
 
 
 def columns_of(logic: Logic) -> str:

@@ -1,17 +1,21 @@
 """The row of a group: columns, and a payload bound to them, to the group and to the query."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.logic import Logic
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.reading import Reading, reading_of
 from sessionkit._spec import AnySpec
 from sessionkit.state import Bond, Origin, check_format, pack, unpack
 
 __all__ = ["pack_row", "unpack_row"]
+
+EVENT_DUE_AT: Final = -2
+"""Where the columns beside a payload have `event_due_us`, in each layout."""
 
 
 def pack_row(
@@ -27,7 +31,11 @@ def pack_row(
 
 
 def unpack_row(
-    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin
+    logic: Logic,
+    group: tuple[Any, ...],
+    row: tuple[Any, ...],
+    now: Origin,
+    seen: Neighbours | None = None,
 ) -> tuple[Reading, list[pa.Table]]:
     """
     Return the tables in the row of a group, and how they are read.
@@ -37,17 +45,22 @@ def unpack_row(
         group: What Spark grouped by.
         row: The row.
         now: The micro-batch that reads it.
+        seen: The rows that its task has read before.
 
     Raises:
-        StateCorruptedError: It is damaged, or belongs to another group or micro-batch.
+        StateCorruptedError: It is damaged, or belongs to another group or micro-batch, or is older
+            than the other rows say.
         StateMismatchError: Another query wrote it, or it has other rules, or another format.
     """
     *columns, payload = row
     check_format(columns[0])
     found = unpack(bytes(payload))
-    found.origin.check(now, f"the stored row of {_as_text(group).decode()}")
+    what = f"the stored row of {_as_text(group).decode()}"
+    found.origin.check(now, what)
     reading = reading_of(logic, found.identity)
     found.check(Bond(_name_of(logic.spec, group), _as_text(columns)))
+    if seen is not None and logic.spec.clock == "event_time":
+        seen.add(what, found.origin, columns[EVENT_DUE_AT], now)
     return reading, found.tables
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.clocks import BatchClocks, clocks_of
 from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import Logic
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.seed import SeedFormat, keys_of, started
@@ -67,6 +68,7 @@ class Worker:
         frames: Iterable[pd.DataFrame],
         state: GroupStateLike,
         run: Origin = NOBODY,
+        seen: Neighbours | None = None,
     ) -> Iterator[pd.DataFrame]:
         """
         Run one micro-batch of a group; Spark calls it where there are rows or the timer went off.
@@ -77,8 +79,10 @@ class Worker:
             state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
             run: The query, and the number of the micro-batch. Where they aren't known, what is
                 stored isn't bound to the query, and rows of any query are read.
+            seen: The rows that this task has read before.
         """
-        yield self._micro_batch(group, frames, state, run)
+        storage = storage_of(self.logic, group, state, run, seen)
+        yield self._micro_batch(group, frames, state, storage)
 
     @collector_paused()
     def _micro_batch(
@@ -86,9 +90,8 @@ class Worker:
         group: tuple[Any, ...],
         frames: Iterable[pd.DataFrame],
         state: GroupStateLike,
-        run: Origin,
+        storage: Storage,
     ) -> pd.DataFrame:
-        storage = storage_of(self.logic, group, state, run)
         chunks = [] if state.hasTimedOut else list(frames)
         arrived, quarantined = unpacked(self.logic.spec, Packs.of_frames(chunks))
         clocks = clocks_of(self.logic.spec, state)

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from sessionkit import StateCorruptedError, StateError, StateMismatchError
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._instants import micros_of
 from sessionkit.state import Origin
 from sessionkit.testing import at
+from sessionkit.testing.drivers.pages import PagedGroupState
 from sessionkit.testing.drivers.query import QUERY_ID
+from sessionkit.testing.fakes.group_state import FakeGroupState
 from tests.support.changed_classes import (
     SPECS,
     USERS,
@@ -140,7 +143,7 @@ def bound(make: Any, layout: str, origin: Origin) -> tuple[Any, Any, Row]:
     spec = make(count, First, layout)
     driver = driver_of(spec)
     worker, watermark_us = driver._query.worker, micros_of(at("12:00"))
-    driver._query.worker = lambda group, frames, state, _: worker(group, frames, state, origin)
+    driver._query.worker = lambda group, frames, state, *_: worker(group, frames, state, origin)
     add(driver, View(1), at("12:10"), USERS[:1])
     if origin.watermark_ms:
         driver.advance_watermark_to(at("12:00"))
@@ -204,7 +207,7 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
     add(driver, View(1), at("12:10"), USERS[:1])
     heir = driver.carry_over(spec)
     worker = heir._query.worker
-    heir._query.worker = lambda group, frames, state, _: worker(
+    heir._query.worker = lambda group, frames, state, *_: worker(
         group, frames, state, Origin.of(QUERY, 0)
     )
     add(heir, View(1), at("12:11"), USERS[:1])
@@ -213,3 +216,59 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
     assert is_read(spec, group, row, Origin.of(QUERY, 1))
     with pytest.raises(StateMismatchError, match="belongs to another query"):
         is_read(spec, group, row, Origin.of(QUERY_ID, 1))
+
+
+# -- the neighbours ----------------------------------------------------------------------------
+
+
+def begun(make: Any, layout: str) -> tuple[Any, list[Any], dict[Any, Any]]:
+    """Return a driver with an old session in each group, its groups, and what they were before."""
+    driver = driver_of(make(count, First, layout))
+    add(driver, View(1), at("12:00"))
+    before = dict(driver._query._groups)
+    add(driver, View(1), at("12:20"))
+    # What waited until 12:00 takes its turn.
+    driver.run_batch()
+    return driver, sorted(before, key=repr), before
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_a_row_that_a_call_has_missed_is_seen_by_its_neighbours(make: Any, layout: str) -> None:
+    """Whether it's read before them or after: its timer is below the watermark of their call."""
+    for place in (0, -1):
+        driver, groups, before = begun(make, layout)
+        driver._query._groups[groups[place]] = before[groups[place]]
+        with pytest.raises(StateCorruptedError, match="is older than it may be") as found:
+            add(driver, View(1), at("12:21"))
+        text = str(found.value)
+        assert f"row of {plain(groups[place])} is older" in text
+        assert "micro-batch 0 wrote it, and something in it was due by micro-batch 2" in text
+        assert text.endswith("Hint: restore the checkpoint from a copy, or start a new one")
+
+
+def plain(group: Any) -> str:
+    """Return a group as an error has it."""
+    return str(list(group) if isinstance(group, tuple) else [group])
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_rows_of_several_micro_batches_are_no_damage(make: Any, layout: str) -> None:
+    """A group without events, and with nothing due, keeps the row that it has."""
+    driver, _, _ = begun(make, layout)
+    for minute in range(21, 90, 9):
+        add(driver, View(1), at("12:00") + timedelta(minutes=minute), USERS[minute : minute + 5])
+
+    origins = {bytes(row[payload_at(row, layout)])[18:34] for _, row in driver._query.stored()}
+    assert len(origins) > 1 or layout != "per_key"
+
+
+@pytest.mark.parametrize("make", [make for make, layout in SPECS if layout == "pages"])
+def test_pages_without_the_row_of_their_bucket_are_refused(make: Any) -> None:
+    """They would wait there for ever, and the bucket begin anew."""
+    driver = driver_of(make(count, First, "pages"))
+    add(driver, View(1), at("12:00"))
+    for group, row in driver._query.stored():
+        spare = PagedGroupState.of(FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0))
+        spare.pages.update(row[-1])
+        with pytest.raises(StateCorruptedError, match=rf"bucket {group[0]} has pages, and its row"):
+            list(driver._query.worker(group, [], spare, Origin.of(QUERY_ID, 1), Neighbours()))

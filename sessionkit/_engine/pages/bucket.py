@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.logic import Logic
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.directory import Directory
 from sessionkit._engine.reading import Reading
@@ -58,15 +59,20 @@ class Bucket:
 
     @classmethod
     def of_row(
-        cls, logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin
+        cls,
+        logic: Logic,
+        group: tuple[Any, ...],
+        row: tuple[Any, ...],
+        now: Origin,
+        seen: Neighbours | None = None,
     ) -> "Bucket":
         """
-        Return the bucket that a row describes.
+        Return the bucket that a row describes; see `unpack_row`.
 
         Raises:
             StateError: It is damaged, or was written by another query, or under other rules.
         """
-        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now)
+        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, seen)
         directory = Directory.of_table(table)
         idle = IdleClock.of_table(more[0]) if more else None
         if reading.is_changed:

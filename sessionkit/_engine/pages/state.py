@@ -14,6 +14,10 @@ class PagedStateLike(GroupStateLike, Protocol):
     A page is found by the number at which its range of hashes starts.
     """
 
+    @property
+    def has_pages(self) -> bool:
+        """Whether a page is stored; asked where the bucket has no row."""
+
     def page(self, start: int) -> bytes | None:
         """Return a page; None where none is stored."""
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import idle_clock
 from sessionkit._engine.logic import Logic
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import Bucket, read_pages
 from sessionkit._engine.pages.directory import Directory, Places
@@ -24,7 +25,8 @@ from sessionkit._engine.pages.state import PagedStateLike
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.sizes import check_size
 from sessionkit._engine.standing import Standing
-from sessionkit.state import Origin
+from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit.state import RESTORE, Origin
 
 __all__ = ["PagedBucket"]
 
@@ -39,22 +41,31 @@ class PagedBucket:
         group: The label of the bucket.
         state: Where it is stored.
         now: The micro-batch.
+        seen: The rows that its task has read before.
     """
 
     logic: Logic
     group: tuple[Any, ...]
     state: PagedStateLike
     now: Origin
+    seen: Neighbours | None
     _bucket: Bucket = attrs.field(init=False)
     _places: Places = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
-        """Return what the pages of these events, and those with something due, remember."""
+        """
+        Return what the pages of these events, and those with something due, remember.
+
+        Raises:
+            StateError: What is stored is damaged, or another query wrote it, or other rules.
+        """
         logic, state = self.logic, self.state
         bucket = Bucket.of(logic)
         if state.exists:
-            bucket = Bucket.of_row(logic, self.group, state.get, self.now)
+            bucket = Bucket.of_row(logic, self.group, state.get, self.now, self.seen)
+        elif state.has_pages:
+            raise _without_a_row(self.group)
         bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, clocks))
         clocks = clocks if bucket.idle is None else bucket.idle.in_force(clocks)
         self._places = bucket.directory.concerned(key_hashes(key_columns(arrived)), clocks)
@@ -99,3 +110,8 @@ class PagedBucket:
         for start, payload in stored.items():
             if payload != self._read.get(start):
                 self.state.put_page(start, payload)
+
+
+def _without_a_row(group: tuple[Any, ...]) -> StateCorruptedError:
+    found = f"the stored state is damaged: bucket {group[0]} has pages, and its row is gone"
+    return StateCorruptedError(with_hint(found, RESTORE))

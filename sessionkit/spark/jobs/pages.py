@@ -24,7 +24,7 @@ from sessionkit.spark._release import is_connect, release_of
 from sessionkit.spark.jobs.packed_rows import BUCKET
 from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
 from sessionkit.spark.jobs.spared import spare_imports
-from sessionkit.spark.jobs.task import run_of_task
+from sessionkit.spark.jobs.task import rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
 __all__ = ["BUCKET_STATE", "PAGES_STATE", "check_operator", "check_pages", "in_pages"]
@@ -164,7 +164,7 @@ class PagesProcessor:
     ) -> Iterator[pd.DataFrame]:
         spare_imports("pages")
         state = SparkPages(self._handle, self._bucket, self._pages, times, fired_ms)
-        yield from self.worker(key, frames, state, run_of_task())
+        yield from self.worker(key, frames, state, run_of_task(), rows_of_task())
         state.save()
 
 
@@ -236,6 +236,11 @@ class SparkPages:
     def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 (Spark's name)
         """Return the processing time of this micro-batch."""
         return int(self.times.getCurrentProcessingTimeInMs())
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether a page is stored: Spark looks for the first one."""
+        return bool(self.pages.exists())
 
     def page(self, start: int) -> bytes | None:
         """Return a page."""

@@ -43,7 +43,7 @@ from sessionkit.spark.jobs.public_rows import (
 )
 from sessionkit.spark.jobs.schema import check_analysis, check_input
 from sessionkit.spark.jobs.spared import spare_imports
-from sessionkit.spark.jobs.task import run_of_task
+from sessionkit.spark.jobs.task import rows_of_task, run_of_task
 
 __all__ = ["Bounds", "memories_until", "run_spec"]
 
@@ -147,7 +147,7 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, bounds: Bounds) ->
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         spare_imports("run")
-        return worker(group, frames, state, run_of_task())
+        return worker(group, frames, state, run_of_task(), rows_of_task())
 
     return _groups(events, spec, beside).applyInPandasWithState(
         run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]

@@ -66,6 +66,11 @@ class PagedGroupState:
         """Return the processing time."""
         return self.row.getCurrentProcessingTimeMs()
 
+    @property
+    def has_pages(self) -> bool:
+        """Whether a page is stored."""
+        return bool(self.pages)
+
     def page(self, start: int) -> bytes | None:
         """Return a page."""
         return self.pages.get(start)

@@ -9,6 +9,7 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
@@ -32,7 +33,8 @@ __all__ = ["Query", "Ran", "Snapshot", "Worker", "group_of"]
 
 Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
-    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin], Iterator[pd.DataFrame]
+    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin, Neighbours],
+    Iterator[pd.DataFrame],
 ]
 
 QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
@@ -206,15 +208,15 @@ class Query:
         self, rows: Sequence[Row]
     ) -> tuple[dict[Group, StoredGroup], list[pd.DataFrame], int | None]:
         """Call the worker for every group with rows, then for those whose timer went off."""
-        groups, frames = dict(self._groups), list[pd.DataFrame]()
+        groups, frames, seen = dict(self._groups), list[pd.DataFrame](), Neighbours()
         packed, latest_us = self._packed(rows)
         sown = self.seed.frames if self.seed else {}
         for group in sorted({*packed, *sown}, key=repr):
             parts = [part[group] for part in (sown, packed) if group in part]
-            frames += self._call(groups, group, parts)
+            frames += self._call(groups, group, parts, seen)
         for group, stored in list(groups.items()):
             if group not in {*packed, *sown} and self._is_woken(stored.timeout_timestamp_ms):
-                frames += self._call(groups, group, [])
+                frames += self._call(groups, group, [], seen)
         return groups, frames, latest_us
 
     def _packed(self, rows: Sequence[Row]) -> tuple[dict[Group, pd.DataFrame], int | None]:
@@ -243,7 +245,11 @@ class Query:
         return timer_ms < self.clocks.watermark_ms
 
     def _call(
-        self, groups: dict[Group, StoredGroup], group: Group, parts: Sequence[pd.DataFrame]
+        self,
+        groups: dict[Group, StoredGroup],
+        group: Group,
+        parts: Sequence[pd.DataFrame],
+        seen: Neighbours,
     ) -> list[pd.DataFrame]:
         stored = groups.get(group) or StoredGroup(None, None)
         state = FakeGroupState(
@@ -254,9 +260,9 @@ class Query:
             has_timed_out=not parts,
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
-        seen = PagedGroupState.of(state) if self.spec.layout == "pages" else state
+        shown = PagedGroupState.of(state) if self.spec.layout == "pages" else state
         run = Origin.of(QUERY_ID, self._batch_id)
-        frames = list(self.worker(_as_key(group), parts, seen, run))
+        frames = list(self.worker(_as_key(group), parts, shown, run, seen))
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)

@@ -119,7 +119,7 @@ def watched(driver: Any) -> Seen:
     """Let a driver's worker run on a state that is watched; return what is seen."""
     seen, worker = Seen(), worker_of(NOTES, with_rejected=True)
 
-    def run(group: Any, frames: Any, state: PagedGroupState, run: Origin) -> Any:
+    def run(group: Any, frames: Any, state: PagedGroupState, run: Origin, _: Any) -> Any:
         return worker(group, frames, WatchedState(state.row, state.pages, seen), run)
 
     driver._query.worker = run
