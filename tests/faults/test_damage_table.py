@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit.spark import check_checkpoint, start_query
+from sessionkit.spark.jobs.pages import PROVIDER
 from sessionkit.spark.sinks.native import ForeachBatch
 from tests.spark.checkpoints.test_origins import spec_of, views
 from tests.support.faults.disks import DAMAGES
+from tests.support.faults.job import CHANGELOGS, PACKAGE, PROVIDERS
 from tests.support.figures import FIGURES
 from tests.support.streams import FileStream, needs_own_process
 
@@ -34,11 +36,12 @@ FILES: Final = {
 }
 """The newest file of each folder."""
 UNSEEN: Final = {
+    "commits: watermark moved forwards",
     "sources: one bit",
     "sources: another query's",
     "sources: another query's folder",
 }
-"""What only the checksum of a file system can see; docs/how-to/operate.md says why."""
+"""What neither can see; docs/reference/stored-state.md says why."""
 
 
 @attrs.frozen
@@ -177,7 +180,20 @@ def said(act: Callable[[], Any], root: Path) -> str:
     return ""
 
 
-def test_no_damage_is_silent(spark: SparkSession, tmp_path: Path, record_property: Any) -> None:
+@pytest.fixture(params=sorted(PROVIDERS))
+def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let queries keep their state in one of Spark's stores."""
+    before = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, f"{PACKAGE}.{PROVIDERS[request.param]}")
+    spark.conf.set(CHANGELOGS, value=True)
+    yield request.param
+    spark.conf.unset(CHANGELOGS)
+    spark.conf.set(PROVIDER, str(before))
+
+
+def test_no_damage_is_silent(
+    spark: SparkSession, store: str, tmp_path: Path, record_property: Any
+) -> None:
     """Each is named by the start or by the deep check, or leaves the right rows."""
     needs_own_process(spark)
     one = begun(spark, tmp_path / "one", (0, 20, 40, 45))
@@ -199,7 +215,7 @@ def test_no_damage_is_silent(spark: SparkSession, tmp_path: Path, record_propert
         is_right = sorted(map(repr, rows)) == sorted(map(repr, expected))
         start = start or ("right rows" if is_right else "WRONG ROWS")
         found[name] = Found(start, deep or "passes")
-        line = f"{name} | {start} | {deep or 'passes'}"
+        line = f"{store} | {name} | {start} | {deep or 'passes'}"
         record_property(FIGURES, line)
         if "DAMAGE_TABLE" in os.environ:
             with Path(os.environ["DAMAGE_TABLE"]).open("a") as table:

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.agreeing import check_logs
 from sessionkit.spark.checkpoints.deep import check_deep
-from sessionkit.spark.checkpoints.groups import active_session
+from sessionkit.spark.checkpoints.groups import active_session, reads_state, stored_operators
 from sessionkit.spark.checkpoints.rules import check_rules
 
 __all__ = ["check_checkpoint"]
@@ -38,6 +38,8 @@ def check_checkpoint(
     """
     session = active_session(spark)
     logs = check_logs(path, session)
+    if logs.commits and reads_state(session):
+        stored_operators(path, session)
     if deep:
         check_deep(logs, spec, session)
     else:

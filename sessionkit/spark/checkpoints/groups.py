@@ -29,6 +29,7 @@ __all__ = [
     "has_state",
     "reads_state",
     "stored_groups",
+    "stored_operators",
     "stored_pages",
 ]
 
@@ -38,6 +39,30 @@ NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
 FIRST_WITH_READER: Final = (4,)
+UNREADABLE: Final = "can't be read"
+
+
+def stored_operators(path: str, spark: SparkSession) -> list[str]:
+    """
+    Return the names of the stateful operators whose state a checkpoint has, sorted.
+
+    Raises:
+        StateCorruptedError: It has state, and what it says of its operators is gone or damaged.
+    """
+    stored = spark.read.format("state-metadata")
+    cause: Exception | None = None
+    try:
+        rows = stored.load(path).select("operatorId", "operatorName").distinct().collect()
+    except Exception as error:
+        # Of a cut file Spark raises what its parser does, without the name of the file.
+        if not has_state(path, spark):
+            raise
+        rows, cause = [], error
+    if not rows and has_state(path, spark):
+        found = f"{path}/state/0/_metadata {'says of no operator' if not cause else UNREADABLE}"
+        text = f"the checkpoint is damaged: {found}"
+        raise StateCorruptedError(with_hint(text, RESTORE)) from cause
+    return sorted(row["operatorName"] for row in rows)
 
 
 def stored_pages(path: str, spark: SparkSession | None) -> DataFrame:

@@ -11,12 +11,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit._spec import AnySpec
-from sessionkit.errors import SpecError, StateCorruptedError, StateMismatchError, with_hint
+from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.checkpoints.agreeing import check_logs
-from sessionkit.spark.checkpoints.damage import damage_named
 from sessionkit.spark.checkpoints.deep import check_deep
-from sessionkit.spark.checkpoints.groups import has_state, reads_state
+from sessionkit.spark.checkpoints.groups import reads_state, stored_operators
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
 from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.query.plan import Plan, plan_of
@@ -32,7 +31,6 @@ from sessionkit.spark.sinks.any_sink import (
 )
 from sessionkit.spark.sinks.ledgers import Start, start_of
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.state import RESTORE
 
 __all__ = ["Temporary", "Trigger", "start_query"]
 
@@ -296,16 +294,8 @@ def _check_not_active(spark: SparkSession, location: str, identity: str) -> None
 
 
 def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
-    if plan.stateful_operators is None:
-        return
-    with damage_named(location):
-        stored = spark.read.format("state-metadata").load(location)
-        rows = stored.select("operatorId", "operatorName").distinct().collect()
-    if not rows and has_state(location, spark):
-        found = f"the checkpoint is damaged: {location}/state/0/_metadata says of no operator"
-        raise StateCorruptedError(with_hint(found, RESTORE))
-    written = tuple(sorted(row["operatorName"] for row in rows))
-    if written != plan.stateful_operators:
+    written = tuple(stored_operators(location, spark))
+    if plan.stateful_operators is not None and written != plan.stateful_operators:
         by, has = _listed(written), _listed(plan.stateful_operators)
         found = f"the checkpoint {location} holds the state of {by}, but the frame has {has}"
         hint = "give each query a checkpoint of its own"

@@ -26,6 +26,7 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
+from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
 from tests.support.streams import FileStream
 
@@ -403,3 +404,44 @@ def test_changes_of_another_micro_batch_are_named(
         start()
     with pytest.raises(SpecError, match="`check` must be 'rules' or 'deep', found 'all'"):
         start(check="all")
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [(USERS, "isn't the one that micro-batch 1"), (USERS[:1], "is gone that micro-batch 1")],
+)
+def test_a_single_row_that_is_older_or_gone_is_named(
+    spark: SparkSession, first: list[str], found: str, tmp_path: Path
+) -> None:
+    """A snapshot lacks what one user's event has changed; the changes have it."""
+    stream = FileStream(spark, spec_of("per_key", count), tmp_path)
+    stream.put(views(0).slice(0, len(first)), views(1).slice(1, 1))
+    stream.run()
+    check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=spark)
+    partitions = list(Path(stream.checkpoint, "state/0").glob("[01]"))
+    place = max(partitions, key=lambda part: (part / "2.delta").stat().st_size)
+    # From nothing, a snapshot and its changes are the same bytes.
+    replace(place / "2.snapshot", place / "1.delta")
+
+    with pytest.raises(
+        StateCorruptedError, match=rf"the row of \('user 1',\) in .*/{place.name} {found}"
+    ):
+        check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=spark)
+
+
+def test_damage_to_what_a_checkpoint_says_of_its_operators_is_named(
+    streams: dict[str, FileStream], tmp_path: Path
+) -> None:
+    """By each check, and by a start; Spark raises what its parser does, or reads no state."""
+    stream = streams["buckets"]
+    for number, harm in enumerate(FILE_DAMAGES.values()):
+        copy = attrs.evolve(stream, folder=tmp_path / f"{number}", files=stream.source)
+        shutil.copytree(stream.checkpoint, copy.checkpoint)
+        file = Path(copy.checkpoint) / "state/0/_metadata/metadata"
+        harm(file)
+        (file.parent / ".metadata.crc").unlink(missing_ok=True)
+        for deep in (False, True):
+            with pytest.raises(StateCorruptedError, match="damaged: .*/state/0/_metadata"):
+                check_checkpoint(copy.checkpoint, copy.spec, deep=deep, spark=stream.spark)
+        with pytest.raises(StateCorruptedError, match="damaged: .*/state/0/_metadata"):
+            copy.run_to(Files("parquet", tmp_path / f"out {number}"))
