@@ -80,9 +80,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_workers_of_a_python_without_pyarrow_are_refused(bare: Path) -> None:
+def test_workers_of_a_python_without_pyarrow_are_refused(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which Python that is, what it lacks, and by what it is chosen; in a cluster nobody knows."""
     python = str(bare / "python3")
+    # It has the libraries that the other tests give to the workers of their Spark.
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
     with pytest.raises(UnsupportedError, match=f"with {python}, which has no attrs, ") as refused:
         check_workers("local[2]", python)
@@ -96,7 +100,9 @@ def test_workers_of_a_python_without_pyarrow_are_refused(bare: Path) -> None:
 
 def test_without_an_activated_environment_the_job_says_which_python_it_took(bare: Path) -> None:
     """Spark takes `python3` of the path then. Nothing has started yet."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    kept = dict(os.environ)
+    for name in ("PYSPARK_PYTHON", "PYTHONPATH"):
+        kept.pop(name, None)
     job = [sys.executable, "-c", JOB, str(bare)]
 
     ran = subprocess.run(job, env=kept, capture_output=True, text=True, check=False)

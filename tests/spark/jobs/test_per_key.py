@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sessionkit import DecimalType, EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec
 from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
+from sessionkit.state import FORMAT_VERSION
 from tests.support.streams import FileStream
 
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -237,7 +238,7 @@ def test_sparks_own_reader_shows_a_row_a_key(plain: FileStream, spark: SparkSess
 
     shown = (row.time, row.format, row.kept, row.buffered, row.event_due_us)
     end_us = micros_of(NOON) + 1_260_000_000
-    assert ("gr\u00fc\u00dfe", 1, 1, 0, end_us) == shown
+    assert ("gr\u00fc\u00dfe", FORMAT_VERSION, 1, 0, end_us) == shown
     assert b"SKB1" == bytes(row.payload[:4])
 
 

@@ -251,7 +251,7 @@ def test_a_table_of_postgresql_is_rewound(
     query.copy("older", to="checkpoint")
     _, hint = query.refusal(sink)
     statement = hint[hint.index("UPDATE") :].partition(";")[0]
-    postgres.run("DELETE FROM rewound WHERE session_start >= '2026-03-08 07:50Z'")
+    postgres.run("DELETE FROM rewound WHERE session_end > '2026-03-08 06:55Z'")
     postgres.run(statement)
     query.start(sink)
 
