@@ -183,8 +183,8 @@ class _Retry:
         return None if state is None else codec_of(self.fold.spec.state).copied(state)
 
     def _fails(self, interval: Interval, error: FoldError) -> None:
-        assert interval.event is not None, interval  # noqa: S101 (for mypy)
-        self.found.failures[interval.event] = Failure.of(error)
+        if interval.event is not None:
+            self.found.failures[interval.event] = Failure.of(error)
 
     def _is_apart(self, interval: Interval, end: int) -> bool:
         inclusive = self.fold.spec.timeout.gap_inclusive
