@@ -4,9 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 
 from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit._engine.rows.marks import marks_as_bytes, marks_in
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
 from tests.support.session_specs import Reading, collecting
@@ -194,6 +196,16 @@ def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
     assert {0} == {*marks(ahead)}
     assert 1 == sum(mark > 0 for mark in marks(behind))
     assert 0 < size(behind) - size(ahead) < 1_000
+
+
+def test_the_marks_of_a_page_cost_little() -> None:
+    """A place and a number each, and nothing for a page without one."""
+    marks = np.zeros(100, np.int64)
+    marks[[3, 99]] = 2**62, -(2**62)
+    plain = marks_as_bytes(marks)
+
+    assert (24, 0) == (len(plain), len(marks_as_bytes(np.zeros(100, np.int64))))
+    assert [0, 0, *marks, 0] == marks_in([(2,), (100, plain), (1,)]).tolist()
 
 
 def test_state_from_before_there_were_marks_has_none() -> None:
