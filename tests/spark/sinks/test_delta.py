@@ -184,9 +184,8 @@ def test_an_older_checkpoint_or_table_is_refused(delta: SparkSession, tmp_path: 
     stream.put(events(("ann", 0, 1)), events(("bob", 50, 2)))
     stream.run_to(Delta(table))
     shutil.copytree(checkpoint, tmp_path / "older")
-    for number in range(6):
-        stream.put(events(("ann", 100 + 50 * number, 3 + number)))
-        stream.run_to(Delta(table))
+    stream.put(*(events(("ann", 100 + 50 * number, 3 + number)) for number in range(6)))
+    stream.run_to(Delta(table))
     rows = found(delta, table, "key", "values")
     assert (tmp_path / "visits" / "_delta_log" / "_last_checkpoint").exists()
     shutil.move(checkpoint, tmp_path / "newer")
