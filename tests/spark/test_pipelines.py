@@ -64,6 +64,7 @@ def finished_visits() -> Any:
 EVENTS: Final = [("ann", "12:00"), ("ann", "12:10"), ("bob", "12:20"), ("ann", "23:00")]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.skipif(spark_release() < (4, 1), reason="Spark has declarative pipelines since 4.1")
 @pytest.mark.skipif(
