@@ -19,6 +19,7 @@ __all__ = ["with_json"]
 CORRUPT: Final = "_corrupt"
 PARSED: Final = "_parsed"
 RAW: Final = "_raw"
+SEAL: Final = "seal"
 OBJECTS: Final = "array<map<string,string>>"
 ONE_OBJECT: Final = "its payload isn't one JSON object"
 SURROGATE: Final = r"\\u[dD][89a-fA-F]"
@@ -53,8 +54,8 @@ def with_json(
         return F.from_json(text, schema, whole)
 
     # Spark reads the first value of a text, and ignores what follows it. So what follows is looked
-    # for, by a name that no payload can have foreseen.
-    sealed = F.concat(F.lit("["), _text(), F.lit(',{"'), _seal(), F.lit('":0}]'))
+    # for, by a value that no payload can have foreseen. Jackson would keep each such name.
+    sealed = F.concat(F.lit("["), _text(), F.lit(f',{{"{SEAL}":"'), _seal(), F.lit('"}]'))
     parsed = raw.withColumn(PARSED, read(_text())).withColumn(
         RAW, F.from_json(sealed, OBJECTS, options)
     )
@@ -87,7 +88,7 @@ def _object() -> Column:
 
 def _unread() -> Column:
     """Return why a payload isn't one object; null where it is."""
-    is_followed = F.map_contains_key(F.get(F.col(RAW), F.lit(1)), _seal())
+    is_followed = F.get(F.col(RAW), F.lit(1))[SEAL] == _seal()
     is_one = _object().isNotNull() & F.coalesce(is_followed, F.lit(False))  # noqa: FBT003 (a value)
     brackets = F.length(F.regexp_replace(_text(), r"[^\[{]", ""))
     beyond = F.when(brackets >= LEVELS, f"{ONE_OBJECT} of at most {LEVELS} levels")
