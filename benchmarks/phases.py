@@ -17,7 +17,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "sessions.lateness:timely",
         "sessions.plan:Plan.of",
         "keys.active:ActiveKeys.of",
-        "keys.ends:part_ended",
+        "keys.ends:over_in",
         "keys.table:is_due_in",
     ),
     "make objects": (
