@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.reading import MAY_BE_CARRIED
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.duplicates import under_ids
@@ -15,15 +16,7 @@ from sessionkit._engine.storage import logic_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.session import SessionSpec
-from sessionkit.state import (
-    BytesType,
-    DateType,
-    DecimalType,
-    FieldType,
-    IntType,
-    StrType,
-    identity_differences,
-)
+from sessionkit.state import BytesType, DateType, DecimalType, FieldType, IntType, StrType
 
 __all__ = ["carried", "check_carried"]
 

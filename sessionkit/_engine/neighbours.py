@@ -8,8 +8,8 @@ for a timer below that.
 
 import attrs
 
+from sessionkit._engine.payload import NOBODY, RESTORE, Origin
 from sessionkit.errors import StateCorruptedError, with_hint
-from sessionkit.state import NOBODY, RESTORE, Origin
 from sessionkit.timeouts import timer_ms
 
 __all__ = ["Neighbours"]

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.rows.marks import has_state, marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.remembered import remembered
@@ -27,7 +28,7 @@ from sessionkit._spec import AnySpec
 from sessionkit._upgrade import UpgradeStep
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.session import SessionSpec
-from sessionkit.state import Change, Differences, changes_of, codec_of, identity_differences
+from sessionkit.state import Change, Differences, changes_of, codec_of
 
 __all__ = ["MAY_BE_CARRIED", "Comparison", "Reading", "check_order", "compared", "reading_of"]
 

@@ -20,6 +20,7 @@ from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
+from sessionkit._engine.payload import FORMAT_VERSION, NOBODY, Origin
 from sessionkit._engine.rows.marks import (
     MARKS,
     marked,
@@ -35,7 +36,6 @@ from sessionkit._engine.standing import Standing
 from sessionkit._engine.stored import pack_row, unpack_row
 from sessionkit._spec import AnySpec
 from sessionkit.session import SessionSpec
-from sessionkit.state import FORMAT_VERSION, NOBODY, Origin
 from sessionkit.stateful import StatefulSpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike

@@ -20,6 +20,7 @@ from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import Logic
 from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.seed import SeedFormat, keys_of, started
 from sessionkit._engine.standing import Standing
@@ -35,7 +36,6 @@ from sessionkit._engine.wire.outbound import (
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
 from sessionkit._spec import AnySpec
-from sessionkit.state import NOBODY, Origin
 from sessionkit.typing import GroupStateLike
 
 __all__ = ["Worker", "worker_of"]

@@ -1,4 +1,4 @@
-"""Stored state: attrs classes as Arrow columns, and the bytes of a bucket."""
+"""The types of fields: what can be stored, how its values are converted, and what else is known."""
 
 from sessionkit.state._changes import Change, Differences, changes_of
 from sessionkit.state._codec import ClassCodec, codec_of, decode_column, encode_column
@@ -14,25 +14,6 @@ from sessionkit.state._collections import (
 )
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._forms import Form, form_of, form_text, forms_of
-from sessionkit.state._origin import NOBODY, RESTORE, Origin
-from sessionkit.state._payload import (
-    BATCH_AT,
-    BATCH_BYTES,
-    FORMAT_VERSION,
-    HEADER_BYTES,
-    QUERY_AT,
-    QUERY_BYTES,
-    Bond,
-    Unpacked,
-    check_format,
-    identity_differences,
-    pack,
-    pack_page,
-    page_checksum,
-    peek_identity,
-    unpack,
-    unpack_page,
-)
 from sessionkit.state._scalars import (
     BoolType,
     BytesType,
@@ -48,16 +29,7 @@ from sessionkit.state._scalars import (
 from sessionkit.state._types import FieldType
 
 __all__ = [
-    "BATCH_AT",
-    "BATCH_BYTES",
-    "FORMAT_VERSION",
-    "HEADER_BYTES",
-    "NOBODY",
-    "QUERY_AT",
-    "QUERY_BYTES",
-    "RESTORE",
     "AttrsType",
-    "Bond",
     "BoolType",
     "BytesType",
     "Change",
@@ -75,14 +47,11 @@ __all__ = [
     "IntType",
     "ListType",
     "OptionalType",
-    "Origin",
     "RenamedFrom",
     "StrType",
     "TimedeltaType",
     "TupleType",
-    "Unpacked",
     "changes_of",
-    "check_format",
     "codec_of",
     "decode_column",
     "encode_column",
@@ -91,12 +60,5 @@ __all__ = [
     "form_of",
     "form_text",
     "forms_of",
-    "identity_differences",
     "inner_type",
-    "pack",
-    "pack_page",
-    "page_checksum",
-    "peek_identity",
-    "unpack",
-    "unpack_page",
 ]

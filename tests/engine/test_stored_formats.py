@@ -14,13 +14,13 @@ import attrs
 import pytest
 
 from sessionkit._engine.keys.view import stored_keys_of
+from sessionkit._engine.payload import FORMAT_VERSION, Origin
 from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.errors import StateMismatchError
 from sessionkit.session import SessionSpec
-from sessionkit.state import FORMAT_VERSION, Origin
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY_ID, group_of
 from sessionkit.testing.fakes.group_state import StoredGroup

@@ -7,9 +7,9 @@ import pytest
 
 from sessionkit import StateCorruptedError, StateError, StateMismatchError
 from sessionkit._engine.neighbours import Neighbours
+from sessionkit._engine.payload import Origin
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._instants import micros_of
-from sessionkit.state import Origin
 from sessionkit.testing import at
 from sessionkit.testing.drivers.pages import PagedGroupState
 from sessionkit.testing.drivers.query import QUERY_ID

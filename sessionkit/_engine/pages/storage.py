@@ -22,11 +22,11 @@ from sessionkit._engine.pages.directory import Directory, Places
 from sessionkit._engine.pages.hashing import key_hashes
 from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
 from sessionkit._engine.pages.state import PagedStateLike
+from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.sizes import check_size
 from sessionkit._engine.standing import Standing
 from sessionkit.errors import StateCorruptedError, with_hint
-from sessionkit.state import RESTORE, Origin
 
 __all__ = ["PagedBucket"]
 

@@ -2,10 +2,10 @@
 
 from pyspark.sql import SparkSession
 
+from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark.checkpoints.log import Logs, logs_of, query_id_of
 from sessionkit.spark.checkpoints.sources import check_source_logs
-from sessionkit.state import RESTORE
 
 __all__ = ["check_logs"]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from sessionkit._engine.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, RESTORE
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark.checkpoints.groups import changed_groups, stored_groups
-from sessionkit.state import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, RESTORE
 
 __all__ = ["check_changes"]
 

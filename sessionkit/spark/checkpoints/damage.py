@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from sessionkit import errors
+from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
-from sessionkit.state import RESTORE
 
 __all__ = ["damage_named"]
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import parted
@@ -22,7 +23,6 @@ from sessionkit.spark.checkpoints.groups import stored_groups, stored_pages
 from sessionkit.spark.checkpoints.log import LastBatch, Logs, last_batch_of, query_id_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.rules import check_rules
-from sessionkit.state import RESTORE, Origin
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["check_deep"]

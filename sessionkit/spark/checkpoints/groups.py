@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import (
     SessionkitError,
     StateCorruptedError,
@@ -19,7 +20,6 @@ from sessionkit.spark._release import release_of
 from sessionkit.spark.checkpoints.damage import damage_named
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
-from sessionkit.state import RESTORE
 
 __all__ = [
     "active_session",

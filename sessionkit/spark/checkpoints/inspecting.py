@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.payload import peek_identity, unpack, unpack_page
 from sessionkit._engine.sessions.duplicates import open_only
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.revisions import closed_ones
@@ -24,7 +25,6 @@ from sessionkit.spark.checkpoints.log import Progress, progress_of
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.checkpoints.rules import HEAD_BYTES
 from sessionkit.spark.jobs.labels import bucket_label
-from sessionkit.state import peek_identity, unpack, unpack_page
 from sessionkit.timeouts import is_over, watermark_in_force
 
 __all__ = ["inspected", "sessions_of_key"]

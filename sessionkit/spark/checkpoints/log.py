@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
-from sessionkit.state import RESTORE
 
 __all__ = [
     "NO_SUCH_PATH",

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
+from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted
@@ -20,7 +21,6 @@ from sessionkit.spark.checkpoints.groups import (
 )
 from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.jobs.pickling import check_picklable
-from sessionkit.state import NOBODY, Origin
 
 __all__ = ["collected_memories", "mapped_memories"]
 

@@ -8,9 +8,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark.checkpoints.log import NO_SUCH_PATH
-from sessionkit.state import RESTORE
 
 __all__ = ["check_source_logs"]
 

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark import TaskContext
 
 from sessionkit._engine.neighbours import Neighbours
-from sessionkit.state import NOBODY, Origin
+from sessionkit._engine.payload import NOBODY, Origin
 
 __all__ = ["rows_of_task", "run_of_task"]
 

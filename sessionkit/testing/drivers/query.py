@@ -10,11 +10,11 @@ import pandas as pd
 
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.neighbours import Neighbours
+from sessionkit._engine.payload import Origin
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.state import Origin
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.frames import (
     Row,

@@ -10,9 +10,9 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._engine.pages.directory import PAGE_BYTES
+from sessionkit._engine.payload import Origin
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.worker import worker_of
-from sessionkit.state import Origin
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.pages import PagedGroupState
 from sessionkit.testing.fakes.group_state import StoredGroup

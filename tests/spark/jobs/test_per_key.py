@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import DecimalType, EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec
+from sessionkit._engine.payload import FORMAT_VERSION
 from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
-from sessionkit.state import FORMAT_VERSION
 from tests.support.streams import FileStream
 
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)

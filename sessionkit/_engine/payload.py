@@ -4,7 +4,7 @@ The bytes of a group: a header that identifies them, then Arrow IPC streams.
     4 bytes   magic `SKB1`
     2 bytes   format version
     4 bytes   CRC-32 of the name of the group: its bucket or its key
-    4 bytes   CRC-32 of the columns beside the payload
+    4 bytes   CRC-32 of the columns next to the payload
     4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the ten bytes before
     8 bytes   the query that wrote it: the first bytes of its id; zeros where it wasn't known
     8 bytes   the number of the micro-batch
@@ -30,22 +30,24 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 import pyarrow as pa
 
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
-from sessionkit.state._origin import NOBODY, RESTORE, Origin
 
 __all__ = [
     "BATCH_AT",
     "BATCH_BYTES",
     "FORMAT_VERSION",
     "HEADER_BYTES",
+    "NOBODY",
     "QUERY_AT",
     "QUERY_BYTES",
+    "RESTORE",
     "Bond",
+    "Origin",
     "Unpacked",
     "check_format",
     "identity_differences",
@@ -57,6 +59,10 @@ __all__ = [
     "unpack_page",
 ]
 
+RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
+WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `carry_over`"
+ID_BYTES: Final = 8
+UNKNOWN: Final = bytes(ID_BYTES)
 MAGIC: Final = b"SKB1"
 PAGE_MAGIC: Final = b"SKP1"
 FORMAT_VERSION: Final = 2
@@ -65,14 +71,94 @@ BOND: Final = struct.Struct(">II")
 IDENTITY: Final = struct.Struct(">I")
 TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
+ORIGIN: Final = struct.Struct(">8sqq")
 ALIGNMENT: Final = 8
 PADDING: Final = b" "
-HEADER_BYTES: Final = {1: HEADER.size, 2: HEADER.size + len(NOBODY.packed)}
+HEADER_BYTES: Final = {1: HEADER.size, 2: HEADER.size + ORIGIN.size}
 """How long a header is in each format that this release reads; the identity follows it."""
 
 QUERY_AT, QUERY_BYTES = HEADER.size, 8
 BATCH_AT, BATCH_BYTES = QUERY_AT + QUERY_BYTES, 8
 """Where a header of this format has the query and the micro-batch."""
+
+
+@attrs.frozen
+class Origin:
+    """
+    The query and the micro-batch that write a payload, or read one.
+
+    Attributes:
+        query: The first bytes of the query's id, which stays the same over restarts. Zeros where it
+            isn't known: such a payload belongs to any query.
+        batch: The number of the micro-batch.
+        watermark_ms: Spark's watermark of the micro-batch, in milliseconds.
+    """
+
+    query: bytes = UNKNOWN
+    batch: int = 0
+    watermark_ms: int = 0
+
+    @classmethod
+    def of(cls, query_id: str, batch: int, watermark_ms: int = 0) -> Self:
+        """Return the origin of what a query with this id, a UUID, stores in a micro-batch."""
+        return cls(bytes.fromhex(query_id.replace("-", "")[: 2 * ID_BYTES]), batch, watermark_ms)
+
+    @classmethod
+    def of_bytes(cls, packed: bytes) -> Self:
+        """Return what a payload says; nothing where its format knows of none."""
+        return cls(*ORIGIN.unpack(packed)) if packed else cls()
+
+    def at(self, watermark_ms: int) -> "Origin":
+        """Return this at a watermark."""
+        return Origin(self.query, self.batch, watermark_ms)
+
+    @property
+    def packed(self) -> bytes:
+        """The bytes of this."""
+        return ORIGIN.pack(self.query, self.batch, self.watermark_ms)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known which query this is."""
+        return self.query != UNKNOWN
+
+    def check(self, now: "Origin", what: str) -> None:
+        """
+        Check that what was stored may be read by a micro-batch.
+
+        Args:
+            now: The micro-batch.
+            what: What was stored, for the error.
+
+        Raises:
+            StateMismatchError: Another query stored it.
+            StateCorruptedError: It is from after the micro-batch, or from a later watermark.
+        """
+        if not (self.is_known and now.is_known):
+            return
+        if self.query != now.query:
+            found = (
+                f"{what} belongs to another query: {_said(self)} stored it, this is {_said(now)}"
+            )
+            raise StateMismatchError(with_hint(found, WHOLE))
+        if self.batch > now.batch:
+            found = f"micro-batch {self.batch} wrote it, and this is micro-batch {now.batch}"
+            raise StateCorruptedError(with_hint(f"{what} is damaged: {found}", WHOLE))
+        if self.watermark_ms > now.watermark_ms:
+            found = (
+                f"the checkpoint is damaged: micro-batch {now.batch} has the watermark "
+                f"{now.watermark_ms} ms, but {what} was written in micro-batch {self.batch} at "
+                f"{self.watermark_ms} ms, and a watermark never falls"
+            )
+            raise StateCorruptedError(with_hint(found, WHOLE))
+
+
+NOBODY: Final = Origin()
+
+
+def _said(origin: Origin) -> str:
+    text = origin.query.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:]}-..."
 
 
 @attrs.frozen
@@ -82,7 +168,7 @@ class Bond:
 
     Attributes:
         group: The name of its bucket or key.
-        columns: The columns beside it, which say when it was written and what it holds.
+        columns: The other columns of its row, which say when it was written and what it holds.
         origin: The query and the micro-batch that write it, or read it now.
     """
 
@@ -131,8 +217,8 @@ class Unpacked:
         Check that the payload is where it belongs.
 
         Raises:
-            StateCorruptedError: It belongs to another group, or the columns beside it were written
-                with another one.
+            StateCorruptedError: It belongs to another group, or the other columns of its row were
+                written with another one.
         """
         if self.sums != bond.sums:
             found = "wasn't written with the columns beside it"

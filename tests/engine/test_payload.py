@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
-from sessionkit.state import (
+from sessionkit._engine.payload import (
     FORMAT_VERSION,
     Bond,
     Origin,
-    codec_of,
     identity_differences,
     pack,
     peek_identity,
     unpack,
 )
+from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
+from sessionkit.state import codec_of
 from tests.support.strategies import classes_with_objects
 
 IDENTITY = b'{"bucket_count": 64, "keys": {"user": "string"}}'
