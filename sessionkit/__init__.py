@@ -49,7 +49,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from sessionkit._engine.counts import Counts
-    from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, Timer
     from sessionkit._version import __version__ as __version__
     from sessionkit.errors import (
         BalanceError,
@@ -68,9 +67,19 @@ if TYPE_CHECKING:
         UnsupportedError,
         UserFunctionError,
     )
-    from sessionkit.session import Session, SessionSpec
+    from sessionkit.spec import (
+        BatchTimes,
+        BucketResult,
+        KeyState,
+        KeyTimes,
+        Session,
+        SessionSpec,
+        StatefulSpec,
+        Timer,
+        by_bucket,
+        by_frame,
+    )
     from sessionkit.state import DecimalType, RenamedFrom
-    from sessionkit.stateful import BucketResult, StatefulSpec, by_bucket, by_frame
     from sessionkit.timeouts import (
         EventTimeGap,
         Every,
@@ -88,9 +97,7 @@ else:
         "sessionkit.errors",
         "sessionkit.timeouts",
         "sessionkit.state",
-        "sessionkit._key_view",
-        "sessionkit.session",
-        "sessionkit.stateful",
+        "sessionkit.spec",
         "sessionkit._engine.counts",
         "sessionkit._version",
     )

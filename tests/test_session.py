@@ -12,10 +12,10 @@ from pyspark import cloudpickle
 
 from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
 from sessionkit._instants import micros_of
-from sessionkit._session_view import session_of
-from sessionkit._spec import key_class
 from sessionkit.errors import FieldTypeError, SpecError
-from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spec.columns import SESSION_COLUMNS
+from sessionkit.spec.shared import key_class
+from sessionkit.spec.views import session_of
 from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)

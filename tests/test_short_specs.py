@@ -23,9 +23,10 @@ from sessionkit import (
     StatefulSpec,
     by_frame,
 )
-from sessionkit._functions import takes_time, wrong_class
 from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError
+from sessionkit.spec.functions import wrong_class
+from sessionkit.spec.signatures import takes_time
 from sessionkit.testing import SessionDriver, at
 
 

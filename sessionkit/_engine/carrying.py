@@ -13,9 +13,9 @@ from sessionkit._engine.sessions.duplicates import under_ids
 from sessionkit._engine.sessions.revisions import under_revisions
 from sessionkit._engine.sessions.ruled import under_rules
 from sessionkit._engine.storage import logic_of
-from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
-from sessionkit.session import SessionSpec
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import BytesType, DateType, DecimalType, FieldType, IntType, StrType
 
 __all__ = ["carried", "check_carried"]

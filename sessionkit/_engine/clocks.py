@@ -17,8 +17,8 @@ from sessionkit._instants import (
     LAST_INSTANT_US,
     micros_of,
 )
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["IdleClock", "idle_clock"]
 

@@ -11,7 +11,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.table import micros
 from sessionkit._instants import END_OF_TIME_US
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock
 

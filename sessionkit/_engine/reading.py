@@ -22,12 +22,12 @@ from sessionkit._engine.rows.marks import has_state, marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._functions import call_failed, name_of, wrong_class
 from sessionkit._instants import instant_of
-from sessionkit._spec import AnySpec
-from sessionkit._upgrade import UpgradeStep
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
-from sessionkit.session import SessionSpec
+from sessionkit.spec.functions import call_failed, name_of, wrong_class
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.upgrades import UpgradeStep
 from sessionkit.state import Change, Differences, changes_of, codec_of
 
 __all__ = ["MAY_BE_CARRIED", "Comparison", "Reading", "check_order", "compared", "reading_of"]

@@ -20,8 +20,8 @@ from sessionkit._engine.rows.table import Rejected, events_schema, micros, parte
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
 from sessionkit._engine.wire.packs import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
-from sessionkit._spec import AnySpec
 from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["SeedFormat", "keys_of", "started"]
 

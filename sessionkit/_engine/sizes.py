@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._spec import AnySpec
 from sessionkit.errors import StateError, with_hint
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["MOST_BYTES", "check_size"]
 

@@ -34,9 +34,9 @@ from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.sizes import check_size
 from sessionkit._engine.standing import Standing
 from sessionkit._engine.stored import pack_row, unpack_row
-from sessionkit._spec import AnySpec
-from sessionkit.session import SessionSpec
-from sessionkit.stateful import StatefulSpec
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 

@@ -10,7 +10,7 @@ from sessionkit._engine.logic import Logic
 from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.payload import Bond, Origin, check_format, pack, unpack
 from sessionkit._engine.reading import Reading, reading_of
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["pack_row", "unpack_row"]
 

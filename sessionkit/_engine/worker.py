@@ -35,7 +35,7 @@ from sessionkit._engine.wire.outbound import (
 )
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.typing import GroupStateLike
 
 __all__ = ["Worker", "worker_of"]

@@ -6,8 +6,8 @@ from datetime import timedelta
 from pyspark.sql import types as T
 
 from sessionkit._instants import Duration, duration
-from sessionkit._spec import MILLISECOND
 from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.spec.shared import MILLISECOND
 
 __all__ = ["MILLISECOND", "check_event_time", "read_delay"]
 

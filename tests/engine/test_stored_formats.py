@@ -20,7 +20,7 @@ from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.errors import StateMismatchError
-from sessionkit.session import SessionSpec
+from sessionkit.spec.session import SessionSpec
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY_ID, group_of
 from sessionkit.testing.fakes.group_state import StoredGroup

@@ -20,7 +20,7 @@ from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packer, Packs, unpacked
 from sessionkit._engine.worker import worker_of
 from sessionkit._instants import END_OF_TIME_US
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["GROUP", "IS_FUTURE", "Packed", "frame_of", "packed", "run_whole", "sent"]
 

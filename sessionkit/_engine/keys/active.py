@@ -17,9 +17,9 @@ from sessionkit._engine.keys.table import STAMPS, keys_schema, read_timers, time
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import INSTANT, key_columns, key_schema, micros, parted, stacked
-from sessionkit._key_view import MISSING, Held
+from sessionkit.spec.stateful import AnyStatefulSpec
+from sessionkit.spec.views import MISSING, Held
 from sessionkit.state import codec_of
-from sessionkit.stateful import AnyStatefulSpec
 
 __all__ = ["ActiveKeys", "runs_of_rows"]
 

@@ -13,10 +13,11 @@ from sessionkit._engine.keys.table import age_clock, keys_schema, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_codes
 from sessionkit._engine.rows.table import instants, key_columns, key_schema, micros, no_results
-from sessionkit._functions import Failure, call_failed, name_of
 from sessionkit._instants import BEGINNING_US
-from sessionkit._key_view import BatchTimes
 from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure, call_failed, name_of
+from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
+from sessionkit.spec.views import BatchTimes
 from sessionkit.state import (
     DatetimeType,
     DateType,
@@ -27,7 +28,6 @@ from sessionkit.state import (
     codec_of,
     inner_type,
 )
-from sessionkit.stateful import AnyStatefulSpec, BucketResult
 
 __all__ = ["Folded", "fold_bucket"]
 

@@ -17,12 +17,12 @@ import pandas as pd
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.table import age_clock
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
-from sessionkit._functions import Failure, call_failed, name_of
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of, span_us
-from sessionkit._key_view import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure, call_failed, name_of
+from sessionkit.spec.stateful import AnyStatefulSpec
+from sessionkit.spec.views import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
 from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
-from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, deadlines_of, has_passed
 
 __all__ = ["Calls", "KeyRun", "Stamps", "is_due", "shown"]

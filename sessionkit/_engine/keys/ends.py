@@ -17,7 +17,7 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.calls import Calls, KeyRun
 from sessionkit._engine.keys.table import policy_ends
-from sessionkit.stateful import AnyStatefulSpec
+from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, deadlines_of, is_over
 
 __all__ = ["CLOCKS", "End", "end_of", "end_overdue", "over_in"]

@@ -5,8 +5,8 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import codec_of
-from sessionkit.stateful import AnyStatefulSpec
 
 __all__ = ["event_frame"]
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 from sessionkit._engine.keys.calls import KeyRun
 from sessionkit._engine.rows.results import check_fit
 from sessionkit._engine.rows.table import Rejected, key_schema, no_results, result_schema
-from sessionkit._functions import Failure
 from sessionkit.errors import StateValueError
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import codec_of
-from sessionkit.stateful import AnyStatefulSpec
 
 __all__ = ["failed_outputs", "result_rows"]
 

@@ -39,9 +39,9 @@ from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros, no_results, stacked
-from sessionkit._functions import Failure
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import Field, codec_of
-from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, is_late_in_order
 
 __all__ = ["KeyLogic"]

@@ -29,9 +29,9 @@ from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import INSTANT, key_schema, micros, state_schema, whole
 from sessionkit._instants import END_OF_TIME_US, span_us
-from sessionkit._key_view import Armed
+from sessionkit.spec.stateful import AnyStatefulSpec
+from sessionkit.spec.views import Armed
 from sessionkit.state import codec_of
-from sessionkit.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock, Deadline, deadlines_of, has_passed, is_over
 
 __all__ = [

@@ -15,8 +15,8 @@ from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, KeyRun
 from sessionkit._engine.keys.ends import end_of
 from sessionkit._engine.rows.table import micros
-from sessionkit._functions import Failure
 from sessionkit._instants import BEGINNING_US
+from sessionkit.spec.functions import Failure
 
 __all__ = ["process_in_turn"]
 

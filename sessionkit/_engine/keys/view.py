@@ -13,10 +13,10 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.structs import as_struct, key_struct
 from sessionkit._engine.rows.table import INSTANT, prefixed_columns, whole
 from sessionkit._instants import instant_of
-from sessionkit._key_view import Timer
-from sessionkit._spec import S
+from sessionkit.spec.shared import S
+from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
+from sessionkit.spec.views import Timer
 from sessionkit.state import codec_of
-from sessionkit.stateful import AnyStatefulSpec, StatefulSpec
 
 __all__ = ["StoredKey", "stored_key_rows", "stored_keys_of"]
 

@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from sessionkit._conditions import condition_of, evaluated
 from sessionkit._engine.rows.table import whole
-from sessionkit._spec import AnySpec
 from sessionkit.aggregates import Condition
+from sessionkit.spec.aggregates import condition_of, evaluated
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of
 
 __all__ = ["conditions_met"]

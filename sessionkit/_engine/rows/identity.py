@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field, codec_of, form_of, forms_of
 
 __all__ = ["shared_identity"]

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import event_columns, key_columns, prefixed_columns
-from sessionkit._spec import AnySpec, key_class
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state import codec_of, decode_column
 
 __all__ = ["build_events", "decode_keys", "decode_states", "encode_states"]

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sessionkit._functions import name_of, wrong_class
 from sessionkit.errors import StateValueError, UserFunctionError
+from sessionkit.spec.functions import name_of, wrong_class
 from sessionkit.state import codec_of
 
 __all__ = ["check_fit", "check_rows", "collected"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import key_columns, whole
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
 
 __all__ = ["as_struct", "key_struct"]

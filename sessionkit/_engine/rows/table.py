@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.remembered import remembered
-from sessionkit._functions import Failure
-from sessionkit._spec import AnySpec
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of
 
 __all__ = [

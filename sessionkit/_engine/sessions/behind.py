@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import EventTimeGap, is_over
 
 __all__ = ["FIRST_MARK", "Horizon", "mark_of"]

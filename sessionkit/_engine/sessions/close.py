@@ -24,10 +24,10 @@ from sessionkit._engine.rows.table import (
 )
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.ruled import reasons_of
-from sessionkit._functions import Failure, call_failed
-from sessionkit._session_view import Session, session_of
 from sessionkit.errors import StateValueError, UserFunctionError
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import Failure, call_failed
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.spec.views import Session, session_of
 from sessionkit.state import codec_of
 
 Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]

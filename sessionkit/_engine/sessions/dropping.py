@@ -19,8 +19,8 @@ from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.traces import with_traces
-from sessionkit._functions import Failure
 from sessionkit._instants import instant_of
+from sessionkit.spec.functions import Failure
 
 __all__ = ["dropped_sessions", "over_event", "traced"]
 

@@ -35,7 +35,7 @@ from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.gathered import gathered_fields
 from sessionkit._engine.sessions.ruled import with_column
 from sessionkit._instants import span_us
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import is_over
 
 __all__ = [

@@ -14,10 +14,10 @@ from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros
 from sessionkit._engine.sessions.closings import closings
 from sessionkit._engine.sessions.gathered import with_each
-from sessionkit._functions import Failure, name_of, traceback_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import Failure, name_of, traceback_of
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import EventTimeGap, Predicate, SessionRules, window_end
 
 __all__ = ["WindowedEvents", "read_events"]

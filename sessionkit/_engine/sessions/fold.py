@@ -16,10 +16,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._functions import call_failed, is_frozen, name_of, wrong_class
 from sessionkit._instants import instant_of
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import call_failed, is_frozen, name_of, wrong_class
+from sessionkit.spec.session import AnySessionSpec
 
 __all__ = ["FoldError", "SessionFold", "timed"]
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.rows.table import events_schema, whole
 from sessionkit._engine.sessions.aggregates.values import lists_of
 from sessionkit._engine.wire.event_ids import ID, event_digests
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 
 __all__ = [
     "each_of",

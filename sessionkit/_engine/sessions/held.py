@@ -8,7 +8,7 @@ from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import Rejected, micros, whole
 from sessionkit._engine.sessions.close import ids_of
 from sessionkit._engine.sessions.ruled import reasons_of
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 
 __all__ = ["held_events"]
 

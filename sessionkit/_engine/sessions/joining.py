@@ -21,7 +21,7 @@ from sessionkit._engine.sessions.lateness import late_session, timely
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import first_failures, refold
 from sessionkit._engine.sessions.sifting import failing_events
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import SessionRules
 
 __all__ = ["Joined", "join"]

@@ -9,7 +9,7 @@ from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.duplicates import Distinct, distinct
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import is_late
 
 __all__ = ["Timely", "judges_sessions", "late_session", "timely"]

@@ -14,8 +14,8 @@ from sessionkit._engine.sessions.events import read_events
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.lateness import timely
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._event_rows import HELD, NUMBER
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.logic import HELD, NUMBER
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
 __all__ = ["close_per_event", "join_per_event"]

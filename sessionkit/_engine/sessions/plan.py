@@ -23,8 +23,8 @@ from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
 from sessionkit._engine.sessions.state_gaps import StateGaps
 from sessionkit._engine.sessions.traces import told_apart
 from sessionkit._engine.sessions.trial import Trial
-from sessionkit._functions import Failure
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.session import AnySessionSpec
 
 __all__ = ["Plan"]
 

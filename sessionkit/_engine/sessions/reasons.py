@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from sessionkit._instants import duration_text, instant_of, micros_of
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import ClosedBy, SessionRules, event_that_moves_to
 
 __all__ = ["event_that_closes", "rule_text"]

@@ -18,7 +18,7 @@ from sessionkit._engine.sessions.revisions import joined_revisions
 from sessionkit._engine.sessions.ruled import closing_columns
 from sessionkit._engine.sessions.table import state_columns
 from sessionkit._engine.sessions.traces import told_apart
-from sessionkit._functions import Failure
+from sessionkit.spec.functions import Failure
 
 __all__ = ["Interval", "Part", "Refolded"]
 

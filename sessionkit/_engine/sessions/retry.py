@@ -32,9 +32,9 @@ from sessionkit._engine.sessions.gathered import each_of, each_of_sessions
 from sessionkit._engine.sessions.lateness import judges_sessions
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.refolded import Interval, Part, Refolded
-from sessionkit._functions import Failure, name_of
 from sessionkit.errors import StateValueError
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import Failure, name_of
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import is_late, starts_new_session
 

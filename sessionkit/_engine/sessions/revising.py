@@ -40,10 +40,10 @@ from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.revisions import closed_ones, numbers_of, shown_of
 from sessionkit._engine.sessions.ruled import closing_times, idled, with_column
 from sessionkit._engine.sessions.ways import Way
-from sessionkit._functions import Failure, name_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import Failure, name_of
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import Clock, Every, is_over
 
 __all__ = ["due_with_revisions", "step_with_revisions"]

@@ -27,7 +27,7 @@ from sessionkit._engine.sessions.behind import FIRST_MARK
 from sessionkit._engine.sessions.duplicates import closed_ids
 from sessionkit._engine.sessions.ruled import with_column
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 
 __all__ = [
     "closed_ones",

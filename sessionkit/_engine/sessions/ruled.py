@@ -22,7 +22,7 @@ from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.pieces import RuledIntervals
 from sessionkit._instants import span_us
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of, forms_of
 from sessionkit.timeouts import SessionRules
 

@@ -22,7 +22,7 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import added, check_fit
 from sessionkit._engine.sessions.ruled import RuledRows
 from sessionkit._engine.sessions.trial import Trial
-from sessionkit._functions import Failure
+from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules, starts_new_session
 
 __all__ = ["failing_events"]

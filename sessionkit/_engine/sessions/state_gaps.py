@@ -13,7 +13,7 @@ import attrs
 
 from sessionkit._engine.sessions.fold import FoldError
 from sessionkit._engine.sessions.trial import Trial
-from sessionkit._functions import Failure
+from sessionkit.spec.functions import Failure
 
 __all__ = ["StateGaps"]
 

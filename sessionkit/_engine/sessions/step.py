@@ -37,7 +37,7 @@ from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.ruled import closing_times, idled
 from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
 from sessionkit._engine.sessions.ways import Way, way_of
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_over
 

@@ -28,7 +28,7 @@ from sessionkit._engine.sessions.gathered import gathered_fields
 from sessionkit._engine.sessions.revisions import revised_schema, revisions_identity
 from sessionkit._engine.sessions.ruled import ruled_schema, rules_identity
 from sessionkit._instants import span_us
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of, forms_of
 
 __all__ = ["session_identity", "sessions_schema", "state_columns", "state_fields"]

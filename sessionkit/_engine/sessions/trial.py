@@ -12,10 +12,10 @@ import pyarrow as pa
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
-from sessionkit._functions import call_failed, name_of
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import call_failed, name_of
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
 __all__ = ["Trial"]

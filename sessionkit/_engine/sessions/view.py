@@ -16,8 +16,8 @@ from sessionkit._engine.sessions.ruled import closes_of, closing_times, reasons_
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.sessions.ways import way_of
 from sessionkit._instants import instant_of
-from sessionkit._spec import S
-from sessionkit.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.shared import S
 from sessionkit.state import codec_of
 from sessionkit.timeouts import ClosedBy
 

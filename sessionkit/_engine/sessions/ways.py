@@ -18,7 +18,7 @@ from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import Closed, close
 from sessionkit._engine.sessions.joining import Joined, join
 from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.session import AnySessionSpec
 
 __all__ = ["Way", "way_of"]
 

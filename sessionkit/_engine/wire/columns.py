@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     BoolType,
     BytesType,

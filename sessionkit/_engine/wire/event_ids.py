@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from sessionkit._engine.rows.encoding import ID_BYTES, digests, encoded
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["ID", "event_digests", "event_ids"]
 

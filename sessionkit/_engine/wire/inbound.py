@@ -18,8 +18,8 @@ from sessionkit._engine.wire.columns import (
     wire_columns,
 )
 from sessionkit._instants import FIRST_INSTANT_US, LAST_INSTANT_US, span_us
-from sessionkit._spec import AnySpec
 from sessionkit.errors import StateValueError
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     DatetimeType,
     DateType,

@@ -20,7 +20,8 @@ from sessionkit._engine.standing import Standing
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packs import packs_of, read_packs
-from sessionkit._spec import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS, AnySpec
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     DatetimeType,
     Field,

@@ -25,7 +25,7 @@ from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whol
 from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
 from sessionkit._engine.wire.packs import Pack, joined_packs, packs_in, packs_of
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["Packer", "Packs", "packed_by_group", "packs_of_groups", "unpacked"]
 

@@ -2,11 +2,11 @@
 
 from pyspark.sql import SparkSession
 
-from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.agreeing import check_logs
 from sessionkit.spark.checkpoints.deep import check_deep
 from sessionkit.spark.checkpoints.groups import active_session, reads_state, stored_operators
 from sessionkit.spark.checkpoints.rules import check_rules
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["check_checkpoint"]
 

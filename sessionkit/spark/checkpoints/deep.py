@@ -13,9 +13,7 @@ from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import parted
-from sessionkit._spec import AnySpec
 from sessionkit.errors import StateCorruptedError, with_hint
-from sessionkit.session import SessionSpec
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.changes import check_changes
 from sessionkit.spark.checkpoints.damage import damage_named
@@ -23,6 +21,8 @@ from sessionkit.spark.checkpoints.groups import stored_groups, stored_pages
 from sessionkit.spark.checkpoints.log import LastBatch, Logs, last_batch_of, query_id_of
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.rules import check_rules
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["check_deep"]

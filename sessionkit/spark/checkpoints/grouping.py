@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import key_columns, key_schema, whole
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import cell_type
 from sessionkit.spark.jobs.labels import label_of
 from sessionkit.spark.jobs.packed_rows import bucket_of_forms
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DatetimeType, DateType, DecimalType, FieldType
 
 __all__ = ["group_has_key", "key_forms", "key_row", "only_key"]

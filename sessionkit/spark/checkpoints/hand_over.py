@@ -9,10 +9,10 @@ from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
 from sessionkit._instants import micros_of
-from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.seed_rows import chunks_of, chunks_schema
 from sessionkit.spark.checkpoints.seeds import Seed, write_seed
 from sessionkit.spark.jobs.run import memories_until
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["hand_over"]
 

@@ -15,9 +15,7 @@ from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
-from sessionkit._spec import AnySpec
 from sessionkit.errors import StateCorruptedError, StateError
-from sessionkit.session import AnySessionSpec, SessionSpec
 from sessionkit.spark.checkpoints.agreeing import check_logs
 from sessionkit.spark.checkpoints.checking import check_checkpoint
 from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
@@ -25,6 +23,8 @@ from sessionkit.spark.checkpoints.log import Progress, progress_of
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.checkpoints.rules import HEAD_BYTES
 from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import is_over, watermark_in_force
 
 __all__ = ["inspected", "sessions_of_key"]

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.storage import logic_of, stored_memory
-from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.grouping import group_has_key, key_row, only_key
 from sessionkit.spark.checkpoints.groups import (
@@ -21,6 +20,7 @@ from sessionkit.spark.checkpoints.groups import (
 )
 from sessionkit.spark.checkpoints.rules import check_rules
 from sessionkit.spark.jobs.pickling import check_picklable
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["collected_memories", "mapped_memories"]
 

@@ -7,12 +7,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._engine.keys.view import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
-from sessionkit._spec import S, check_kind
-from sessionkit.session import SessionSpec
 from sessionkit.spark._columns import public_type, quoted
 from sessionkit.spark.checkpoints.memories import collected_memories, mapped_memories
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import S, check_kind
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state import Field, codec_of
-from sessionkit.stateful import StatefulSpec
 
 __all__ = ["open_sessions", "open_sessions_frame", "stored_keys", "stored_keys_frame"]
 

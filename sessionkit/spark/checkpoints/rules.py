@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 from sessionkit._engine.payload import HEADER_BYTES, peek_identity
 from sessionkit._engine.reading import check_order, compared
 from sessionkit._engine.storage import logic_of
-from sessionkit._spec import AnySpec
 from sessionkit.spark.checkpoints.groups import explained, foreign, stored_groups
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["HEAD_BYTES", "check_rules"]
 

@@ -16,10 +16,10 @@ from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN, WATERMARK_
 from sessionkit._engine.wire.packing import packed_by_group
 from sessionkit._engine.wire.packs import joined_packs
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import cell_type, quoted
 from sessionkit.spark.checkpoints.grouping import key_forms
 from sessionkit.spark.jobs.packed_rows import BUCKET, bucket_of_forms
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["ROWS", "chunks_of", "chunks_schema", "seed_rows", "sown_rows"]
 

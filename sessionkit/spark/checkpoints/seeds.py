@@ -16,7 +16,6 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.checkpoints.groups import active_session
 from sessionkit.spark.checkpoints.log import (
@@ -30,6 +29,7 @@ from sessionkit.spark.checkpoints.log import (
 from sessionkit.spark.checkpoints.memories import mapped_memories
 from sessionkit.spark.checkpoints.seed_rows import ROWS, chunks_of, chunks_schema, seed_rows
 from sessionkit.spark.checkpoints.unread import is_of_files, without_files, without_messages
+from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["Seed", "carry_over", "read_seed", "write_seed"]

@@ -4,10 +4,10 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, Observation
 
-from sessionkit._spec import check_kind
 from sessionkit.spark.checkpoints.seeds import Seed
 from sessionkit.spark.jobs.run import Bounds, run_spec
-from sessionkit.stateful import AnyStatefulSpec, StatefulSpec
+from sessionkit.spec.shared import check_kind
+from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
 __all__ = ["apply_with_state"]
 

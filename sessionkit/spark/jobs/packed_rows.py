@@ -25,10 +25,10 @@ from sessionkit._engine.wire.columns import (
 )
 from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import span_us
-from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import grouping_form, public_type, quoted, to_wire
 from sessionkit.spark.jobs.labels import label_of
 from sessionkit.spark.jobs.spared import spare_imports
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DecimalType, FieldType
 
 __all__ = [

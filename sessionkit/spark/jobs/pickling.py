@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 from pyspark import cloudpickle
 
-from sessionkit._functions import name_of
 from sessionkit.errors import NotPicklableError, with_hint
+from sessionkit.spec.functions import name_of
 
 __all__ = ["check_picklable"]
 

@@ -13,11 +13,12 @@ from sessionkit._engine.standing import Standing
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.worker import Worker
-from sessionkit._spec import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
 from sessionkit.spark._columns import OF_REJECTED, public_type, quoted
 from sessionkit.spark.jobs.progress import OBSERVATION
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.spark.jobs.standings import BUCKETS, MOST_BUCKETS, UNTOLD
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["OUTPUT_SCHEMA", "counted_rows", "counted_schema", "unpacked_rows"]
 

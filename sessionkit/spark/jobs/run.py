@@ -17,7 +17,6 @@ from sessionkit._engine.storage import columns_of
 from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_libraries, check_workers_of
@@ -44,6 +43,7 @@ from sessionkit.spark.jobs.public_rows import (
 from sessionkit.spark.jobs.schema import check_analysis, check_input
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.spark.jobs.task import rows_of_task, run_of_task
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["Bounds", "memories_until", "run_spec"]
 

@@ -7,8 +7,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SchemaError, UnsupportedError, with_hint
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     AttrsType,
     BoolType,

@@ -4,11 +4,11 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, Observation
 
-from sessionkit._spec import check_kind
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.session import AnySessionSpec, SessionSpec
 from sessionkit.spark.checkpoints.seeds import Seed
 from sessionkit.spark.jobs.run import Bounds, run_spec
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.shared import check_kind
 
 __all__ = ["sessionize", "sessionize_all"]
 

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
 from sessionkit.spark.checkpoints.agreeing import check_logs
@@ -31,6 +30,7 @@ from sessionkit.spark.sinks.any_sink import (
 )
 from sessionkit.spark.sinks.ledgers import Start, start_of
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["Temporary", "Trigger", "start_query"]
 

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from sessionkit._session_columns import REVISION_COLUMNS, SESSION_COLUMNS
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.query.rules import OutputMode
 from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.postgres.sink import Postgres
 from sessionkit.spark.sinks.routes import Route
+from sessionkit.spec.columns import REVISION_COLUMNS, SESSION_COLUMNS
 
 __all__ = [
     "REVISION",

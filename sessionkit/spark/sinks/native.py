@@ -11,8 +11,8 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark.sinks.names import names_in
+from sessionkit.spec.columns import SESSION_COLUMNS
 
 __all__ = [
     "NESTED",

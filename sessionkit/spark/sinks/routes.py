@@ -9,14 +9,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 from pyspark.sql import types as T
 
-from sessionkit._spec import REJECTED_COLUMNS
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.session import SESSION_COLUMNS
 from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
 from sessionkit.spark.sinks.once import Once
 from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spec.columns import REJECTED_COLUMNS, SESSION_COLUMNS
 
 __all__ = ["BATCH_SINKS", "BatchSink", "Route", "Routes", "routes_of", "same_place_error"]
 

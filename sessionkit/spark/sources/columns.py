@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
-from sessionkit._spec import AnySpec
 from sessionkit.spark._columns import public_type, quoted
 from sessionkit.spark.sources.values import PAYLOAD
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
 
 __all__ = ["SHOWN", "ddl", "payload_fields", "required", "without_long"]

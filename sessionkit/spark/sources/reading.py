@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
-from sessionkit._spec import AnySpec
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import public_type, quoted
 from sessionkit.spark._libraries import check_extra
@@ -30,6 +29,7 @@ from sessionkit.spark.sources.values import (
     Socket,
     Source,
 )
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
 
 __all__ = ["read_batch", "read_stream"]

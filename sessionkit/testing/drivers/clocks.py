@@ -12,8 +12,8 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
-from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
+from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["Clocks", "aware", "on_clock"]

@@ -18,8 +18,8 @@ from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
 from sessionkit._instants import BEGINNING_US, micros_of
-from sessionkit._spec import AnySpec, check_kind
 from sessionkit.errors import ScriptError, with_hint
+from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, on_clock
 from sessionkit.testing.drivers.events import event_row

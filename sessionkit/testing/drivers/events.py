@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
-from sessionkit._functions import wrong_class
-from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
+from sessionkit.spec.functions import wrong_class
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.frames import Row
 

@@ -21,9 +21,9 @@ from sessionkit._engine.wire.columns import (
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import micros_of
-from sessionkit._spec import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec, key_class
 from sessionkit.errors import ScriptError, StateValueError
-from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
+from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state import (
     DecimalType,
     Field,

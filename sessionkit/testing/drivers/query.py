@@ -13,8 +13,8 @@ from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.payload import Origin
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
-from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, with_hint
+from sessionkit.spec.shared import AnySpec
 from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.frames import (
     Row,

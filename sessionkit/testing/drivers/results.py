@@ -8,8 +8,8 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
-from sessionkit._spec import AnySpec
-from sessionkit.session import SESSION_COLUMNS
+from sessionkit.spec.columns import SESSION_COLUMNS
+from sessionkit.spec.shared import AnySpec
 from sessionkit.testing.drivers.frames import Rejection, built_result, key_of, read_output
 from sessionkit.timeouts import ClosedBy
 

@@ -18,7 +18,7 @@ from sessionkit._engine.wire.columns import (
     REJECTED_COLUMN,
 )
 from sessionkit._engine.wire.packs import packs_of
-from sessionkit._spec import AnySpec
+from sessionkit.spec.shared import AnySpec
 
 __all__ = ["Seed", "seed_of"]
 

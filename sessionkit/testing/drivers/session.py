@@ -6,8 +6,8 @@ from typing import ClassVar, Generic
 import attrs
 
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._spec import E, R, S
-from sessionkit.session import SessionSpec
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import E, R, S
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.frames import SessionEvent
 from sessionkit.testing.drivers.results import SessionRow

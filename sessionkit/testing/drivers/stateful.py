@@ -5,8 +5,8 @@ from typing import ClassVar, Generic
 import attrs
 
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
-from sessionkit._spec import E, R, S
-from sessionkit.stateful import StatefulSpec
+from sessionkit.spec.shared import E, R, S
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.results import KeyRow
 

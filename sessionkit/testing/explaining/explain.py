@@ -10,9 +10,9 @@ import attrs
 
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit._spec import E, R, S
 from sessionkit.errors import ScriptError, SpecError, with_hint
-from sessionkit.session import SessionSpec
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import E, R, S
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.frames import Rejection
 from sessionkit.testing.drivers.session import SessionDriver

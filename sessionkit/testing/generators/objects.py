@@ -11,7 +11,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit.session import SessionSpec
+from sessionkit.spec.session import SessionSpec
 from sessionkit.state import (
     AttrsType,
     BoolType,

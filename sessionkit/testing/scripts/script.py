@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, overload
 
-from sessionkit._spec import E, R, S
 from sessionkit.errors import ExpectationError, ScriptError, SessionkitError, with_hint
-from sessionkit.session import SessionSpec
-from sessionkit.stateful import StatefulSpec
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import E, R, S
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.session import SessionDriver
 from sessionkit.testing.drivers.stateful import StatefulDriver
 from sessionkit.testing.scripts.expectations import end_of_script

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from sessionkit.stateful import StatefulSpec
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.frames import Rejection
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.drivers.results import BatchResult

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import duration
-from sessionkit._spec import AnySpec
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     BoolType,
     BytesType,

@@ -11,8 +11,8 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionSpec, SpecError, StateMismatchError, StateValueError
 from sessionkit import aggregates as agg
-from sessionkit._conditions import evaluated
 from sessionkit.presets import ga4_engaged
+from sessionkit.spec.aggregates import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
 
 LARGEST = 2**63 - 1

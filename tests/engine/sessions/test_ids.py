@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit._engine.sessions.ids import session_ids
-from sessionkit._spec import KEY_TYPES
+from sessionkit.spec.shared import KEY_TYPES
 from sessionkit.state import field_type
 from sessionkit.state._codec import encode_column
 from tests.support.strategies import INTS, decimals, instants

@@ -20,9 +20,9 @@ from sessionkit._engine.sessions.events import read_events
 from sessionkit._engine.sessions.joining import Joined
 from sessionkit._engine.sessions.lateness import timely
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._functions import Failure
 from sessionkit.errors import StateValueError, with_hint
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
 __all__ = [

@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from sessionkit._aggregated import BoundAggregate
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.sessions.aggregates.lists import Collect, Distinct
 from sessionkit._engine.sessions.aggregates.numbers import Count, Mean, Sum, Truth
 from sessionkit._engine.sessions.aggregates.picks import Edge, Extreme
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.whole import Duration, Engaged
-from sessionkit.session import AnySessionSpec
+from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import (
     BoolType,
     DecimalType,

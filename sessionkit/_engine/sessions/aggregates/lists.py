@@ -5,7 +5,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._aggregated import BoundAggregate
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.aggregates.rows import Rows
@@ -17,6 +16,7 @@ from sessionkit._engine.sessions.aggregates.values import (
     mask_of,
     numbers_of,
 )
+from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state import DatetimeType, Field, ListType, OptionalType
 
 __all__ = ["Collect", "Distinct"]

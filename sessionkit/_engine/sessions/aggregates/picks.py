@@ -6,7 +6,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._aggregated import BoundAggregate
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
 from sessionkit._engine.sessions.aggregates.values import (
@@ -17,6 +16,7 @@ from sessionkit._engine.sessions.aggregates.values import (
     numbers_of,
     ranked,
 )
+from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state import DatetimeType, Field, FieldType, OptionalType
 
 __all__ = ["Edge", "Extreme"]

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._aggregated import BoundAggregate
 from sessionkit._engine.rows.table import micros, whole
 from sessionkit._engine.sessions.aggregates.values import Column, Mask, Numbers, mask_of
+from sessionkit.spec.aggregates import BoundAggregate
 
 __all__ = ["Rows", "Segments"]
 

@@ -6,13 +6,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._aggregated import BoundAggregate
 from sessionkit._engine.rows.table import micros
 from sessionkit._engine.sessions.aggregates.numbers import Count
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.values import Numbers, array_of, numbers_of
 from sessionkit._instants import span_us
 from sessionkit.presets import TWO_VIEWS
+from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state import DatetimeType, Field, TimedeltaType
 
 __all__ = ["Duration", "Engaged"]

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit._session_columns import SESSION_COLUMNS
 from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sinks.batches import Batch
@@ -28,6 +27,7 @@ from sessionkit.spark.sinks.keys import (
 from sessionkit.spark.sinks.ledgers import Ledger, from_last
 from sessionkit.spark.sinks.native import NESTED
 from sessionkit.spark.sinks.routes import Route
+from sessionkit.spec.columns import SESSION_COLUMNS
 
 __all__ = ["DeltaWriter", "check_columns", "check_delta", "check_table"]
 

@@ -8,7 +8,6 @@ from psycopg import Connection
 from psycopg.errors import CardinalityViolation, UniqueViolation
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from sessionkit._session_columns import SESSION_COLUMNS
 from sessionkit.spark.sinks.keys import (
     REVISION,
     SESSION_ID,
@@ -17,6 +16,7 @@ from sessionkit.spark.sinks.keys import (
     second_session_error,
 )
 from sessionkit.spark.sinks.postgres.statements import Statements, listed
+from sessionkit.spec.columns import SESSION_COLUMNS
 
 __all__ = ["RANK", "Moving"]
 

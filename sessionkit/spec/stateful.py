@@ -7,19 +7,11 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._functions import Place, check_function, check_key
-from sessionkit._key_view import BatchTimes, KeyState, KeyTimes, TimerRules
-from sessionkit._spec import (
-    E,
-    R,
-    S,
-    Spec,
-    check_delay,
-    check_shared,
-    show_shared_arguments,
-)
 from sessionkit._validators import choice
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.shared import E, R, S, Spec, check_delay, check_shared, show_shared_arguments
+from sessionkit.spec.signatures import Place, check_function, check_key
+from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state import codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
 from sessionkit.typing import FinishResult

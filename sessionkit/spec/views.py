@@ -1,23 +1,27 @@
-"""
-What `process` and `on_timer` are given beside key and events: the state of the key, and its times.
-
-Both are views for one call. What a call does to them counts only if it returns: where it raises,
-state and timers stay as they were.
-"""
+"""What functions are given: a session; or the state of a key, and its times."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import attrs
 import pandas as pd
 
-from sessionkit._functions import wrong_class
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import StateValueError, TimerError, with_hint
+from sessionkit.spec.functions import wrong_class
 from sessionkit.state import AttrsType
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts import Clock, ClosedBy
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
 
 __all__ = [
     "MISSING",
@@ -26,9 +30,80 @@ __all__ = [
     "Held",
     "KeyState",
     "KeyTimes",
+    "Session",
     "Timer",
     "TimerRules",
+    "session_of",
 ]
+
+
+@attrs.frozen(slots=False)
+class Session(Generic[K]):
+    """
+    A session, as `finish` is given it: a closed one, but for early results.
+
+    All times are event time, in UTC.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `SessionSpec.keys`. Write a `NamedTuple`
+            with the same fields and annotate `session: Session[User]` to have it checked.
+        id: A hash of key and start, the same in every run and for every cut into batches.
+        start: The time of the first event.
+        end: The time of the last event plus the gap, exclusive.
+        events: How many events were folded.
+        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`. While it
+            is open, the one that would end it.
+        is_final: Whether it's closed. Only under `emit` a session is handed over before that.
+        revision: How many rows it has given, this one included.
+    """
+
+    key: K
+    id: str
+    start: datetime
+    end: datetime
+    events: int
+    closed_by: ClosedBy = "gap"
+    is_final: bool = True
+    revision: int = 1
+
+
+class _MadeWhenAsked:
+    """A time of a session that the engine leaves as microseconds until someone reads it."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.micros = name, f"_{name}_us"
+
+    def __get__(self, session: Any, owner: type[Any]) -> Any:
+        """Make the time; from then on it hides this, as it's in the session's own dict."""
+        if session is None:
+            return self
+        own = session.__dict__
+        own[self.name] = instant_of(own.pop(self.micros))
+        return own[self.name]
+
+
+for _name in ("start", "end"):
+    # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
+    setattr(Session, _name, _MadeWhenAsked(_name))
+for _name, _default in (("is_final", True), ("revision", 1)):
+    # Nor does a session that gives one row need these of its own.
+    setattr(Session, _name, _default)
+
+
+def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)
+    key: Any, name: str, start_us: int, end_us: int, events: int, closed_by: ClosedBy
+) -> Session[Any]:
+    """Return a session whose times are made when they are first read."""
+    session: Session[Any] = object.__new__(Session)
+    own = session.__dict__
+    own["key"] = key
+    own["id"] = name
+    own["_start_us"] = start_us
+    own["_end_us"] = end_us
+    own["events"] = events
+    own["closed_by"] = closed_by
+    return session
+
 
 S = TypeVar("S")
 D = TypeVar("D")

@@ -1,4 +1,4 @@
-"""The columns that sessionkit adds to the result rows of sessions."""
+"""The columns that sessionkit adds to the rows of a query."""
 
 from typing import Any, Final
 
@@ -12,7 +12,21 @@ from sessionkit.state import (
     StrType,
 )
 
-__all__ = ["REVISION_COLUMNS", "SESSION_COLUMNS", "session_fields"]
+__all__ = [
+    "COUNTS_COLUMN",
+    "NUMBER_COLUMN",
+    "REJECTED_COLUMNS",
+    "REVISION_COLUMNS",
+    "SESSION_COLUMNS",
+    "session_fields",
+]
+
+COUNTS_COLUMN: Final = "_counts"
+"""The column that travels with the results until Spark has summed it."""
+REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
+"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
+NUMBER_COLUMN: Final = "number"
+"""The column that events of closed sessions add after these."""
 
 SESSION_FIELDS: Final = (
     Field("session_id", StrType(), "session_id"),

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 import attrs
 
-from sessionkit._functions import Place, check_class, inferred_class
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
-from sessionkit._upgrade import Upgrade, UpgradeStep, last_version, read_upgrade, upgrade_steps
 from sessionkit._validators import at_least_one, choice, column_name
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS
+from sessionkit.spec.signatures import Place, check_class, inferred_class
+from sessionkit.spec.upgrades import Upgrade, UpgradeStep, last_version, read_upgrade, upgrade_steps
 from sessionkit.state import (
     BoolType,
     BytesType,
@@ -35,11 +36,8 @@ else:
     from typing import TypeVar
 
 __all__ = [
-    "COUNTS_COLUMN",
     "KEY_TYPES",
     "MILLISECOND",
-    "NUMBER_COLUMN",
-    "REJECTED_COLUMNS",
     "AnySpec",
     "E",
     "R",
@@ -64,12 +62,6 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
 """The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
-COUNTS_COLUMN: Final = "_counts"
-"""The column that goes beside the results until Spark has summed it."""
-REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
-"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
-NUMBER_COLUMN: Final = "number"
-"""The column that events of closed sessions add after these."""
 
 
 @lru_cache(maxsize=256)

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from sessionkit._annotations import annotation_of, positional_parameters
-from sessionkit._functions import name_of
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.signatures import annotation_of, positional_parameters
 from sessionkit.state import codec_of
 
 __all__ = ["Upgrade", "UpgradeStep", "last_version", "read_upgrade", "upgrade_steps"]

@@ -1,161 +1,110 @@
-"""The functions that users hand over: checked before anything runs, named where they fail."""
+"""What a function says of itself: its parameters and annotations, checked before anything runs."""
 
+import functools
 import inspect
-import traceback
-from collections.abc import Callable, Collection, Mapping
+import typing
+from collections.abc import Callable, Collection, Generator, Mapping
 from datetime import datetime
-from types import FrameType, NoneType
-from typing import Any, Final, NamedTuple, get_args
+from types import NoneType
+from typing import Any, Final, get_args
 
 import attrs
 
-from sessionkit._annotations import annotation_of, classes_in, positional_parameters
-from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, with_hint
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import is_again, name_of
 
 __all__ = [
-    "Failure",
-    "FinishMethod",
     "Place",
-    "call_failed",
+    "annotation_of",
     "check_class",
     "check_function",
     "check_key",
     "inferred_class",
-    "is_frozen",
     "is_method",
-    "name_of",
+    "positional_parameters",
     "returns_none",
     "takes_time",
-    "traceback_of",
-    "wrong_class",
 ]
 
-
 MAY_TAKE_TIME: Final = ("create", "update")
-MOST_FRAMES: Final = 20
-"""How many frames of a traceback are shown, the last ones."""
+
+MISSING: Final = inspect.Parameter.empty
+POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@attrs.frozen
-class FinishMethod:
+def positional_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that a function takes by position; none where Python can't tell."""
+    signature = _signature(function)
+    parameters = signature.parameters.values() if signature is not None else ()
+    return [parameter for parameter in parameters if parameter.kind in POSITIONAL]
+
+
+def annotation_of(function: Callable[..., Any], position: int | None) -> Any:
     """
-    A method `finish(self, session)` as the function `finish(session, state)`.
-
-    Attributes:
-        method: The method.
-    """
-
-    method: Callable[[Any, Any], Any]
-
-    def __call__(self, session: Any, state: Any) -> Any:
-        """Call the method."""
-        return self.method(state, session)
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function as its author would look for it."""
-    if isinstance(function, FinishMethod):
-        function = function.method
-    module = getattr(function, "__module__", None)
-    name = getattr(function, "__qualname__", None) or repr(function)
-    return f"{module}.{name}" if module and module != "__main__" else name
-
-
-# -- what a function did ------------------------------------------------------------------------
-
-
-class Failure(NamedTuple):
-    """
-    Why a function failed.
-
-    Attributes:
-        reason: What failed, for whose key, and the error.
-        traceback: The traceback of the function; None where it didn't raise.
-        hint: What to do, where that isn't part of the reason.
-    """
-
-    reason: str
-    traceback: str | None = None
-    hint: str | None = None
-
-    @classmethod
-    def of(cls, error: UserFunctionError) -> "Failure":
-        """Return an error as data."""
-        return cls(error.reason, error.traceback)
-
-
-def call_failed(
-    role: str,
-    function: Callable[..., Any],
-    whose: str,
-    error: Exception,
-    at: datetime | None = None,
-    *,
-    hint: str = "fix the function, or count such events as failed with on_error='reject'",
-) -> Failure:
-    """Return why a function failed: which one, for whose key, and its traceback."""
-    trace = traceback_of(error)
-    if isinstance(error, UserFunctionError):
-        return Failure(f"{error}\n\nKey: {whose}", trace)
-    if isinstance(error, SessionkitError):
-        return Failure(f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {whose}", trace)
-    when = f", session from {at.isoformat()}" if at else ""
-    what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
-    return Failure(f"{what}, for {whose}{when}", trace, hint)
-
-
-def traceback_of(error: Exception) -> str | None:
-    """Return the traceback of an error from the user's first frame on; None where there is none."""
-    trace = error.__traceback__
-    while trace is not None and _is_own(trace.tb_frame):
-        trace = trace.tb_next
-    if trace is None:
-        return None
-    lines = traceback.format_exception(type(error), error, trace, limit=-MOST_FRAMES)
-    return "".join(lines).rstrip()
-
-
-def _is_own(frame: FrameType) -> bool:
-    module: str = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] == "sessionkit"
-
-
-def _is_again(cls: type[Any], other: type[Any]) -> bool:
-    """Return whether two classes are one that was defined again, as a notebook's cell does."""
-    names = (cls.__module__, cls.__qualname__)
-    return cls is not other and names == (other.__module__, other.__qualname__)
-
-
-def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
-    """
-    Return the text for a value that isn't of the class that it must be of.
+    Return an annotation of a function.
 
     Args:
-        what: What must be of the class, up to its name: "`create` (visits.create) must return a".
-        cls: The class.
-        found: The value.
-        hint: What to do, unless the class was defined again.
+        function: Whose.
+        position: That of the parameter; None for what the function returns.
+
+    Returns:
+        The annotation; a text that can't be resolved as it is; None where there is none.
     """
-    kind = type(found)
-    if _is_again(kind, cls):
-        again = f"found one of another {kind.__name__}: the class was defined again after the spec"
-        hint = "build the spec again too; in a notebook, run its cell again"
-        return with_hint(f"{what} {cls.__name__}, {again}", hint)
-    names = (cls.__name__, kind.__name__)
-    if cls.__name__ == kind.__name__:
-        names = (f"{cls.__module__}.{names[0]}", f"{kind.__module__}.{names[1]}")
-    return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
+    if position is None:
+        signature = _signature(function)
+        raw = MISSING if signature is None else signature.return_annotation
+    else:
+        parameters = positional_parameters(function)
+        raw = parameters[position].annotation if position < len(parameters) else MISSING
+    return None if raw is MISSING else _resolved(raw, function)
 
 
-_FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
+def classes_in(annotation: Any, own: type[Any] | None = None) -> list[type[Any]]:
+    """
+    Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`.
+
+    Args:
+        annotation: The annotation.
+        own: What `Self` is.
+    """
+    if annotation is typing.Self:
+        annotation = own
+    arguments = typing.get_args(annotation)
+    if not arguments:
+        return [annotation] if isinstance(annotation, type) and attrs.has(annotation) else []
+    if typing.get_origin(annotation) is Generator:
+        arguments = arguments[:1]
+    return [cls for argument in arguments for cls in classes_in(argument, own)]
 
 
-def is_frozen(cls: type[Any]) -> bool:
-    """Return whether the objects of an attrs class can't be changed in place."""
-    return cls.__setattr__ is _FROZEN_SETATTR
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
-# -- what a function says -----------------------------------------------------------------------
+def _resolved(raw: Any, function: Callable[..., Any]) -> Any:
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"it": raw}
+    try:
+        return typing.get_type_hints(carrier, *_names_of(function))["it"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return raw
+
+
+def _names_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the names that a function sees: those of its module, and of the functions around."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function):
+        return {}, {}
+    return function.__globals__, dict(inspect.getclosurevars(function).nonlocals)
 
 
 @attrs.frozen
@@ -225,7 +174,7 @@ def check_class(name: str, cls: object, places: Collection[Place]) -> None:
     if not any(issubclass(cls, other) or issubclass(other, cls) for other in named):
         found = "the annotations name another class"
         hint = f"leave {name} out, or change the annotations"
-        if any(_is_again(cls, other) for other in named):
+        if any(is_again(cls, other) for other in named):
             found = "an annotation names the class as it was before it was defined again"
             hint = "define the function again too; in a notebook, run its cell again"
         shown = cls.__name__
@@ -251,7 +200,7 @@ def _not_inferred(
     name: str, places: Collection[Place], named: Mapping[type[Any], Place], hint: str
 ) -> str:
     said = _said(named)
-    if any(_is_again(cls, other) for cls in named for other in named):
+    if any(is_again(cls, other) for cls in named for other in named):
         found = "one of the functions names a class from before it was defined again"
         hint = "define the functions again too; in a notebook, run their cells again"
         return with_hint(f"`{name}` is left out, and {found}: {said}", hint)
@@ -265,6 +214,22 @@ def _not_inferred(
             return with_hint(f"{found}, which cannot be resolved", hint)
     hint = f"pass {name}=..., or annotate {hint}"
     return with_hint(f"`{name}` is left out, and no annotation says it", hint)
+
+
+def check_key(place: Place, keys: Collection[str]) -> None:
+    """
+    Check a named tuple that the annotation of a key, or of a session with one, names.
+
+    Raises:
+        SpecError: It has other fields than the key.
+    """
+    for cls in (place.annotation, *get_args(place.annotation)):
+        fields = getattr(cls, "_fields", None)
+        if isinstance(cls, type) and fields is not None and fields != tuple(keys):
+            found = f"{place} declares the key as {cls.__name__}, with the fields"
+            hint = f"give {cls.__name__} the fields of `keys`, in their order"
+            text = f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}"
+            raise SpecError(with_hint(text, hint))
 
 
 def returns_none(function: Callable[..., Any]) -> bool:
@@ -324,22 +289,6 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
             _check_annotation(Place(role, function, position, meaning), cls)
 
 
-def check_key(place: Place, keys: Collection[str]) -> None:
-    """
-    Check a named tuple that the annotation of a key, or of a session with one, names.
-
-    Raises:
-        SpecError: It has other fields than the key.
-    """
-    for cls in (place.annotation, *get_args(place.annotation)):
-        fields = getattr(cls, "_fields", None)
-        if isinstance(cls, type) and fields is not None and fields != tuple(keys):
-            found = f"{place} declares the key as {cls.__name__}, with the fields"
-            hint = f"give {cls.__name__} the fields of `keys`, in their order"
-            text = f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}"
-            raise SpecError(with_hint(text, hint))
-
-
 def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
@@ -352,7 +301,7 @@ def _check_annotation(place: Place, cls: type[Any]) -> None:
             f"`{place.role}` is given a {cls.__name__} as its {place.meaning}, but "
             f"{name_of(place.function)} declares `{name}: {said.__name__}`"
         )
-        if _is_again(said, cls):
+        if is_again(said, cls):
             hint = "define the function again too; in a notebook, run its cell again"
             raise SpecError(
                 with_hint(f"{found}, as the class was before it was defined again", hint)

@@ -15,37 +15,26 @@ from typing import (
 
 import attrs
 
-from sessionkit._aggregated import (
+from sessionkit._validators import choice, column_name
+from sessionkit.aggregates import Aggregate
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.aggregates import (
     BoundAggregate,
     aggregated_class,
     bound_aggregates,
     check_event_class,
     check_result,
 )
-from sessionkit._event_rows import event_row_class, held_class
-from sessionkit._functions import takes_time
-from sessionkit._revisions import read_lateness, read_reopening
-from sessionkit._session_columns import SESSION_COLUMNS, session_fields
-from sessionkit._session_functions import (
-    annotations,
-    check_functions,
-    check_no_functions,
-    check_roles,
+from sessionkit.spec.checks import (
+    check_times,
+    read_delay,
+    read_lateness,
+    read_reopening,
+    read_repeats,
+    read_timeout,
 )
-from sessionkit._session_times import check_times, read_delay, read_repeats, read_timeout
-from sessionkit._session_view import Session
-from sessionkit._spec import (
-    NUMBER_COLUMN,
-    REJECTED_COLUMNS,
-    E,
-    R,
-    S,
-    Spec,
-    check_shared,
-    set_derived,
-    show_shared_arguments,
-)
-from sessionkit._state_class import (
+from sessionkit.spec.columns import NUMBER_COLUMN, REJECTED_COLUMNS, session_fields
+from sessionkit.spec.logic import (
     AggregateRules,
     Finishing,
     InOrder,
@@ -53,17 +42,23 @@ from sessionkit._state_class import (
     Merging,
     Settings,
     SettingsInOrder,
+    annotations,
+    check_functions,
+    check_no_functions,
+    check_roles,
+    event_row_class,
     functions_of,
+    held_class,
     timeout_of,
 )
-from sessionkit._validators import choice, column_name
-from sessionkit.aggregates import Aggregate
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.shared import E, R, S, Spec, check_shared, set_derived, show_shared_arguments
+from sessionkit.spec.signatures import takes_time
+from sessionkit.spec.views import Session
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules, read_emit
 from sessionkit.typing import FinishResult
 
-__all__ = ["SESSION_COLUMNS", "AnySessionSpec", "Session", "SessionSpec"]
+__all__ = ["AnySessionSpec", "Session", "SessionSpec"]
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
 E1 = TypeVar("E1", bound=attrs.AttrsInstance)

@@ -1,0 +1,141 @@
+"""The functions that users hand over: their names, and what is said where one fails."""
+
+import traceback
+from collections.abc import Callable
+from datetime import datetime
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from sessionkit.errors import SessionkitError, UserFunctionError, with_hint
+
+__all__ = [
+    "Failure",
+    "FinishMethod",
+    "call_failed",
+    "is_again",
+    "is_frozen",
+    "name_of",
+    "traceback_of",
+    "wrong_class",
+]
+
+MOST_FRAMES: Final = 20
+"""How many frames of a traceback are shown, the last ones."""
+
+
+@attrs.frozen
+class FinishMethod:
+    """
+    A method `finish(self, session)` as the function `finish(session, state)`.
+
+    Attributes:
+        method: The method.
+    """
+
+    method: Callable[[Any, Any], Any]
+
+    def __call__(self, session: Any, state: Any) -> Any:
+        """Call the method."""
+        return self.method(state, session)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function as its author would look for it."""
+    if isinstance(function, FinishMethod):
+        function = function.method
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{module}.{name}" if module and module != "__main__" else name
+
+
+class Failure(NamedTuple):
+    """
+    Why a function failed.
+
+    Attributes:
+        reason: What failed, for whose key, and the error.
+        traceback: The traceback of the function; None where it didn't raise.
+        hint: What to do, where that isn't part of the reason.
+    """
+
+    reason: str
+    traceback: str | None = None
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, error: UserFunctionError) -> "Failure":
+        """Return an error as data."""
+        return cls(error.reason, error.traceback)
+
+
+def call_failed(
+    role: str,
+    function: Callable[..., Any],
+    whose: str,
+    error: Exception,
+    at: datetime | None = None,
+    *,
+    hint: str = "fix the function, or count such events as failed with on_error='reject'",
+) -> Failure:
+    """Return why a function failed: which one, for whose key, and its traceback."""
+    trace = traceback_of(error)
+    if isinstance(error, UserFunctionError):
+        return Failure(f"{error}\n\nKey: {whose}", trace)
+    if isinstance(error, SessionkitError):
+        return Failure(f"{error}\n\nRaised in `{role}` ({name_of(function)}), for {whose}", trace)
+    when = f", session from {at.isoformat()}" if at else ""
+    what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
+    return Failure(f"{what}, for {whose}{when}", trace, hint)
+
+
+def traceback_of(error: Exception) -> str | None:
+    """Return the traceback of an error from the user's first frame on; None where there is none."""
+    trace = error.__traceback__
+    while trace is not None and _is_own(trace.tb_frame):
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    lines = traceback.format_exception(type(error), error, trace, limit=-MOST_FRAMES)
+    return "".join(lines).rstrip()
+
+
+def _is_own(frame: FrameType) -> bool:
+    module: str = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] == "sessionkit"
+
+
+def is_again(cls: type[Any], other: type[Any]) -> bool:
+    """Return whether two classes are one that was defined again, as a notebook's cell does."""
+    names = (cls.__module__, cls.__qualname__)
+    return cls is not other and names == (other.__module__, other.__qualname__)
+
+
+def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
+    """
+    Return the text for a value that isn't of the class that it must be of.
+
+    Args:
+        what: What must be of the class, up to its name: "`create` (visits.create) must return a".
+        cls: The class.
+        found: The value.
+        hint: What to do, unless the class was defined again.
+    """
+    kind = type(found)
+    if is_again(kind, cls):
+        again = f"found one of another {kind.__name__}: the class was defined again after the spec"
+        hint = "build the spec again too; in a notebook, run its cell again"
+        return with_hint(f"{what} {cls.__name__}, {again}", hint)
+    names = (cls.__name__, kind.__name__)
+    if cls.__name__ == kind.__name__:
+        names = (f"{cls.__module__}.{names[0]}", f"{kind.__module__}.{names[1]}")
+    return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
+
+
+_FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
+
+
+def is_frozen(cls: type[Any]) -> bool:
+    """Return whether the objects of an attrs class can't be changed in place."""
+    return cls.__setattr__ is _FROZEN_SETATTR
