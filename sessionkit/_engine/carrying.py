@@ -1,7 +1,7 @@
 """What a query remembers, carried over to other rules."""
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,24 +16,9 @@ from sessionkit._engine.storage import logic_of
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import BytesType, DateType, DecimalType, FieldType, IntType, StrType
+from sessionkit.state import FieldType, key_form, type_name
 
 __all__ = ["carried", "check_carried"]
-
-CASTS: Final = frozenset(
-    {
-        (IntType, StrType),
-        (StrType, IntType),
-        (IntType, DecimalType),
-        (DecimalType, IntType),
-        (DecimalType, DecimalType),
-        (DateType, StrType),
-        (StrType, DateType),
-        (BytesType, StrType),
-        (StrType, BytesType),
-    }
-)
-"""From which type of key to which: those where a value has one form only in the other."""
 
 
 def check_carried(old: AnySpec, new: AnySpec) -> None:
@@ -64,7 +49,7 @@ def _keys(old: AnySpec, new: AnySpec) -> list[str]:
         f"the key column `{field.name}` can't become {field.type.arrow}"
         for field in new.key_fields
         if before[field.name].arrow != field.type.arrow
-        and (type(before[field.name]), type(field.type)) not in CASTS
+        and type_name(field.type) not in key_form(before[field.name]).becomes
     ]
 
 

@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 from keyword import iskeyword
-from typing import Annotated, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import attrs
 import pyarrow as pa
@@ -17,22 +15,13 @@ from pyarrow import acero
 from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
-    AttrsType,
     BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
     DecimalType,
-    DictType,
-    EnumType,
     FieldType,
     FloatType,
     IntType,
-    ListType,
     OptionalType,
-    StrType,
     TimedeltaType,
-    TupleType,
     codec_of,
     fields_of,
     inner_type,
@@ -120,19 +109,8 @@ def _unbound(event: type[Any], what: str, error: Exception) -> str:
     return with_hint(found, "compare a field with a value of its type")
 
 
-NESTED: Final = (AttrsType, DictType, ListType, TupleType)
 ADDED: Final = (IntType, FloatType, TimedeltaType, DecimalType)
 MEANT: Final = (IntType, FloatType)
-PLAIN: Final[dict[type[FieldType], Any]] = {
-    IntType: int,
-    FloatType: float,
-    BoolType: bool,
-    StrType: str,
-    BytesType: bytes,
-    DatetimeType: datetime,
-    DateType: date,
-    TimedeltaType: timedelta,
-}
 
 
 @attrs.frozen
@@ -249,9 +227,7 @@ def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
 
 
 def _annotation(kind: FieldType) -> Any:
-    if isinstance(kind, DecimalType):
-        return Annotated[Decimal, kind]
-    return kind.cls if isinstance(kind, EnumType) else PLAIN[type(kind)]
+    return None if kind.facts is None else kind.facts.annotation
 
 
 # -- checks -------------------------------------------------------------------------------------
@@ -326,6 +302,6 @@ def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldTy
     if aggregate.kind == "mean" and not isinstance(kind, MEANT):
         hint = "use `sum` and `count`, and divide one by the other"
         raise SpecError(with_hint(f"{found} neither an int nor a float", hint))
-    if aggregate.kind != "count" and isinstance(kind, NESTED):
+    if aggregate.kind != "count" and kind.facts is None:
         hint = "use a field of a plain type, such as a column that Spark computes from it"
         raise SpecError(with_hint(f"{found} a collection or a class", hint))

@@ -6,9 +6,9 @@ from typing import Any
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, nearest_field
-from sessionkit.spec.shared import KEY_TYPES, check_delay
+from sessionkit.spec.shared import check_delay
 from sessionkit.spec.signatures import check_function
-from sessionkit.state import EnumType, codec_of, inner_type
+from sessionkit.state import EnumType, codec_of, inner_type, may_be_key
 from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
 
 __all__ = [
@@ -58,7 +58,7 @@ def _check_attribute(event: type[Any], name: str) -> None:
     if name not in types:
         found = f"`changes_of` names `{name}`, and {event.__name__} has no such field"
         raise SpecError(with_hint(found, nearest_field(event, name)))
-    if not isinstance(types[name], (*KEY_TYPES, EnumType)):
+    if not (may_be_key(types[name]) or isinstance(types[name], EnumType)):
         found = f"`changes_of` names `{event.__name__}.{name}`, whose values can't be compared"
         hint = "name a str, an int, a bool, bytes, a date, a datetime, a Decimal or an Enum"
         raise SpecError(with_hint(found, hint))

@@ -15,19 +15,7 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.signatures import Place, check_class, inferred_class
 from sessionkit.spec.upgrades import Upgrade, UpgradeStep, last_version, read_upgrade, upgrade_steps
-from sessionkit.state import (
-    BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
-    DecimalType,
-    Field,
-    IntType,
-    OptionalType,
-    StrType,
-    codec_of,
-    field_type,
-)
+from sessionkit.state import Field, OptionalType, codec_of, field_type, may_be_key
 from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy, deadlines_of
 
 if TYPE_CHECKING:
@@ -36,7 +24,6 @@ else:
     from typing import TypeVar
 
 __all__ = [
-    "KEY_TYPES",
     "MILLISECOND",
     "AnySpec",
     "E",
@@ -59,7 +46,6 @@ else:
     R = TypeVar("R", bound=attrs.AttrsInstance)
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-KEY_TYPES: Final = (StrType, IntType, BoolType, BytesType, DateType, DatetimeType, DecimalType)
 """The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
 
@@ -335,7 +321,7 @@ def _check_keys(spec: AnySpec) -> None:
         hint = 'write keys={"user_id": str}; for one global key add a constant column'
         raise SpecError(with_hint("`keys` must name at least one column, found none", hint))
     for field in spec.key_fields:
-        if not isinstance(field.type, KEY_TYPES):
+        if not may_be_key(field.type):
             found = f"the key column `{field.name}` cannot be a {spec.keys[field.name]}"
             hint = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
             raise SpecError(with_hint(found, hint))
@@ -343,7 +329,7 @@ def _check_keys(spec: AnySpec) -> None:
 
 def _check_passthrough(spec: AnySpec) -> None:
     for field in typed_columns(spec.passthrough, "passthrough"):
-        if not (isinstance(field.type, KEY_TYPES) or field.type.plain):
+        if not (may_be_key(field.type) or field.type.plain):
             kind = spec.passthrough[field.name]
             found = f"the passthrough column `{field.name}` cannot be a {kind}"
             hint = "pass plain columns through; every one may be null, so none need be Optional"

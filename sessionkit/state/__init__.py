@@ -1,7 +1,14 @@
 """The types of fields: what can be stored, how its values are converted, and what else is known."""
 
-from sessionkit.state._changes import Change, Differences, changes_of
-from sessionkit.state._codec import ClassCodec, codec_of, decode_column, encode_column
+from sessionkit.state._changes import Change, Differences, changes_of, form_text
+from sessionkit.state._codec import (
+    ClassCodec,
+    codec_of,
+    decode_column,
+    encode_column,
+    stored_numbers,
+    unreadable,
+)
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -10,11 +17,12 @@ from sessionkit.state._collections import (
     OptionalType,
     RenamedFrom,
     TupleType,
+    forms_of,
     inner_type,
 )
 from sessionkit.state._fields import field_type, fields_of
-from sessionkit.state._forms import Form, form_of, form_text, forms_of
 from sessionkit.state._scalars import (
+    SCALARS,
     BoolType,
     BytesType,
     DatetimeType,
@@ -26,9 +34,10 @@ from sessionkit.state._scalars import (
     StrType,
     TimedeltaType,
 )
-from sessionkit.state._types import FieldType
+from sessionkit.state._types import Facts, FieldType, Form, KeyForm, key_form, may_be_key, type_name
 
 __all__ = [
+    "SCALARS",
     "AttrsType",
     "BoolType",
     "BytesType",
@@ -40,11 +49,13 @@ __all__ = [
     "DictType",
     "Differences",
     "EnumType",
+    "Facts",
     "Field",
     "FieldType",
     "FloatType",
     "Form",
     "IntType",
+    "KeyForm",
     "ListType",
     "OptionalType",
     "RenamedFrom",
@@ -57,8 +68,12 @@ __all__ = [
     "encode_column",
     "field_type",
     "fields_of",
-    "form_of",
     "form_text",
     "forms_of",
     "inner_type",
+    "key_form",
+    "may_be_key",
+    "stored_numbers",
+    "type_name",
+    "unreadable",
 ]

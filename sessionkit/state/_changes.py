@@ -23,11 +23,10 @@ from sessionkit.state._collections import (
     OptionalType,
     TupleType,
 )
-from sessionkit.state._forms import Form, form_of, form_text, parts_of
 from sessionkit.state._scalars import EXACT_FLOAT, DecimalType, FloatType
-from sessionkit.state._types import FieldType
+from sessionkit.state._types import FieldType, Form
 
-__all__ = ["Change", "Differences", "changes_of"]
+__all__ = ["Change", "Differences", "changes_of", "form_text"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 """Turns a value as Arrow lists it into one of which Arrow makes the type of the field."""
@@ -169,17 +168,17 @@ def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differen
 
 def _conversion(stored: Form, kind: FieldType, path: str, found: Differences) -> Convert | None:
     """Return what makes a value of a type from one of a stored form; None where nothing need."""
-    if stored == form_of(kind):
+    if stored == kind.form:
         return None
     if isinstance(kind, OptionalType):
-        (inner,) = parts_of(stored, "optional") or [stored]
+        (inner,) = _parts_of(stored, "optional") or [stored]
         return _conversion(inner, kind.inner, path, found)
     if isinstance(kind, FloatType) and stored == "int":
         return _exact
     if isinstance(kind, DecimalType) and _has_room(stored, kind):
         return _same
     inside = INSIDE.get(type(kind))
-    parts = parts_of(stored, str(form_of(kind)[0])) if inside else None
+    parts = _parts_of(stored, str(kind.form[0])) if inside else None
     if inside is None or parts is None:
         found.problems.append(_unlike(stored, kind, path))
         return None
@@ -225,13 +224,13 @@ INSIDE: Final[dict[type[Any], Callable[..., Convert | None]]] = {
 
 
 def _unlike(stored: Form, kind: FieldType, path: str) -> str:
-    now, then = form_text(form_of(kind)), form_text(stored)
+    now, then = form_text(kind.form), form_text(stored)
     return f"`{path}` is {now} in the class, {then} in the checkpoint"
 
 
 def _has_room(stored: Form, kind: DecimalType) -> bool:
     """Return whether decimals of all digits of a stored form are decimals of a type."""
-    precision, scale = parts_of(stored, "decimal") or (kind.precision + 1, 0)
+    precision, scale = _parts_of(stored, "decimal") or (kind.precision + 1, 0)
     return bool(kind.scale >= scale and kind.precision - kind.scale >= precision - scale)
 
 
@@ -248,3 +247,27 @@ def _exact(value: int) -> float:
         found = f"{value} has no float that is equal to it"
         raise ValueError(found)
     return float(value)
+
+
+def _parts_of(form: Form, name: str) -> list[Form] | None:
+    """Return the parts of a form that has this name; None for another one."""
+    return form[1:] if isinstance(form, list) and form[0] == name else None
+
+
+def form_text(form: Form) -> str:
+    """Return a form as its author would write the annotation."""
+    match form:
+        case ["optional", inner]:
+            return f"{form_text(inner)} | None"
+        case ["tuple", item]:
+            return f"tuple[{form_text(item)}, ...]"
+        case ["items", *items]:
+            return f"tuple[{', '.join(map(form_text, items))}]"
+        case ["class", fields]:
+            named = (f"{name}: {form_text(part)}" for name, part in sorted(fields.items()))
+            return f"a class ({', '.join(named)})"
+        case ["enum", base]:
+            return f"an Enum of {form_text(base)}"
+        case [name, *parts]:
+            return f"{name}[{', '.join(map(form_text, parts))}]"
+    return str(form)

@@ -3,43 +3,29 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit.errors import StateValueError
 from sessionkit.state._collections import AttrsType, DictType, ListType, inner_type
 from sessionkit.state._fields import fields_of
-from sessionkit.state._scalars import (
-    BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
-    DecimalType,
-    EnumType,
-    FloatType,
-    IntType,
-    StrType,
-    TimedeltaType,
-)
+from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import FieldType
 
-__all__ = ["ClassCodec", "codec_of", "decode_column", "encode_column"]
+__all__ = [
+    "ClassCodec",
+    "codec_of",
+    "decode_column",
+    "encode_column",
+    "stored_numbers",
+    "unreadable",
+]
 
-SCALARS = (
-    BoolType,
-    BytesType,
-    DateType,
-    DatetimeType,
-    DecimalType,
-    EnumType,
-    FloatType,
-    IntType,
-    StrType,
-    TimedeltaType,
-)
-MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+HALF_WORD: Final = 32
+MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 @attrs.frozen
@@ -117,8 +103,8 @@ def _is_flat(kind: FieldType) -> bool:
     """Return whether values are collections of values that nobody can change."""
     kind = inner_type(kind)
     if isinstance(kind, DictType):
-        return isinstance(inner_type(kind.value), SCALARS)
-    return isinstance(kind, ListType) and isinstance(inner_type(kind.item), SCALARS)
+        return inner_type(kind.value).facts is not None
+    return isinstance(kind, ListType) and inner_type(kind.item).facts is not None
 
 
 def codec_of(cls: type[Any]) -> ClassCodec:
@@ -153,6 +139,26 @@ def decode_column(kind: FieldType, column: pa.Array | pa.ChunkedArray) -> list[A
     """Return the values of one field in their python form."""
     values = _listed(column)
     return values if kind.plain else list(map(kind.load, values))
+
+
+def unreadable(kind: FieldType, column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, str] | None:
+    """Return which values of a column stand for none of Python, and why; None where all do."""
+    if isinstance(kind, EnumType):
+        members = pa.array([member.value for member in kind.cls], kind.arrow)
+        unknown = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, value_set=members)))
+        return unknown, f"isn't a member of {kind.cls.__name__}"
+    if kind.facts is None or kind.facts.bounds is None:
+        return None
+    first, last = kind.facts.bounds
+    numbers = stored_numbers(column)
+    outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+    return outside.fill_null(fill_value=False), f"is outside {kind.facts.within}"
+
+
+def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return times, days or truth values as the numbers by which they are stored."""
+    half = pa.int32() if column.type.bit_width == HALF_WORD else pa.int64()
+    return column.cast(half).cast(pa.int64())
 
 
 def _array(kind: FieldType, values: list[Any]) -> pa.Array:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import attrs
 import pyarrow as pa
 
-from sessionkit.state._types import FieldType, refused
+from sessionkit.state._types import FieldType, Form, refused
 
 __all__ = [
     "AttrsType",
@@ -16,6 +16,7 @@ __all__ = [
     "OptionalType",
     "RenamedFrom",
     "TupleType",
+    "forms_of",
     "inner_type",
 ]
 
@@ -30,11 +31,22 @@ class OptionalType:
     """`T | None`."""
 
     inner: FieldType
+    facts: ClassVar = None
+
+    @property
+    def form(self) -> Form:
+        """That of the inner type, marked."""
+        return ["optional", self.inner.form]
 
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of the inner type; every Arrow column can hold nulls."""
         return self.inner.arrow
+
+    @property
+    def sql(self) -> str:
+        """The type of the inner type; every column can hold nulls."""
+        return self.inner.sql
 
     @property
     def exact(self) -> frozenset[type]:
@@ -66,12 +78,23 @@ class ListType:
     item: FieldType
     cls: type[list[Any]] | type[tuple[Any, ...]] = list
     exact: ClassVar = frozenset[type]()
+    facts: ClassVar = None
     plain: ClassVar = False
+
+    @property
+    def form(self) -> Form:
+        """That of the items, and of what."""
+        return [self.cls.__name__, self.item.form]
 
     @property
     def arrow(self) -> pa.DataType:
         """An Arrow list."""
         return pa.list_(self.item.arrow)
+
+    @property
+    def sql(self) -> str:
+        """An array."""
+        return f"array<{self.item.sql}>"
 
     def coerce(self, value: Any, path: str) -> Any:
         """Accept exactly this kind of sequence, and check every item."""
@@ -95,12 +118,23 @@ class TupleType:
 
     items: tuple[FieldType, ...]
     exact: ClassVar = frozenset[type]()
+    facts: ClassVar = None
     plain: ClassVar = False
+
+    @property
+    def form(self) -> Form:
+        """Those of the items."""
+        return ["items", *(item.form for item in self.items)]
 
     @property
     def arrow(self) -> pa.DataType:
         """An Arrow struct with the fields `_0`, `_1`, and so on."""
         return pa.struct([pa.field(f"_{n}", item.arrow) for n, item in enumerate(self.items)])
+
+    @property
+    def sql(self) -> str:
+        """A struct with the fields `_0`, `_1`, and so on."""
+        return _struct({f"_{n}": item for n, item in enumerate(self.items)})
 
     def coerce(self, value: Any, path: str) -> tuple[Any, ...]:
         """Accept a tuple of this length."""
@@ -127,12 +161,23 @@ class DictType:
     key: FieldType
     value: FieldType
     exact: ClassVar = frozenset[type]()
+    facts: ClassVar = None
     plain: ClassVar = False
+
+    @property
+    def form(self) -> Form:
+        """Those of the keys and the values."""
+        return ["dict", self.key.form, self.value.form]
 
     @property
     def arrow(self) -> pa.DataType:
         """An Arrow map."""
         return pa.map_(self.key.arrow, self.value.arrow)
+
+    @property
+    def sql(self) -> str:
+        """A map."""
+        return f"map<{self.key.sql},{self.value.sql}>"
 
     def coerce(self, value: Any, path: str) -> dict[Any, Any]:
         """Accept a dict, and check every key and value."""
@@ -204,12 +249,23 @@ class AttrsType:
     fields: tuple[Field, ...]
     build: Callable[..., Any] = attrs.field(eq=False)
     exact: ClassVar = frozenset[type]()
+    facts: ClassVar = None
     plain: ClassVar = False
+
+    @property
+    def form(self) -> Form:
+        """Those of the fields."""
+        return ["class", forms_of(self.fields)]
 
     @property
     def arrow(self) -> pa.DataType:
         """An Arrow struct."""
         return pa.struct([pa.field(field.name, field.type.arrow) for field in self.fields])
+
+    @property
+    def sql(self) -> str:
+        """A struct."""
+        return _struct({field.name: field.type for field in self.fields})
 
     def coerce(self, value: Any, path: str) -> Any:
         """Accept an object of exactly this class; a subclass would lose its own fields."""
@@ -229,6 +285,15 @@ class AttrsType:
     def load(self, value: Mapping[str, Any]) -> Any:
         """Rebuild the object; Spark's JSON omits fields that are null."""
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
+
+
+def _struct(parts: Mapping[str, FieldType]) -> str:
+    return f"struct<{','.join(f'`{name}`:{kind.sql}' for name, kind in parts.items())}>"
+
+
+def forms_of(fields: Iterable[Field]) -> dict[str, Form]:
+    """Return the forms of fields, by their names."""
+    return {field.name: field.type.form for field in fields}
 
 
 def inner_type(kind: FieldType) -> FieldType:

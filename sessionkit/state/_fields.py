@@ -2,7 +2,6 @@
 
 import types
 from collections.abc import Callable, Hashable
-from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
@@ -20,33 +19,11 @@ from sessionkit.state._collections import (
     RenamedFrom,
     TupleType,
 )
-from sessionkit.state._scalars import (
-    BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
-    DecimalType,
-    EnumType,
-    FloatType,
-    IntType,
-    StrType,
-    TimedeltaType,
-)
+from sessionkit.state._scalars import SCALARS, DecimalType, EnumType, FloatType, IntType, StrType
 from sessionkit.state._types import FieldType
 
 __all__ = ["field_type", "fields_of"]
 
-SCALARS: Final[dict[Any, FieldType]] = {
-    int: IntType(),
-    float: FloatType(),
-    bool: BoolType(),
-    str: StrType(),
-    bytes: BytesType(),
-    datetime: DatetimeType(),
-    date: DateType(),
-    timedelta: TimedeltaType(),
-    Decimal: DecimalType(),
-}
 HINTS: Final[dict[Any, str]] = {
     Any: "name the one type of the field",
     object: "name the one type of the field",
@@ -64,8 +41,6 @@ KNOWN: Final = (
 )
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
 TWO_NAMES: Final = "a former name belongs to one field"
-HASHABLE_KEYS: Final = (IntType, BoolType, StrType, BytesType, DatetimeType, DateType)
-KEY_TYPES: Final = (*HASHABLE_KEYS, DecimalType, EnumType, TimedeltaType)
 
 
 class _Problems(list[str]):
@@ -259,7 +234,7 @@ def _collection(
         read = [_read(part, f"{path}[{n}]", problems, above) for n, part in enumerate(inside)]
         return TupleType(tuple(read))
     key = _read(inside[0], f"{path} key", problems, above)
-    if not isinstance(key, KEY_TYPES):
+    if key.facts is None or isinstance(key, FloatType):
         problems.refuse(f"{path} key", inside[0], "use a key that is equal to itself, such as str")
     return DictType(key, _read(inside[1], f"{path}[]", problems, above))
 

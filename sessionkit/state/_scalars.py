@@ -4,18 +4,26 @@ import base64
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._instants import instant_of, micros_of, span_us
+from sessionkit._instants import (
+    FIRST_INSTANT_US,
+    LAST_INSTANT_US,
+    duration,
+    instant_of,
+    micros_of,
+    span_us,
+)
 from sessionkit.errors import StateValueError, with_hint
-from sessionkit.state._types import refused
+from sessionkit.state._types import Facts, FieldType, Form, KeyForm, refused
 
 __all__ = [
+    "SCALARS",
     "BoolType",
     "BytesType",
     "DateType",
@@ -31,6 +39,7 @@ __all__ = [
 EPOCH_DAY: Final = date(1970, 1, 1)
 LARGEST_INT: Final = 2**63
 EXACT_FLOAT: Final = 2**53
+INTEGERS: Final = frozenset({"Byte", "Short", "Integer", "Long"})
 WIDE: Final = Context(prec=40)
 
 
@@ -44,6 +53,16 @@ class IntType:
 
     arrow: ClassVar = pa.int64()
     exact: ClassVar = frozenset({int})
+    form: ClassVar = "int"
+    sql: ClassVar = "bigint"
+    facts: ClassVar = Facts(
+        annotation=int,
+        columns=INTEGERS,
+        tag=b"i",
+        parse=int,
+        avro=frozenset({int}),
+        key=KeyForm("bigint", "cast({} as bigint)", 0, frozenset({"str", "decimal"})),
+    )
     plain: ClassVar = True
     dump: ClassVar = staticmethod(_same)
     load: ClassVar = staticmethod(_same)
@@ -65,6 +84,15 @@ class FloatType:
 
     arrow: ClassVar = pa.float64()
     exact: ClassVar = frozenset({float})
+    form: ClassVar = "float"
+    sql: ClassVar = "double"
+    facts: ClassVar = Facts(
+        annotation=float,
+        columns=frozenset({"Float", "Double", "Byte", "Short", "Integer"}),
+        tag=b"f",
+        parse=float,
+        avro=frozenset({float, int}),
+    )
     plain: ClassVar = True
     dump: ClassVar = staticmethod(_same)
     load: ClassVar = staticmethod(float)
@@ -87,6 +115,16 @@ class BoolType:
 
     arrow: ClassVar = pa.bool_()
     exact: ClassVar = frozenset({bool})
+    form: ClassVar = "bool"
+    sql: ClassVar = "boolean"
+    facts: ClassVar = Facts(
+        annotation=bool,
+        columns=frozenset({"Boolean"}),
+        tag=b"o",
+        parse={"true": True, "false": False}.__getitem__,
+        avro=frozenset({bool}),
+        key=KeyForm("boolean", "cast({} as boolean)", null=False),
+    )
     plain: ClassVar = True
     dump: ClassVar = staticmethod(_same)
     load: ClassVar = staticmethod(_same)
@@ -104,6 +142,16 @@ class StrType:
 
     arrow: ClassVar = pa.string()
     exact: ClassVar = frozenset({str})
+    form: ClassVar = "str"
+    sql: ClassVar = "string"
+    facts: ClassVar = Facts(
+        annotation=str,
+        columns=frozenset({"String", "Varchar", "Char"}),
+        tag=b"s",
+        parse=str,
+        avro=frozenset({str, bytes}),
+        key=KeyForm("string", "cast({} as string)", "", frozenset({"int", "date", "bytes"})),
+    )
     plain: ClassVar = True
     dump: ClassVar = staticmethod(_same)
     load: ClassVar = staticmethod(_same)
@@ -127,6 +175,16 @@ class BytesType:
 
     arrow: ClassVar = pa.binary()
     exact: ClassVar = frozenset({bytes})
+    form: ClassVar = "bytes"
+    sql: ClassVar = "binary"
+    facts: ClassVar = Facts(
+        annotation=bytes,
+        columns=frozenset({"Binary"}),
+        tag=b"b",
+        parse=str.encode,
+        avro=frozenset({bytes, str}),
+        key=KeyForm("binary", "cast({} as binary)", b"", frozenset({"str"})),
+    )
     plain: ClassVar = False
     dump: ClassVar = staticmethod(_same)
 
@@ -147,6 +205,19 @@ class DatetimeType:
 
     arrow: ClassVar = pa.timestamp("us", tz="UTC")
     exact: ClassVar = frozenset[type]()
+    form: ClassVar = "datetime"
+    sql: ClassVar = "timestamp"
+    facts: ClassVar = Facts(
+        annotation=datetime,
+        columns=frozenset({"Timestamp"}),
+        tag=b"t",
+        parse=datetime.fromisoformat,
+        avro=frozenset({datetime}),
+        is_cast=False,
+        key=KeyForm("bigint", "unix_micros({})", 0),
+        bounds=(FIRST_INSTANT_US, LAST_INSTANT_US),
+        within="the years 1 to 9999",
+    )
     plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> datetime:
@@ -185,6 +256,19 @@ class DateType:
 
     arrow: ClassVar = pa.date32()
     exact: ClassVar = frozenset({date})
+    form: ClassVar = "date"
+    sql: ClassVar = "date"
+    facts: ClassVar = Facts(
+        annotation=date,
+        columns=frozenset({"Date"}),
+        tag=b"d",
+        parse=date.fromisoformat,
+        avro=frozenset({date}),
+        is_cast=False,
+        key=KeyForm("bigint", "cast(unix_date({}) as bigint)", 0, frozenset({"str"})),
+        bounds=((date.min - EPOCH_DAY).days, (date.max - EPOCH_DAY).days),
+        within="the years 1 to 9999",
+    )
     plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> date:
@@ -208,6 +292,15 @@ class TimedeltaType:
 
     arrow: ClassVar = pa.duration("us")
     exact: ClassVar = frozenset({timedelta})
+    form: ClassVar = "timedelta"
+    sql: ClassVar = "interval day to second"
+    facts: ClassVar = Facts(
+        annotation=timedelta,
+        columns=frozenset({"DayTimeInterval"}),
+        tag=b"u",
+        parse=lambda text: duration(text, "duration", zero_allowed=True),
+        avro=frozenset({int}),
+    )
     plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> timedelta:
@@ -251,9 +344,34 @@ class DecimalType:
     plain: ClassVar = False
 
     @property
+    def form(self) -> Form:
+        """Its name and its digits."""
+        return ["decimal", self.precision, self.scale]
+
+    @property
     def arrow(self) -> pa.DataType:
         """The Arrow decimal of these digits."""
         return pa.decimal128(self.precision, self.scale)
+
+    @property
+    def sql(self) -> str:
+        """Spark's decimal of these digits."""
+        return f"decimal({self.precision},{self.scale})"
+
+    @property
+    def facts(self) -> Facts:
+        """Its facts; equal keys of any scale are the same text."""
+        text = f"cast(try_cast({{}} as {self.sql}) as string)"
+        becomes = frozenset({"int", "decimal"})
+        return Facts(
+            annotation=Annotated[Decimal, self],
+            columns=INTEGERS | {"Decimal"},
+            tag=b"n",
+            parse=Decimal,
+            avro=frozenset({Decimal, int}),
+            is_cast=False,  # that would round
+            key=KeyForm("string", text, "", becomes, lambda value: format(value, "f")),
+        )
 
     def coerce(self, value: Any, path: str) -> Decimal:
         """Accept finite decimals that fit without rounding, and integers."""
@@ -289,9 +407,24 @@ class EnumType:
     plain: ClassVar = False
 
     @property
+    def form(self) -> Form:
+        """The form of the members' values: they may get more."""
+        return ["enum", self.base.form]
+
+    @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of the members' values."""
         return self.base.arrow
+
+    @property
+    def sql(self) -> str:
+        """The type of the members' values."""
+        return self.base.sql
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the members' values, but a key is none of a fixed set of values."""
+        return attrs.evolve(self.base.facts, annotation=self.cls, key=None)
 
     @property
     def exact(self) -> frozenset[type]:
@@ -317,3 +450,19 @@ class EnumType:
             found = f"{self.cls.__name__} no longer has a member with the stored value {value!r}"
             hint = "keep a member as long as state contains it, or start with a new checkpoint"
             raise StateValueError(with_hint(found, hint)) from None
+
+
+SCALARS: Final[dict[Any, FieldType]] = {
+    kind.facts.annotation: kind
+    for kind in (
+        IntType(),
+        FloatType(),
+        BoolType(),
+        StrType(),
+        BytesType(),
+        DatetimeType(),
+        DateType(),
+        TimedeltaType(),
+    )
+} | {Decimal: DecimalType()}
+"""The types without parts, by their annotations."""

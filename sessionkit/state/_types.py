@@ -1,5 +1,5 @@
 """
-The types that a field can have, and the three forms of a value.
+What every field type provides: its facts, and the three forms of a value.
 
 *python*   what users see: `datetime`, `Enum`, an attrs object.
 *storage*  what Arrow receives: numbers, text, lists, dicts by field; `dump` creates it.
@@ -8,25 +8,102 @@ The types that a field can have, and the three forms of a value.
 
 `load` reads both storage and wire, since it knows the declared type. `coerce` accepts values that
 convert to the type without loss, such as a NumPy integer for an `int`, and refuses all others with
-the path of the value. Each type is one frozen value, in `_scalars` or `_collections`; a new type
-is a new class there and a rule in `_fields`.
+the path of the value. Each type is one frozen value, in `_scalars` or `_collections`. All that the
+rest of the library has to know of a type is there too: a new type is a new class.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
+import attrs
 import pyarrow as pa
 
 from sessionkit.errors import StateValueError, with_hint
 
-__all__ = ["FieldType", "refused"]
+__all__ = [
+    "Facts",
+    "FieldType",
+    "Form",
+    "KeyForm",
+    "key_form",
+    "may_be_key",
+    "refused",
+    "type_name",
+]
+
+Form: TypeAlias = Any
+"""
+A declared type as JSON, which stored state contains, so it never changes between releases: a name,
+such as `"int"`, or a list of a name and its parts, such as `["list", "int"]`. The part of a class
+is a dict of its fields.
+"""
+
+
+@attrs.frozen
+class KeyForm:
+    """
+    How Spark groups by a key column of a type.
+
+    Attributes:
+        sql: The type of the form by which it groups.
+        made_by: The expression that makes it, with `{}` for the column. It turns the other types
+            that the column may have into the same form, so that equal keys are grouped together.
+        null: What stands for a null: a null would turn integers in its column into floats.
+        becomes: The types that a stored key may be carried over to, by name: those in which each
+            value has one form only.
+        of: Turns the storage form of a value into this form; None where they are the same.
+    """
+
+    sql: str
+    made_by: str
+    null: Any
+    becomes: frozenset[str] = frozenset()
+    of: Callable[[Any], Any] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """
+    What is known of a type without parts.
+
+    Attributes:
+        annotation: The annotation of a field of this type.
+        columns: The columns of Spark that it is read from: the names of their types, without the
+            `Type` at the end.
+        tag: The byte for its Arrow type in what ids are hashed from.
+        parse: Reads a value as a test writes it into a table of text.
+        avro: The types that fastavro returns for a value of it.
+        is_cast: Whether Spark casts such a column to `sql` before it reaches Python.
+        key: How Spark groups by it; None where it can't be the type of a key column.
+        bounds: The first and the last number in storage that stand for a value; None where all do.
+        within: What the bounds are, for errors.
+    """
+
+    annotation: Any
+    columns: frozenset[str]
+    tag: bytes
+    parse: Callable[[str], Any]
+    avro: frozenset[type]
+    is_cast: bool = True
+    key: KeyForm | None = None
+    bounds: tuple[int, int] | None = None
+    within: str = ""
 
 
 class FieldType(Protocol):
     """What every field type provides; the module explains the three forms of a value."""
 
     @property
+    def form(self) -> Form:
+        """What stored state calls it."""
+
+    @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of the storage form."""
+
+    @property
+    def sql(self) -> str:
+        """The type of a column of Spark, as users see it."""
 
     @property
     def exact(self) -> frozenset[type]:
@@ -36,6 +113,10 @@ class FieldType(Protocol):
     def plain(self) -> bool:
         """Whether the three forms are the same."""
 
+    @property
+    def facts(self) -> Facts | None:
+        """What else is known of it; None of a type with parts."""
+
     def coerce(self, value: Any, path: str) -> Any:
         """Return the value in its exact type; raise `StateValueError` with the path otherwise."""
 
@@ -44,6 +125,24 @@ class FieldType(Protocol):
 
     def load(self, value: Any) -> Any:
         """Turn the storage or the wire form into the python form."""
+
+
+def may_be_key(kind: FieldType) -> bool:
+    """Return whether a key column may have a type."""
+    return kind.facts is not None and kind.facts.key is not None
+
+
+def key_form(kind: FieldType) -> KeyForm:
+    """Return how Spark groups by a key column of a type."""
+    if kind.facts is None or kind.facts.key is None:
+        found = f"{type_name(kind)} can't be the type of a key"
+        raise TypeError(found)
+    return kind.facts.key
+
+
+def type_name(kind: FieldType) -> str:
+    """Return what errors call a type, such as `date`."""
+    return type(kind).__name__.removesuffix("Type").lower()
 
 
 def refused(value: object, path: str, wanted: str, hint: str) -> StateValueError:

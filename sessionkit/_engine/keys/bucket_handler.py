@@ -18,16 +18,7 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
 from sessionkit.spec.views import BatchTimes
-from sessionkit.state import (
-    DatetimeType,
-    DateType,
-    EnumType,
-    Field,
-    FieldType,
-    OptionalType,
-    codec_of,
-    inner_type,
-)
+from sessionkit.state import Field, OptionalType, codec_of, inner_type, unreadable
 
 __all__ = ["Folded", "fold_bucket"]
 
@@ -144,26 +135,13 @@ def _fitted(
         if fitted[field.name].null_count and not isinstance(field.type, OptionalType):
             hint = "fill it, or declare the field Optional"
             raise UserFunctionError(with_hint(f"{what} has a null in `{field.name}`", hint))
-        if not _is_within(inner_type(field.type), fitted[field.name]):
+        bad = unreadable(inner_type(field.type), fitted[field.name])
+        if bad is not None and pc.any(bad[0]).as_py():
             hint = "an Enum takes the values of its members, a time the years 1 to 9999"
             raise UserFunctionError(
                 with_hint(f"{what} has a value in `{field.name}` that cannot be read back", hint)
             )
     return fitted
-
-
-def _is_within(kind: FieldType, column: pa.ChunkedArray) -> bool:
-    """Return whether values of Arrow stand for values of Python."""
-    if isinstance(kind, EnumType):
-        members = pa.array([member.value for member in kind.cls], kind.arrow)
-        return bool(pc.all(pc.is_in(column.drop_null(), value_set=members)).as_py() is not False)
-    if isinstance(kind, DatetimeType | DateType):
-        try:
-            for edge in (pc.min(column), pc.max(column)):
-                edge.as_py()
-        except (ValueError, OverflowError):
-            return False
-    return True
 
 
 def _name(spec: AnyStatefulSpec) -> str:

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit.state import stored_numbers
+
 __all__ = ["HASHES", "key_hashes"]
 
 Hashes: TypeAlias = npt.NDArray[np.int64]
@@ -45,8 +47,7 @@ def _words(column: pa.Array) -> Words:
         low, high = both[column.offset : column.offset + len(column)].T
         words: Words = low ^ _mixed(high)
         return words
-    width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    numbers: Words = column.cast(width).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers: Words = stored_numbers(column).to_numpy()
     return numbers.view(np.uint64)
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import whole
+from sessionkit.state import SCALARS, stored_numbers
 
 __all__ = ["ID_BYTES", "big_endian", "digests", "encoded", "hashed"]
 
@@ -62,9 +63,8 @@ def big_endian(numbers: npt.NDArray[Any], form: str) -> pa.Array:
 
 def _parts(column: pa.Array) -> list[Any]:
     """Return the three parts of the values of a column: the type, the lengths, the bytes."""
-    tag, encode = next((tag, encode) for fits, tag, encode in FORMS if fits(column.type))
-    tags: Any = pa.scalar(tag)
-    body = encode(column)
+    tags: Any = pa.scalar(TAGS[column.type.id])
+    body = next(body for fits, body in BODIES if fits(column.type))(column)
     if column.null_count:
         there = column.is_valid()
         tags, body = pc.if_else(there, tags, NULL), pc.if_else(there, body, NOTHING)
@@ -76,11 +76,7 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _number(column: pa.Array) -> pa.Array:
-    return big_endian(column.cast(pa.int64()).fill_null(0).to_numpy(), ">i8")
-
-
-def _day(column: pa.Array) -> pa.Array:
-    return _number(column.cast(pa.int32()))
+    return big_endian(stored_numbers(column).fill_null(0).to_numpy(), ">i8")
 
 
 def _float(column: pa.Array) -> pa.Array:
@@ -120,18 +116,20 @@ def _entries(value: list[tuple[Any, Any]] | None) -> list[dict[str, Any]] | None
     return None if value is None else [{"key": key, "value": item} for key, item in value]
 
 
-# By the form in which values are stored, so an Enum is its value.
-FORMS: Final[tuple[tuple[Callable[[Any], bool], bytes, Callable[[pa.Array], pa.Array]], ...]] = (
-    (pa.types.is_string, b"s", _text),
-    (pa.types.is_int64, b"i", _number),
-    (pa.types.is_boolean, b"o", _number),
-    (pa.types.is_binary, b"b", _text),
-    (pa.types.is_date32, b"d", _day),
-    (pa.types.is_timestamp, b"t", _number),
-    (pa.types.is_decimal, b"n", _decimal),
-    (pa.types.is_float64, b"f", _float),
-    (pa.types.is_duration, b"u", _number),
-    (pa.types.is_struct, b"r", _struct),
-    (pa.types.is_map, b"m", _map),
-    (pa.types.is_list, b"l", _list),
+BODIES: Final[tuple[tuple[Callable[[Any], bool], Callable[[pa.Array], pa.Array]], ...]] = (
+    (pa.types.is_string, _text),
+    (pa.types.is_binary, _text),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_float64, _float),
+    (pa.types.is_struct, _struct),
+    (pa.types.is_map, _map),
+    (pa.types.is_list, _list),
+    (pa.types.is_primitive, _number),
 )
+# By the form in which values are stored, so an Enum is its value.
+TAGS: Final = {
+    **{kind.arrow.id: kind.facts.tag for kind in SCALARS.values() if kind.facts is not None},
+    pa.types.lib.Type_STRUCT: b"r",
+    pa.types.lib.Type_MAP: b"m",
+    pa.types.lib.Type_LIST: b"l",
+}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Field, codec_of, form_of, forms_of
+from sessionkit.state import Field, codec_of, forms_of
 
 __all__ = ["shared_identity"]
 
@@ -19,7 +19,7 @@ def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
     """
     entries: dict[str, Any] = {
         "layout": spec.layout,
-        "keys": [[field.name, form_of(field.type)] for field in spec.key_fields],
+        "keys": [[field.name, field.type.form] for field in spec.key_fields],
         "bucket_count": spec.bucket_count,
         "watermark_delay_ms": spec.delay_ms,
         "order": spec.order,

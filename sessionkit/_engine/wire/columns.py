@@ -11,42 +11,24 @@ Out   of a stream, `_counts`, after which a bucket says how it stands, and `_row
       `_counts`.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import (
-    BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
-    DecimalType,
-    EnumType,
-    Field,
-    FieldType,
-    FloatType,
-    IntType,
-    OptionalType,
-    StrType,
-    TimedeltaType,
-    codec_of,
-)
+from sessionkit.state import Field, OptionalType, codec_of
 
 __all__ = [
     "EVENTS_COLUMN",
     "FUTURE_COLUMN",
     "HELD_COLUMN",
     "KEPT_COLUMN",
-    "NULL_KEYS",
     "REJECTED_COLUMN",
     "ROWS_COLUMN",
     "TIME_COLUMN",
     "UNREADABLE_COLUMN",
     "WATERMARK_COLUMN",
     "WireColumn",
-    "is_nested",
     "wire_columns",
 ]
 
@@ -62,30 +44,6 @@ REJECTED_COLUMN: Final = "_rejected"
 KEPT_COLUMN: Final = "_kept"
 HELD_COLUMN: Final = "_held"
 ROWS_COLUMN: Final = "_rows"
-
-NULL_KEYS: Final[Mapping[type[FieldType], Any]] = {
-    IntType: 0,
-    BoolType: False,
-    StrType: "",
-    BytesType: b"",
-    DateType: 0,
-    DatetimeType: 0,
-    DecimalType: "",
-}
-"""By what a null in a key column is grouped: one null would turn integers beside it into floats."""
-
-SCALARS: Final = (
-    IntType,
-    FloatType,
-    BoolType,
-    StrType,
-    BytesType,
-    DatetimeType,
-    DateType,
-    TimedeltaType,
-    DecimalType,
-    EnumType,
-)
 
 
 @attrs.frozen
@@ -107,11 +65,6 @@ class WireColumn:
     def required(self) -> bool:
         """Whether a null quarantines the row."""
         return not isinstance(self.field.type, OptionalType)
-
-
-def is_nested(kind: FieldType) -> bool:
-    """Return whether a type has parts."""
-    return not isinstance(kind, SCALARS)
 
 
 def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:

@@ -14,20 +14,12 @@ from sessionkit._engine.wire.columns import (
     TIME_COLUMN,
     UNREADABLE_COLUMN,
     WireColumn,
-    is_nested,
     wire_columns,
 )
-from sessionkit._instants import FIRST_INSTANT_US, LAST_INSTANT_US, span_us
+from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import (
-    DatetimeType,
-    DateType,
-    DecimalType,
-    EnumType,
-    FieldType,
-    inner_type,
-)
+from sessionkit.state import DecimalType, FieldType, inner_type, unreadable
 from sessionkit.timeouts import latest_before_jump
 
 __all__ = ["REASON", "in_utc", "judged", "rejected_schema"]
@@ -35,8 +27,6 @@ __all__ = ["REASON", "in_utc", "judged", "rejected_schema"]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 REASON: Final = "reason"
-LAST_DAY: Final = LAST_INSTANT_US // (24 * 3600 * 1_000_000)
-FIRST_DAY: Final = FIRST_INSTANT_US // (24 * 3600 * 1_000_000)
 
 
 @remembered
@@ -125,30 +115,13 @@ def _stored(rows: pa.Table, column: WireColumn, reasons: _Reasons) -> pa.Array:
 
 
 def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
-    if isinstance(kind, DatetimeType):
-        text = f"`{path}` is outside the years 1 to 9999"
-        instants = values.cast(pa.int64())
-        return _within(instants, FIRST_INSTANT_US, LAST_INSTANT_US, text, reasons).cast(kind.arrow)
-    if isinstance(kind, DateType):
-        text = f"`{path}` is outside the years 1 to 9999"
-        days = values.cast(pa.int32())
-        return _within(days, FIRST_DAY, LAST_DAY, text, reasons).cast(kind.arrow)
-    if isinstance(kind, EnumType):
-        values = values.cast(kind.arrow)
-        members = pa.array([member.value for member in kind.cls], kind.arrow)
-        unknown = pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=members)))
-        text = f"`{path}` isn't a member of {kind.cls.__name__}"
-        return _without(values, _mask(unknown), text, reasons)
+    if kind.facts is None:
+        return _one_by_one(kind, values, path, reasons)
     if isinstance(kind, DecimalType):
         return _decimals(kind, values, path, reasons)
-    if is_nested(kind):
-        return _one_by_one(kind, values, path, reasons)
-    return values.cast(kind.arrow)
-
-
-def _within(values: pa.Array, low: int, high: int, text: str, reasons: _Reasons) -> pa.Array:
-    outside = pc.or_(pc.less(values, low), pc.greater(values, high)).fill_null(fill_value=False)
-    return _without(values, _mask(outside), text, reasons)
+    values = values.cast(kind.arrow)
+    bad = unreadable(kind, values)
+    return values if bad is None else _without(values, _mask(bad[0]), f"`{path}` {bad[1]}", reasons)
 
 
 def _without(values: pa.Array, bad: Mask, text: str, reasons: _Reasons) -> pa.Array:

@@ -11,11 +11,10 @@ from pyspark.sql import functions as F
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.table import key_columns, key_schema, whole
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
-from sessionkit.spark._columns import cell_type
 from sessionkit.spark.jobs.labels import label_of
 from sessionkit.spark.jobs.packed_rows import bucket_of_forms
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import DatetimeType, DateType, DecimalType, FieldType
+from sessionkit.state import FieldType, key_form, stored_numbers
 
 __all__ = ["group_has_key", "key_forms", "key_row", "only_key"]
 
@@ -65,13 +64,10 @@ def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
 
 
 def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
-    if isinstance(kind, DateType):
-        column = column.cast(pa.int32()).cast(pa.int64())
-    if isinstance(kind, DatetimeType):
-        column = column.cast(pa.int64())
-    if isinstance(kind, DecimalType):
-        return pa.array([format(value, "f") for value in column.to_pylist()], pa.string())
-    return whole(column)
+    form = key_form(kind)
+    if form.of is not None:
+        return pa.array(map(form.of, column.to_pylist()), pa.string())
+    return whole(stored_numbers(column) if pa.types.is_temporal(column.type) else column)
 
 
 def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
@@ -84,7 +80,7 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         key: The key columns of one row.
     """
     forms = [
-        F.lit(_literal(form[0].as_py())).cast(cell_type(field.type))
+        F.lit(_literal(form[0].as_py())).cast(key_form(field.type).sql)
         for field, form in zip(spec.key_fields, key_forms(spec, key), strict=True)
     ]
     if spec.layout == "per_key":

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._engine.keys.view import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.memories import collected_memories, mapped_memories
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import S, check_kind
@@ -153,5 +153,5 @@ def _state_struct(state: type[Any]) -> str:
 def _struct(name: str, fields: tuple[Field, ...]) -> str:
     if not fields:
         return ""
-    parts = [f"{quoted(field.name)}: {public_type(field.type)}" for field in fields]
+    parts = [f"{quoted(field.name)}: {field.type.sql}" for field in fields]
     return f"{name} struct<{', '.join(parts)}>"

@@ -16,10 +16,11 @@ from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN, WATERMARK_
 from sessionkit._engine.wire.packing import packed_by_group
 from sessionkit._engine.wire.packs import joined_packs
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit.spark._columns import cell_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.checkpoints.grouping import key_forms
 from sessionkit.spark.jobs.packed_rows import BUCKET, bucket_of_forms
 from sessionkit.spec.shared import AnySpec
+from sessionkit.state import key_form
 
 __all__ = ["ROWS", "chunks_of", "chunks_schema", "seed_rows", "sown_rows"]
 
@@ -31,7 +32,7 @@ ROWS_AT_ONCE: Final = 2**17
 
 def chunks_schema(spec: AnySpec) -> str:
     """Return the columns of `chunks_of`, as Spark's SQL has them."""
-    forms = [f"k{place}: {cell_type(f.type)}" for place, f in enumerate(spec.key_fields)]
+    forms = [f"k{place}: {key_form(f.type).sql}" for place, f in enumerate(spec.key_fields)]
     return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
 
 
@@ -96,7 +97,7 @@ def sown_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
 def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
     """Return the columns by which Spark groups, and their types."""
     if spec.layout == "per_key":
-        return list(spec.keys), [cell_type(field.type) for field in spec.key_fields]
+        return list(spec.keys), [key_form(field.type).sql for field in spec.key_fields]
     return [BUCKET], ["int"]
 
 

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     FUTURE_COLUMN,
-    NULL_KEYS,
     REJECTED_COLUMN,
     TIME_COLUMN,
     UNREADABLE_COLUMN,
@@ -25,7 +24,7 @@ from sessionkit._engine.wire.columns import (
 )
 from sessionkit._engine.wire.packing import Packer
 from sessionkit._instants import span_us
-from sessionkit.spark._columns import grouping_form, public_type, quoted, to_wire
+from sessionkit.spark._columns import grouping_form, quoted, to_wire
 from sessionkit.spark.jobs.labels import label_of
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.spec.shared import AnySpec
@@ -112,7 +111,7 @@ def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
 
     The key is hashed in a form in which equal values are equal, whatever types the column may have.
     """
-    forms = [_hashable(_column(field.name), field.type) for field in spec.key_fields]
+    forms = [_hashable(field.name, field.type) for field in spec.key_fields]
     return bucket_of_forms(spec, forms, bucket_count)
 
 
@@ -141,19 +140,12 @@ def grouping_key(spec: AnySpec) -> dict[str, Column]:
     Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
     grouped as an empty one; its rows are quarantined.
     """
-    return {field.name: _groupable(field.name, field.type) for field in spec.key_fields}
+    return {field.name: grouping_form(field.name, field.type) for field in spec.key_fields}
 
 
-def _groupable(name: str, kind: FieldType) -> Column:
-    if isinstance(kind, DecimalType):
-        text = F.expr(f"cast(try_cast({quoted(name)} as {public_type(kind)}) as string)")
-        return F.coalesce(text, F.lit(NULL_KEYS[DecimalType]))
-    return grouping_form(_column(name), kind)
-
-
-def _hashable(column: Column, kind: FieldType) -> Column:
+def _hashable(name: str, kind: FieldType) -> Column:
     """Return a key column in a form that can be hashed: for decimals that is the number itself."""
-    return column if isinstance(kind, DecimalType) else grouping_form(column, kind)
+    return _column(name) if isinstance(kind, DecimalType) else grouping_form(name, kind)
 
 
 def _crossing(spec: AnySpec, events: DataFrame) -> Iterator[Column]:

@@ -13,7 +13,7 @@ from sessionkit._engine.standing import Standing
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.worker import Worker
-from sessionkit.spark._columns import OF_REJECTED, public_type, quoted
+from sessionkit.spark._columns import OF_REJECTED, quoted
 from sessionkit.spark.jobs.progress import OBSERVATION
 from sessionkit.spark.jobs.spared import spare_imports
 from sessionkit.spark.jobs.standings import BUCKETS, MOST_BUCKETS, UNTOLD
@@ -58,7 +58,7 @@ def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
 
 def _columns(worker: Worker) -> list[str]:
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
-    return [f"{quoted(field.name)} {public_type(field.type)}" for field in fields]
+    return [f"{quoted(field.name)} {field.type.sql}" for field in fields]
 
 
 def _standings(spec: AnySpec) -> list[Column]:

@@ -11,24 +11,17 @@ from sessionkit.errors import SchemaError, UnsupportedError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     AttrsType,
-    BoolType,
-    BytesType,
-    DatetimeType,
-    DateType,
-    DecimalType,
     DictType,
     EnumType,
     Field,
     FieldType,
-    FloatType,
-    IntType,
     ListType,
     OptionalType,
     StrType,
-    TimedeltaType,
     TupleType,
     codec_of,
     inner_type,
+    type_name,
 )
 
 __all__ = ["check_analysis", "check_input"]
@@ -36,18 +29,6 @@ __all__ = ["check_analysis", "check_input"]
 NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 """What Spark says in a query function of a declarative pipeline."""
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
-INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-ACCEPTED: Final[dict[type[Any], tuple[type[T.DataType], ...]]] = {
-    IntType: INTEGERS,
-    FloatType: (T.FloatType, T.DoubleType, T.ByteType, T.ShortType, T.IntegerType),
-    BoolType: (T.BooleanType,),
-    StrType: (T.StringType, T.VarcharType, T.CharType),
-    BytesType: (T.BinaryType,),
-    DatetimeType: (T.TimestampType,),
-    DateType: (T.DateType,),
-    TimedeltaType: (T.DayTimeIntervalType,),
-    DecimalType: (T.DecimalType, *INTEGERS),
-}
 
 
 def check_analysis(frame: DataFrame) -> None:
@@ -160,9 +141,10 @@ def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple
         yield from inside(found, kind, path)
         return
     scalar = kind.base if isinstance(kind, EnumType) else kind
+    column = type(found).__name__.removesuffix("Type")
     if isinstance(scalar, StrType) and isinstance(found, T.StringType):
         yield from _collated(found, path)
-    elif not isinstance(found, ACCEPTED[type(scalar)]):
+    elif scalar.facts is None or column not in scalar.facts.columns:
         yield _mismatch(found, scalar, path)
 
 
@@ -173,8 +155,7 @@ def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
-    wanted = type(kind).__name__.removesuffix("Type").lower()
-    text = f"`{path}` is declared {wanted}, but the column is {found.simpleString()}"
+    text = f"`{path}` is declared {type_name(kind)}, but the column is {found.simpleString()}"
     if isinstance(found, T.TimestampNTZType):
         return text, 'cast it in the time zone it was written in: .cast("timestamp")'
     if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):

@@ -9,8 +9,6 @@ import io
 import json
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import attrs
@@ -20,32 +18,26 @@ from pyspark.sql import DataFrame
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.avro_limits import LimitError, checker
 from sessionkit.spark.sources.columns import SHOWN, ddl
 from sessionkit.spark.sources.payloads import Avro
 from sessionkit.spark.sources.values import PAYLOAD
-from sessionkit.state import Field, OptionalType
+from sessionkit.state import (
+    AttrsType,
+    DictType,
+    Field,
+    FieldType,
+    ListType,
+    OptionalType,
+    TupleType,
+    inner_type,
+)
 
 __all__ = ["AvroDecoder", "with_avro"]
 
 FRAME_BYTES: Final = 5
 UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
-TAKEN: Final[dict[int, set[type]]] = {
-    kind.id: {type(None), *types}
-    for kind, types in (
-        (pa.int64(), (int,)),
-        (pa.float64(), (float, int)),
-        (pa.bool_(), (bool,)),
-        (pa.string(), (str, bytes)),
-        (pa.binary(), (bytes, str)),
-        (pa.timestamp("us"), (datetime,)),
-        (pa.date32(), (date,)),
-        (pa.duration("us"), (int,)),
-        (pa.decimal128(1), (Decimal, int)),
-    )
-}
-"""The types that a column takes, of those that fastavro returns."""
 
 
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataFrame:
@@ -152,18 +144,18 @@ def _column(field: Field, records: list[Any], reasons: list[str | None]) -> pa.A
     kind = field.type.arrow
     values = [record.get(field.name) for record in records]
     try:
-        return pa.array(_all_shaped(kind, values), kind)
+        return pa.array(_all_shaped(field.type, values), kind)
     except UNFIT:
         return pa.array([_fitting(field, *one, reasons) for one in enumerate(values)], kind)
 
 
 def _fitting(field: Field, place: int, value: Any, reasons: list[str | None]) -> Any:
     try:
-        (shaped,) = _all_shaped(field.type.arrow, [value])
+        (shaped,) = _all_shaped(field.type, [value])
         pa.array([shaped], field.type.arrow)
     except UNFIT:
         reasons[place] = reasons[place] or (
-            f"`{field.name}` isn't a {public_type(field.type)}: {_text(value)[:SHOWN]}"
+            f"`{field.name}` isn't a {field.type.sql}: {_text(value)[:SHOWN]}"
         )
         return None
     return shaped
@@ -174,7 +166,7 @@ def _text(value: Any) -> str:
     return reprlib.repr(value) if isinstance(value, dict | list) else str(value)
 
 
-def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
+def _all_shaped(kind: FieldType, values: list[Any]) -> list[Any]:
     """
     Return values as Arrow takes them: a dict as pairs, wherever it is.
 
@@ -182,21 +174,27 @@ def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
         TypeError: One is of a type of which Arrow would make another value, such as 1 of 1.5, or of
             which the unit isn't known, such as a number for a time.
     """
-    taken = TAKEN.get(kind.id)
-    if taken is None:
-        return [_shaped(kind, value) for value in values]
-    if not {*map(type, values)} <= taken:
+    kind = inner_type(kind)
+    if kind.facts is None:
+        return [None if value is None else _shaped(kind, value) for value in values]
+    if not {*map(type, values)} <= kind.facts.avro | {type(None)}:
         raise TypeError
     return values
 
 
-def _shaped(kind: pa.DataType, value: Any) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(kind) and isinstance(value, dict):
-        return list(zip(value, _all_shaped(kind.item_type, [*value.values()]), strict=True))
-    if pa.types.is_struct(kind) and isinstance(value, dict):
-        return {field.name: _all_shaped(field.type, [value.get(field.name)])[0] for field in kind}
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return _all_shaped(kind.value_type, value)
+def _shaped(kind: FieldType, value: Any) -> Any:
+    match kind:
+        case DictType() if isinstance(value, dict):
+            return list(zip(value, _all_shaped(kind.value, [*value.values()]), strict=True))
+        case AttrsType() if isinstance(value, dict):
+            return {
+                field.name: _all_shaped(field.type, [value.get(field.name)])[0]
+                for field in kind.fields
+            }
+        case TupleType() if isinstance(value, dict):
+            names = [f"_{place}" for place in range(len(kind.items))]
+            parts = zip(names, kind.items, strict=True)
+            return {name: _all_shaped(item, [value.get(name)])[0] for name, item in parts}
+        case ListType() if isinstance(value, list):
+            return _all_shaped(kind.item, value)
     raise TypeError

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.values import PAYLOAD
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
@@ -62,4 +62,4 @@ def required(spec: AnySpec, fields: Collection[Field]) -> list[str]:
 
 def ddl(fields: Collection[Field]) -> str:
     """Return the columns as Spark's SQL has them."""
-    return ", ".join(f"{quoted(field.name)} {public_type(field.type)}" for field in fields)
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)

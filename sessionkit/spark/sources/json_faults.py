@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.columns import SHOWN
 from sessionkit.state import (
     AttrsType,
@@ -65,9 +65,7 @@ class Faults:
             self._is_rounded(field.name, kind),
             self._is_no_text(field.name, value) if is_key and isinstance(kind, StrType) else None,
         ]
-        text = F.concat(
-            F.lit(f"`{field.name}` isn't a {public_type(kind)}: "), F.left(value, F.lit(SHOWN))
-        )
+        text = F.concat(F.lit(f"`{field.name}` isn't a {kind.sql}: "), F.left(value, F.lit(SHOWN)))
         twice = F.size(F.filter(F.map_keys(self.values), lambda name: name == field.name)) > 1
         reason = F.when(twice, f"`{field.name}` comes twice")
         reason = reason.when(reduce(or_, [one for one in found if one is not None]), text)

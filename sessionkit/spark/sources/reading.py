@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import public_type, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_extra
 from sessionkit.spark.sources.columns import ddl, payload_fields, required, without_long
 from sessionkit.spark.sources.json_payloads import with_json
@@ -119,7 +119,7 @@ def _place(
 ) -> Column:
     """Return a column that says where a row came from; null where the source has none."""
     if place.name not in there:
-        return F.lit(None).cast(public_type(place.type)).alias(place.name)
+        return F.lit(None).cast(place.type.sql).alias(place.name)
     return _kept(spec, fields) if place.name == PAYLOAD else F.col(place.name)
 
 

@@ -12,7 +12,6 @@ from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import INSTANT, whole
 from sessionkit._engine.wire.columns import (
     FUTURE_COLUMN,
-    NULL_KEYS,
     TIME_COLUMN,
     WATERMARK_COLUMN,
     WireColumn,
@@ -25,12 +24,12 @@ from sessionkit.errors import ScriptError, StateValueError
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state import (
-    DecimalType,
     Field,
     OptionalType,
     codec_of,
     decode_column,
     inner_type,
+    key_form,
 )
 
 __all__ = [
@@ -188,10 +187,10 @@ def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _grouped(column: WireColumn, value: Any) -> Any:
-    kind = column.field.type
+    form = key_form(column.field.type)
     if value is None:
-        return NULL_KEYS[type(kind)]
-    return format(value, "f") if isinstance(kind, DecimalType) else value
+        return form.null
+    return value if form.of is None else form.of(value)
 
 
 def _wire_value(column: WireColumn, value: Any) -> Any:

@@ -2,34 +2,24 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from datetime import date
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.wire.columns import wire_columns
-from sessionkit._instants import duration
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
-    BoolType,
-    BytesType,
     DatetimeType,
-    DateType,
-    DecimalType,
     EnumType,
     FieldType,
-    FloatType,
-    IntType,
     OptionalType,
-    StrType,
-    TimedeltaType,
     encode_column,
     field_type,
     inner_type,
+    type_name,
 )
 from sessionkit.testing.drivers.frames import Row
 from sessionkit.testing.scripts.literals import at
@@ -39,18 +29,6 @@ __all__ = ["events_table", "frame_from"]
 NULL: Final = "null"
 RULE: Final = re.compile(r"[-+:]{3,}")
 CELL: Final = re.compile(r'\s*(?P<cell>"(?:[^"\\]|\\.)*"|[^|]*?)\s*\|')
-BOOLS: Final = {"true": True, "false": False}
-READERS: Final[Mapping[type[Any], Callable[[str], Any]]] = {
-    StrType: str,
-    IntType: int,
-    FloatType: float,
-    BoolType: BOOLS.__getitem__,
-    BytesType: str.encode,
-    DatetimeType: at,
-    DateType: date.fromisoformat,
-    TimedeltaType: lambda text: duration(text, "duration", zero_allowed=True),
-    DecimalType: Decimal,
-}
 
 
 def events_table(spec: AnySpec, text: str) -> list[Row]:
@@ -144,22 +122,21 @@ def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
     if cell == NULL:
         return None
     base = kind.base if isinstance(kind, EnumType) else kind
-    reader = READERS.get(type(base))
-    if reader is None:
+    if base.facts is None:
         hint = "pass the row to add_row instead"
         raise _refused(number, f"`{name}` has a type that a cell can't hold", hint)
     try:
         if not cell:
             found = "the cell is empty"
             raise ScriptError(with_hint(found, 'write null, or "" for an empty text'))
-        value = reader(json.loads(cell) if cell.startswith('"') else cell)
+        parse = at if isinstance(base, DatetimeType) else base.facts.parse
+        value = parse(json.loads(cell) if cell.startswith('"') else cell)
         return kind.coerce(kind.load(value) if isinstance(kind, EnumType) else value, name)
     except SessionkitError as error:
         msg = f"line {number}, column `{name}`: {error}"
         raise ScriptError(msg) from error
     except (ArithmeticError, LookupError, ValueError) as error:
-        wanted = type(base).__name__.removesuffix("Type").lower()
-        found = f"`{name}`: {cell!r} can't be read as {wanted}"
+        found = f"`{name}`: {cell!r} can't be read as {type_name(base)}"
         raise _refused(number, found, "write it as a test would, or null") from error
 
 

@@ -23,9 +23,9 @@ from sessionkit.spark import (
     start_query,
     stored_keys,
 )
-from sessionkit.spark._columns import cell_type
 from sessionkit.spark.checkpoints.grouping import key_forms, key_row
 from sessionkit.spark.jobs.packed_rows import bucket_number, bucket_of_forms
+from sessionkit.state import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.session_specs import Reading, collecting, in_order
 from tests.support.stateful_specs import Amount, summing
@@ -331,7 +331,7 @@ def test_a_key_is_in_the_bucket_that_spark_gives_it(spark: SparkSession) -> None
     events = spark.createDataFrame([key], schema + "money decimal(9,2)")
     forms = [form[0].as_py() for form in key_forms(spec, key_row(spec, key))]
     columns = [
-        F.lit(bytearray(form) if isinstance(form, bytes) else form).cast(cell_type(field.type))
+        F.lit(bytearray(form) if isinstance(form, bytes) else form).cast(key_form(field.type).sql)
         for field, form in zip(spec.key_fields, forms, strict=True)
     ]
 

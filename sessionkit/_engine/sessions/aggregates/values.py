@@ -36,12 +36,7 @@ def mask_of(flags: pa.Array) -> Mask:
 
 def is_number(kind: pa.DataType) -> bool:
     """Return whether values of a type are compared as numbers of NumPy."""
-    return bool(pa.types.is_floating(kind)) or _is_integral(kind)
-
-
-def _is_integral(kind: pa.DataType) -> bool:
-    is_time = pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_date(kind)
-    return bool(is_time or pa.types.is_integer(kind))
+    return bool(pa.types.is_primitive(kind)) and not pa.types.is_boolean(kind)
 
 
 def numbers_of(column: pa.Array) -> npt.NDArray[Any]:
