@@ -9,9 +9,7 @@ from sessionkit._engine.outcome import Memory
 from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.reading import MAY_BE_CARRIED
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.duplicates import under_ids
-from sessionkit._engine.sessions.revisions import under_revisions
-from sessionkit._engine.sessions.ruled import under_rules
+from sessionkit._engine.sessions.program import Program, migrated
 from sessionkit._engine.storage import logic_of
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.session import SessionSpec
@@ -91,7 +89,7 @@ def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
     kept = memory.kept
     if isinstance(old, SessionSpec) and isinstance(new, SessionSpec):
-        kept = under_revisions(old, new, under_rules(new, under_ids(new, kept)))
+        kept = migrated(old, Program.of(new), kept)
     return Memory(_fitted(old, kept, logic_of(new).schema), _fitted(old, held, events_schema(new)))
 
 

@@ -29,16 +29,19 @@ __all__ = [
     "instants",
     "key_columns",
     "key_schema",
+    "lists_of",
     "micros",
     "no_events",
     "no_results",
     "parted",
     "prefixed_columns",
+    "replaced",
     "result_schema",
     "stacked",
     "state_schema",
     "whole",
     "whole_batch",
+    "with_column",
 ]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
@@ -169,6 +172,28 @@ def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> p
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def with_column(table: pa.Table, field: pa.Field, column: pa.Array) -> pa.Table:
+    """Return a table with a column in place of the one of this name, or after the others."""
+    if field.name not in table.column_names:
+        return table.append_column(field, column)
+    return table.set_column(table.schema.get_field_index(field.name), field, column)
+
+
+def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table with others in place of some of its columns."""
+    if not columns:
+        return table
+    arrays = [columns.get(name, table[name]) for name in table.column_names]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def lists_of(values: pa.Array, sizes: Instants, missing: Mask | None = None) -> pa.Array:
+    """Return values as lists of these sizes, null where marked."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    mask = None if missing is None else pa.array(missing)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -7,14 +7,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
+from sessionkit._engine.rows.objects import (
+    build_events,
+    decode_keys,
+    decode_states,
+    encode_states,
+)
 from sessionkit._engine.sessions.fold import SessionFold, timed
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.table import state_columns
 from sessionkit.errors import StateValueError
 from sessionkit.state import codec_of
 
-__all__ = ["Attempt", "attempt"]
+__all__ = ["Attempt", "attempt", "state_columns"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -58,14 +62,14 @@ def attempt(plan: Plan, objects: list[Any]) -> Attempt:
         failed = sorted({*failed, *np.flatnonzero(plan.failed[active]).tolist()})
     good, states = _without(active, places[failed], states, failed)
     try:
-        return Attempt(good, state_columns(spec, plan.keys_of(good), states), active & ~good)
+        return Attempt(good, state_columns(plan, good, states), active & ~good)
     except StateValueError:
         if spec.on_error == "raise":
             raise
     codec = codec_of(spec.state)
     misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
     good, states = _without(good, np.flatnonzero(good)[misfits], states, misfits)
-    return Attempt(good, state_columns(spec, plan.keys_of(good), states), active & ~good)
+    return Attempt(good, state_columns(plan, good, states), active & ~good)
 
 
 def _folded(plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
@@ -111,3 +115,17 @@ def _without(
     left[failed] = False
     gone = set(places)
     return left, [state for place, state in enumerate(states) if place not in gone]
+
+
+def state_columns(plan: Plan, good: Mask, states: list[Any]) -> list[pa.Array]:
+    """
+    Return states as columns.
+
+    Raises:
+        StateValueError: A state does not fit its fields; key and path are named.
+    """
+    return encode_states(
+        plan.spec.state,
+        states,
+        lambda place: decode_keys(plan.spec, plan.keys_of(good).slice(place, 1))[0],
+    )

@@ -21,10 +21,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._engine.clocks import BatchClocks
-from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import EventTimeGap, is_over
+from sessionkit._instants import BEGINNING_US
+from sessionkit.timeouts import is_over
 
 __all__ = ["FIRST_MARK", "Horizon", "mark_of"]
 
@@ -52,27 +50,6 @@ class Horizon:
     lasts_us: int = 0
     marked: tuple[int, int, int] = (0, 0, 0)
 
-    @classmethod
-    def of(cls, spec: AnySessionSpec, clocks: BatchClocks) -> "Horizon":
-        """Return the horizon of a micro-batch."""
-        watermark_us, since_us, idle_us = clocks.watermark_us, clocks.since_us, clocks.idle_us
-        stays_us = 0 if spec.mergeable is None else span_us(spec.mergeable)
-        lateness_us = 0 if spec.allowed_lateness is None else span_us(spec.allowed_lateness)
-        late_us: int | None = watermark_us - lateness_us
-        gone_us = watermark_us - stays_us
-        if watermark_us == BEGINNING_US:
-            late_us = gone_us = BEGINNING_US
-        if spec.order == "event_time":
-            # Events of an instant are folded in one micro-batch, and later ones are late.
-            late_us, gone_us = None, BEGINNING_US
-        if since_us is None:
-            marked = watermark_us, stays_us, BEGINNING_US
-            return cls(late_us, gone_us, _shortest_us(spec), marked)
-        # Sessions from before may have had other rules.
-        if spec.order == "arrival":
-            gone_us = max(gone_us, since_us)
-        return cls(late_us, max(gone_us, idle_us), 0, (watermark_us, stays_us, since_us))
-
     @property
     def judged(self) -> "Horizon":
         """The same, where it's known which events are late."""
@@ -93,11 +70,3 @@ def mark_of(*made_of: int) -> int:
     packed = struct.pack(f">{len(made_of)}q", *made_of)
     digest = blake2b(packed, digest_size=8, person=PERSON).digest()
     return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)
-
-
-def _shortest_us(spec: AnySessionSpec) -> int:
-    """Return how long after its start a session is over at the earliest, whatever its events."""
-    # A restart may change functions, and rules that are code.
-    if isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap):
-        return span_us(spec.timeout.longest)
-    return 0

@@ -1,80 +1,47 @@
 """Sessions that are over: `finish` is called, and its result rows become a table."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import (
     Rejected,
     key_columns,
     micros,
-    no_results,
     result_schema,
     whole,
 )
-from sessionkit._engine.sessions.ids import session_ids
-from sessionkit._engine.sessions.ruled import reasons_of
+from sessionkit._engine.sessions.ids import ids_of
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.results import Closed, Places
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
 from sessionkit.state import codec_of
 
-Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
-
-__all__ = ["Closed", "close", "ids_of", "result_rows", "sessions_of"]
+__all__ = ["close", "result_rows", "sessions_of"]
 
 
-@attrs.frozen
-class Closed:
-    """
-    What became of sessions that are over.
-
-    Attributes:
-        rows: The result rows: key columns, session columns, the fields of the result.
-        failed_output: Those whose `finish` failed.
-        sessions: How many closed, without those.
-        places: For each result row, the place of its session.
-        failed: The places of the sessions whose `finish` failed.
-        events: Their events, under `per="both"`.
-    """
-
-    rows: pa.Table
-    failed_output: list[Rejected]
-    sessions: int
-    places: Places = range(0)
-    failed: Collection[int] = ()
-    events: Sequence[Rejected] = ()
-
-
-def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
+def close(program: Program, over: pa.Table) -> Closed:
     """
     Finish sessions.
-
-    Args:
-        spec: Whose `finish` is called.
-        over: The rows of the table of sessions.
 
     Raises:
         UserFunctionError: `finish` failed, and the spec says `on_error="raise"`.
     """
-    if not over.num_rows:
-        return Closed(no_results(spec), [], 0)
     ids = ids_of(over)
-    found = _finished(spec, over, ids)
-    columns = _encoded(spec, over, found)
+    found = _finished(program, over, ids)
+    columns = _encoded(program.spec, over, found)
     return Closed(
-        result_rows(spec, over, ids, found.places, columns),
+        result_rows(program, over, ids, found.places, columns),
         Rejected.with_failures(
             "failed_output", found.failed, over.append_column("session_id", pa.array(ids))
         ),
@@ -84,21 +51,17 @@ def close(spec: AnySessionSpec, over: pa.Table) -> Closed:
     )
 
 
-def ids_of(table: pa.Table) -> list[str]:
-    """Return the ids of the sessions of a table."""
-    return session_ids(key_columns(table), micros(table["start"]), marks_of(table))
-
-
-def sessions_of(spec: AnySessionSpec, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
+def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
     """Return the sessions of a table, without their states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
     events = table["events"].to_numpy().tolist()
-    reasons = repeat("gap") if spec.rules is None else reasons_of(table).to_pylist()
-    return list(map(session_of, decode_keys(spec, table), ids, starts, ends, events, reasons))
+    rules, keys = program.rules, decode_keys(program.spec, table)
+    reasons = repeat("gap") if rules is None else rules.reasons(table).to_pylist()
+    return list(map(session_of, keys, ids, starts, ends, events, reasons))
 
 
 def result_rows(
-    spec: AnySessionSpec,
+    program: Program,
     over: pa.Table,
     ids: Sequence[str],
     places: Places,
@@ -108,25 +71,28 @@ def result_rows(
     Return the table of result rows.
 
     Args:
-        spec: Whose results.
+        program: The spec, compiled.
         over: The sessions.
         ids: Their ids.
         places: For each row, the place of its session; a range if each has one.
         columns: The fields of the rows.
     """
     own = [*key_columns(over), pa.array(ids, pa.string()), over["start"], over["end"]]
-    own += [] if spec.rules is None else [_reasons(spec, over)]
-    own += [over[name] for name in ("revision", "is_final", "supersedes")] if spec.revises else []
+    if program.rules is not None:
+        own.append(_reasons(program, program.rules.reasons(over), over))
+    if program.revisions is not None:
+        own += [over[name] for name in ("revision", "is_final", "supersedes")]
     if not isinstance(places, range):
         taken = pa.array(places, pa.int64())
         own = [column.take(taken) for column in own]
-    return pa.Table.from_arrays([*own, *columns], schema=result_schema(spec))
+    return pa.Table.from_arrays([*own, *columns], schema=result_schema(program.spec))
 
 
-def _reasons(spec: AnySessionSpec, given: pa.Table) -> pa.Array:
+def _reasons(program: Program, reasons: pa.Array, given: pa.Table) -> pa.Array:
     """Return by which rules sessions are over, null for those that are open."""
-    reasons = reasons_of(given)
-    return reasons if spec.early is None else pc.if_else(whole(given["is_final"]), reasons, None)
+    if program.revisions is None or program.revisions.early is None:
+        return reasons
+    return pc.if_else(whole(given["is_final"]), reasons, None)
 
 
 @attrs.define
@@ -152,14 +118,15 @@ class _Finished:
         self.places = [self.places[n] for n in left]
 
 
-def _finished(spec: AnySessionSpec, over: pa.Table, ids: Sequence[str]) -> _Finished:
+def _finished(program: Program, over: pa.Table, ids: Sequence[str]) -> _Finished:
     """Call `finish` for each session, once."""
+    spec = program.spec
     states, finish, cls = decode_states(spec.state, over), spec.finish, spec.result
     everywhere = range(len(states))
     if finish is None:
         return _Finished(states, everywhere)
-    sessions = sessions_of(spec, over, ids)
-    if spec.revises:
+    sessions = sessions_of(program, over, ids)
+    if program.revisions is not None:
         _tell_revisions(sessions, over)
     rows: list[Any] = []
     places: list[int] = []

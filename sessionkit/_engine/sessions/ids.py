@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.encoding import big_endian, encoded, hashed
+from sessionkit._engine.rows.marks import marks_of
+from sessionkit._engine.rows.table import key_columns, micros
 
-__all__ = ["session_ids"]
+__all__ = ["ids_of", "session_ids"]
 
 PERSON: Final = b"session/1"
 
@@ -33,3 +35,8 @@ def session_ids(
     if marks is not None and marks.any():
         tail.append(pc.if_else(pa.array(marks > 0), big_endian(marks, ">i8"), pa.scalar(b"")))
     return hashed(encoded(keys, *tail), PERSON)
+
+
+def ids_of(sessions: pa.Table) -> list[str]:
+    """Return the ids of the sessions of a table."""
+    return session_ids(key_columns(sessions), micros(sessions["start"]), marks_of(sessions))

@@ -1,5 +1,6 @@
 """Events join the open sessions of a group, by the functions of the user."""
 
+from itertools import compress
 from typing import Any, TypeAlias
 
 import attrs
@@ -9,48 +10,40 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.marks import is_trace
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.table import Rejected, key_columns, parted, stacked
-from sessionkit._engine.sessions.attempt import attempt
+from sessionkit._engine.rows.table import Rejected, parted, stacked
+from sessionkit._engine.sessions.attempt import attempt, state_columns
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event, traced
-from sessionkit._engine.sessions.duplicates import Distinct, left_with_copies
-from sessionkit._engine.sessions.events import WindowedEvents, read_events
+from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.fold import FoldError
-from sessionkit._engine.sessions.lateness import late_session, timely
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.planning import (
+    late_session,
+    planned,
+    read_events,
+    sessions_after,
+    timely,
+)
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.results import Joined
 from sessionkit._engine.sessions.retry import first_failures, refold
 from sessionkit._engine.sessions.sifting import failing_events
+from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import SessionRules
+from sessionkit.timeouts import is_late
 
-__all__ = ["Joined", "join"]
+__all__ = ["join"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-@attrs.frozen
-class Joined:
-    """
-    The open sessions after events have joined them.
-
-    Attributes:
-        sessions: The table of them.
-        events: How many events became part of a session.
-        rejected: Those that did not.
-    """
-
-    sessions: pa.Table
-    events: int
-    rejected: list[Rejected]
-
-
-def join(spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
+def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
     """
     Let events join the open sessions of a group.
 
     Args:
-        spec: The rules and functions.
+        program: The spec, compiled.
         sessions: The open sessions.
         arrived: The events, in any order.
         horizon: What the watermark has passed.
@@ -60,62 +53,39 @@ def join(spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: H
         StateValueError: A function left a value in the state that does not fit its field, and the
             spec says `on_error="raise"`.
     """
-    events, rejected = read_events(spec, arrived)
-    joined = _joined(spec, sessions, events, horizon)
-    return attrs.evolve(joined, rejected=rejected + joined.rejected)
+    events, rejected = read_events(program, arrived)
+    joined = _joined(program, sessions, events, horizon)
+    return attrs.evolve(joined, rejected=rejected + joined.rejected) if rejected else joined
 
 
 def _joined(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
+    program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
 ) -> Joined:
     rejected: list[Rejected] = []
     while True:
-        taken = _take(spec, sessions, events, horizon)
-        rejected += taken.rejected
-        if taken.plan is None:
-            return Joined(sessions, 0, rejected + taken.distinct.rejected)
-        folded = _folded(taken.plan, taken.objects)
+        found = timely(program, sessions, events, horizon)
+        plan, distinct = found.plan, found.distinct
+        rejected += [part for late in found.late for part in _late(program.spec, late)]
+        if plan is None:
+            return Joined(sessions, 0, rejected + distinct.rejected)
+        objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
+        if refused:
+            # What belongs together depends on the other events alone.
+            reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
+            rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
+            events = distinct.with_others(plan.events.without(reasons))
+            continue
+        folded = _folded(program, plan, objects)
+        if not (folded.rejected or distinct.others):
+            return Joined(folded.sessions, folded.events, rejected) if rejected else folded
         failed = [part for part in folded.rejected if part.kind == "failed"]
-        left = left_with_copies(taken.distinct, failed) if spec.on_error == "reject" else None
+        left = distinct.without(failed) if program.spec.on_error == "reject" else None
         if left is None:
-            rejected += taken.distinct.rejected + folded.rejected
-            return attrs.evolve(folded, rejected=rejected)
+            rejected += distinct.rejected + folded.rejected
+            return Joined(folded.sessions, folded.events, rejected)
         # What failed was not processed, so the next event with its id counts.
         rejected += failed
         events = left
-
-
-@attrs.frozen
-class _Taken:
-    """
-    The events that can be folded, as objects in the order of their plan; the others aside.
-
-    Duplicates are in `distinct` alone, and not among those rejected.
-    """
-
-    plan: Plan | None
-    objects: list[Any]
-    rejected: list[Rejected]
-    distinct: Distinct
-
-
-def _take(
-    spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
-) -> _Taken:
-    """Plan from times alone; where the class of the event refuses one, plan again without it."""
-    judged = timely(spec, sessions, events, horizon)
-    rejected = [part for late in judged.late for part in _late(spec, late)]
-    plan = judged.plan
-    if plan is None:
-        return _Taken(None, [], rejected, judged.distinct)
-    objects, refused = build_events(spec, plan.events.table, plan.event_places)
-    if not refused:
-        return _Taken(plan, objects, rejected, judged.distinct)
-    reasons = {int(plan.event_places[place]): reason for place, reason in refused.items()}
-    rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
-    others = plan.events.without(reasons).joined(judged.distinct.others)
-    again = _take(spec, sessions, others, horizon)
-    return attrs.evolve(again, rejected=rejected + again.rejected)
 
 
 def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
@@ -131,24 +101,24 @@ def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     ]
 
 
-def _folded(plan: Plan, objects: list[Any]) -> Joined:
-    if plan.failures and plan.spec.on_error == "raise":
+def _folded(program: Program, plan: Plan, objects: list[Any]) -> Joined:
+    if plan.failures and program.spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
     tried = attempt(plan, objects)
     if not tried.failed.any():
-        return Joined(plan.sessions(tried.good, tried.states), len(objects), [])
-    if plan.spec.on_error == "drop_session":
-        processed = int(plan.counts[tried.good].sum())
-        sessions = traced(plan, tried.failed, plan.sessions(tried.good, tried.states))
-        return Joined(sessions, processed, _dropped(plan, tried.failed))
-    if plan.spec.rules is not None and plan.spec.rules.in_order:
-        return _planned_again(plan, plan.spec.rules, tried.failed)
-    again = _again(plan.only(tried.failed))
-    return Joined(
-        stacked([plan.sessions(tried.good, tried.states), again.sessions]),
-        len(objects) - sum(part.rows.num_rows for part in again.rejected),
-        again.rejected,
-    )
+        return Joined(sessions_after(program, plan, tried.good, tried.states), len(objects), [])
+    processed = int(plan.counts[tried.good].sum())
+    if program.spec.on_error == "drop_session":
+        after = sessions_after(program, plan, tried.good, tried.states)
+        dropped = _dropped(plan, tried.failed)
+        return Joined(traced(plan, tried.failed, after), processed, dropped)
+    if program.rules is not None and program.rules.rules.in_order:
+        return _without(program, plan, _failing(plan, program.rules, tried.failed))
+    part = attrs.evolve(plan.only(tried.failed), untouched=plan.traces)
+    again = _refolded(program, part)
+    good = attrs.evolve(plan, untouched=parted(plan.untouched, is_trace(plan.untouched))[1])
+    after = sessions_after(program, good, tried.good, tried.states)
+    return Joined(stacked([after, again.sessions]), processed + again.events, again.rejected)
 
 
 def _dropped(plan: Plan, failed: Mask) -> list[Rejected]:
@@ -158,37 +128,39 @@ def _dropped(plan: Plan, failed: Mask) -> list[Rejected]:
     return dropped_sessions(plan, failed, failures)
 
 
-def _again(part: Plan) -> Joined:
-    """Fold the sessions that failed from what is stored, without the events that fail."""
-    events, again = part.events, refold(part)
-    rejected = Rejected.with_failures("failed", again.failures, events.table)
-    late = dict.fromkeys(again.late, late_session(part.spec))
-    rejected += Rejected.with_reasons("late", late, events.table)
-    processed = events.table.num_rows - len(again.failures) - len(again.late)
-    return Joined(again.table(part), processed, rejected)
+def _refolded(program: Program, part: Plan) -> Joined:
+    """Fold the sessions of a plan from what is stored, without the events that fail."""
+    found, stored, horizon = refold(part), stacked([part.touched, part.untouched]), part.horizon
+    rejected = Rejected.with_failures("failed", found.failures, part.events.table)
+    events, states = part.events.without(found.failures), found.states
+    if not states:
+        return Joined(stored, 0, rejected)
+    plan = planned(program, stored, events, horizon)
+    if program.late_by_session and horizon.late_us is not None:
+        late = plan.active & is_late(plan.unions.closes, horizon.late_us)
+        if late.any():
+            why = dict.fromkeys(plan.places_of(late).tolist(), late_session(program))
+            rejected += Rejected.with_reasons("late", why, events.table)
+            states = list(compress(states, ~late[plan.active]))
+            if not states:
+                return Joined(stored, 0, rejected)
+            plan = planned(program, stored, events.without(why), horizon)
+    after = sessions_after(program, plan, plan.active, state_columns(plan, plan.active, states))
+    return Joined(after, len(plan.events.starts), rejected)
 
 
-def _planned_again(plan: Plan, rules: SessionRules, failed: Mask) -> Joined:
-    """Plan again without the events that fail, for all sessions of their keys."""
-    spec, events = plan.spec, plan.events
+def _failing(plan: Plan, rules: Rules, failed: Mask) -> dict[int, Failure]:
+    """Return why events fail where rules depend on their order, by their places."""
     failures = failing_events(plan, rules, failed)
-    if not failures:
-        found = first_failures(plan, failed)
-        failures = {place: one.failure for one in found for place in one.events}
-    concerned = key_columns(plan.keys_of(failed))
-    traces, untouched = parted(plan.untouched, is_trace(plan.untouched))
-    stored = stacked([plan.touched, traces])
-    ours, theirs = parted(stored, key_numbers(concerned, key_columns(stored))[1] >= 0)
-    is_ours = key_numbers(concerned, key_columns(events.table))[1] >= 0
-    good = is_ours.copy()
-    good[list(failures)] = False
-    parts = [
-        _joined(spec, ours, events.only(good), plan.horizon.judged),
-        _joined(spec, theirs, events.only(~is_ours), plan.horizon.judged),
-    ]
-    return Joined(
-        stacked([untouched, *(part.sessions for part in parts)]),
-        sum(part.events for part in parts),
-        Rejected.with_failures("failed", failures, events.table)
-        + [one for part in parts for one in part.rejected],
-    )
+    if failures:
+        return failures
+    found = first_failures(plan, failed)
+    return {place: one.failure for one in found for place in one.events}
+
+
+def _without(program: Program, plan: Plan, failures: dict[int, Failure]) -> Joined:
+    """Plan for the events that don't fail, and fold these from what is stored."""
+    stored, events = stacked([plan.touched, plan.untouched]), plan.events
+    again = _joined(program, stored, events.without(failures), plan.horizon)
+    failed = Rejected.with_failures("failed", failures, events.table)
+    return attrs.evolve(again, rejected=[*failed, *again.rejected])

@@ -5,17 +5,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import micros, no_results, whole
+from sessionkit._engine.rows.table import lists_of, micros, whole
 from sessionkit._engine.sessions.aggregates.rows import Segments
-from sessionkit._engine.sessions.aggregates.values import lists_of
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
-from sessionkit._engine.sessions.events import read_events
-from sessionkit._engine.sessions.joining import Joined
-from sessionkit._engine.sessions.lateness import timely
+from sessionkit._engine.sessions.close import result_rows
+from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.planning import read_events, sessions_after, timely
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.logic import HELD, NUMBER
-from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
 __all__ = ["close_per_event", "join_per_event"]
@@ -24,17 +23,17 @@ COLUMN = f"state.{HELD}"
 
 
 def join_per_event(
-    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
+    program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
     """Let events join the open sessions of a group, which hold them; see `join`."""
-    events, rejected = read_events(spec, arrived)
-    judged = timely(spec, sessions, events, horizon)
-    rejected += judged.rejected
-    plan = judged.plan
-    if plan is None:
+    events, rejected = read_events(program, arrived)
+    found = timely(program, sessions, events, horizon)
+    rejected += found.rejected
+    if (plan := found.plan) is None:
         return Joined(sessions, 0, rejected)
     held = _held(plan).filter(pa.array(plan.active))
-    return Joined(plan.sessions(plan.active, [held]), plan.events.table.num_rows, rejected)
+    after = sessions_after(program, plan, plan.active, [held])
+    return Joined(after, plan.events.table.num_rows, rejected)
 
 
 def _held(plan: Plan) -> pa.ListArray:
@@ -60,10 +59,8 @@ def _came(plan: Plan) -> pa.StructArray:
     return pa.StructArray.from_arrays([whole(part) for part in parts], fields=list(kind))
 
 
-def close_per_event(spec: AnySessionSpec, over: pa.Table) -> Closed:
+def close_per_event(program: Program, over: pa.Table) -> Closed:
     """Return a row for each event of the sessions that are over."""
-    if not over.num_rows:
-        return Closed(no_results(spec), [], 0)
     lists = whole(over[COLUMN])
     sizes, held = pc.list_value_length(lists).to_numpy(), lists.flatten()
     first = np.cumsum(sizes) - sizes
@@ -71,6 +68,6 @@ def close_per_event(spec: AnySessionSpec, over: pa.Table) -> Closed:
     places = np.repeat(np.arange(len(sizes)), sizes)
     columns = [
         numbers if field.name == NUMBER else held.field(field.name)
-        for field in codec_of(spec.result).type.fields
+        for field in codec_of(program.spec.result).type.fields
     ]
-    return Closed(result_rows(spec, over, ids_of(over), places, columns), [], over.num_rows)
+    return Closed(result_rows(program, over, ids_of(over), places, columns), [], over.num_rows)

@@ -1,6 +1,6 @@
-"""Which sessions and events of a group go together, for all keys at once, by times alone."""
+"""Which sessions and events of a group go together, for all keys at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -9,20 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
-from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import instants, key_columns, micros, parted, stacked
+from sessionkit._engine.rows.marks import is_trace, marks_of
+from sessionkit._engine.rows.table import parted
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.cutting import cut
-from sessionkit._engine.sessions.duplicates import all_open
 from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.gathered import gathered, gathered_fields
-from sessionkit._engine.sessions.intervals import Unions, unite
-from sessionkit._engine.sessions.revisions import joined_revisions
-from sessionkit._engine.sessions.ruled import CLOSING, RuledRows, with_column
-from sessionkit._engine.sessions.state_gaps import StateGaps
+from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.traces import told_apart
-from sessionkit._engine.sessions.trial import Trial
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 
@@ -62,37 +54,6 @@ class Plan:
     counts: Numbers
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        spec: AnySessionSpec,
-        sessions: pa.Table,
-        events: WindowedEvents,
-        horizon: Horizon,
-    ) -> "Plan":
-        """Find out what belongs together, by times alone."""
-        numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
-        concerned = (found >= 0) & has_state(sessions)
-        touched, untouched = parted(sessions, concerned)
-        keys = np.concatenate([found[concerned], numbers])
-        starts = np.concatenate([micros(touched["start"]), events.starts])
-        ends = np.concatenate([micros(touched["end"]), events.ends])
-        order = in_total_order(keys, starts, events.table, touched.num_rows)
-        is_event = order >= touched.num_rows
-        gaps: StateGaps | None = None
-        if spec.rules is None:
-            inclusive = spec.timeout.gap_inclusive
-            unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
-        else:
-            if spec.rules.state_gap is not None:
-                gaps = StateGaps(Trial.of(spec, touched, events, order))
-            ruled = RuledRows(spec, touched, events, order)
-            unions = cut(spec.rules, ruled.intervals(spec.rules, keys, starts, ends), gaps)
-        counts = unions.sums(is_event.astype(np.int64))
-        failures = {} if gaps is None else gaps.failures
-        parts = spec, events, touched, untouched, order, is_event, unions, counts, horizon
-        return cls(*parts, failures)
 
     def only(self, chosen: Mask) -> "Plan":
         """Return the plan of some of the sessions, which stay as they are planned here."""
@@ -209,63 +170,3 @@ class Plan:
         names = [name for name in self.events.table.column_names if name.startswith("key.")]
         places = self.event_places[first_event[chosen]]
         return self.events.table.select(names).take(pa.array(places))
-
-    def sessions(self, good: Mask, states: Sequence[pa.Array]) -> pa.Table:
-        """
-        Return the table of open sessions: those without events as they were, and the folded ones.
-
-        Args:
-            good: The sessions with events that have a new state.
-            states: The columns of their states.
-        """
-        folded = [
-            *self.keys_of(good).columns,
-            instants(self.unions.start[good]),
-            instants(self.unions.end[good]),
-            pa.array((self.counts + self.counts_before)[good]),
-            pa.array(self.marks_of(good)),
-            *self._gathered(good),
-            *all_open(self.spec, int(good.sum())),
-            *self._ruled(good),
-            *self._revised(good),
-            *states,
-        ]
-        schema = self.touched.schema
-        return stacked([self.untouched, self._passed, pa.Table.from_arrays(folded, schema=schema)])
-
-    @property
-    def _passed(self) -> pa.Table:
-        """The open sessions without events of keys that have some: only a rule may touch them."""
-        passed = self.touched.take(pa.array(self.order[self.unions.first[~self.active]]))
-        if self.spec.rules is None:
-            return passed
-        for field, column in zip(CLOSING, self._closing(~self.active), strict=True):
-            passed = with_column(passed, field, column)
-        return passed
-
-    def _gathered(self, chosen: Mask) -> list[pa.Array]:
-        """Return what the chosen sessions keep of all of their events."""
-        if not gathered_fields(self.spec):
-            return []
-        owners = np.empty(len(self.order), np.int64)
-        owners[self.order] = self.unions.spread(np.arange(len(self.counts)))
-        return gathered(self.spec, self.touched, self.events.table, owners, chosen)
-
-    def _ruled(self, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of the chosen sessions for rules; nothing where there are none."""
-        if self.spec.rules is None:
-            return []
-        ruled = RuledRows(self.spec, self.touched, self.events, self.order)
-        return self._closing(chosen) + ruled.last_values(self.unions, chosen)
-
-    def _revised(self, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored for the revisions of the chosen sessions."""
-        if not self.spec.revises:
-            return []
-        parts, came = self.opened_counts[chosen], self.counts[chosen]
-        owners = np.repeat(np.arange(len(came)), parts)
-        return joined_revisions(self.spec, self.opened_of(chosen), owners, came)
-
-    def _closing(self, chosen: Mask) -> list[pa.Array]:
-        unions = self.unions
-        return [instants(unions.closes[chosen]), pa.array(unions.closed_by[chosen])]

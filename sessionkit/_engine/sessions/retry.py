@@ -26,21 +26,45 @@ import numpy.typing as npt
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import micros
-from sessionkit._engine.sessions.closings import closing_of
 from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
-from sessionkit._engine.sessions.gathered import each_of, each_of_sessions
-from sessionkit._engine.sessions.lateness import judges_sessions
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.refolded import Interval, Part, Refolded
 from sessionkit.errors import StateValueError
 from sessionkit.spec.functions import Failure, name_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
-from sessionkit.timeouts import is_late, starts_new_session
+from sessionkit.timeouts import starts_new_session
 
 __all__ = ["FirstFailure", "added", "check_fit", "first_failures", "refold"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@attrs.frozen(eq=False)
+class Interval:
+    """
+    One part of a session.
+
+    Attributes:
+        start: Its start, in microseconds.
+        end: Its end, exclusive.
+        content: The event, or the state of an open session.
+        event: The place of the event among all; None for an open session.
+        events: How many events it stands for.
+    """
+
+    start: int
+    end: int
+    content: Any
+    event: int | None
+    events: int
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it's an open session with a state: all of its events may be discarded."""
+        return self.event is None and self.events > 0
+
+
+Part: TypeAlias = list[Interval]
 
 
 @attrs.frozen
@@ -57,6 +81,14 @@ class FirstFailure:
     events: list[int]
 
 
+@attrs.frozen
+class Refolded:
+    """Why events fail, by their places, and the states of the sessions that others make."""
+
+    failures: dict[int, Failure]
+    states: list[Any]
+
+
 def refold(plan: Plan) -> Refolded:
     """
     Fold the sessions of a plan again, event by event, and leave out the events that fail.
@@ -64,14 +96,14 @@ def refold(plan: Plan) -> Refolded:
     Args:
         plan: Which events and open sessions go together; each of its sessions has events.
     """
-    fold, found = SessionFold.of(plan.spec), Refolded()
-    judge = plan.horizon.late_us if judges_sessions(plan.spec) else None
+    fold, failures, states = SessionFold.of(plan.spec), dict[int, Failure](), list[Any]()
     keys = decode_keys(plan.spec, plan.keys_of(plan.active))
-    for place, (key, part) in enumerate(zip(keys, _parts(plan, plan.active), strict=True)):
-        waiting = [part]
+    for key, part in zip(keys, _parts(plan, plan.active), strict=True):
+        waiting, found = [part], dict[int, Any]()
         while waiting:
-            waiting += _Retry(fold, place, key, judge, found).run(waiting.pop())
-    return found
+            waiting += _Retry(fold, key, failures, found).run(waiting.pop())
+        states += [found[start] for start in sorted(found)]
+    return Refolded(failures, states)
 
 
 def first_failures(plan: Plan, failed: Mask) -> list[FirstFailure]:
@@ -85,8 +117,8 @@ def first_failures(plan: Plan, failed: Mask) -> list[FirstFailure]:
     fold = SessionFold.of(plan.spec)
     keys = decode_keys(plan.spec, plan.keys_of(failed))
     return [
-        _Retry(fold, place, key, None, Refolded()).first_failure(part, plan.failures)
-        for place, (key, part) in enumerate(zip(keys, _parts(plan, failed), strict=True))
+        _Retry(fold, key, {}, {}).first_failure(part, plan.failures)
+        for key, part in zip(keys, _parts(plan, failed), strict=True)
     ]
 
 
@@ -95,14 +127,11 @@ def _parts(plan: Plan, chosen: Mask) -> Iterator[Part]:
     spec, opened, places = plan.spec, plan.opened_of(chosen), plan.places_of(chosen)
     came = plan.events.at(places)
     contents = timed(spec, build_events(spec, came.table)[0], came.starts)
-    own = ([one] for one in each_of(spec, came.table))
     times = came.starts.tolist(), came.ends.tolist()
-    events = map(Interval, *times, contents, places.tolist(), repeat(1), own)
+    events = map(Interval, *times, contents, places.tolist(), repeat(1))
     starts, ends = micros(opened["start"]).tolist(), micros(opened["end"]).tolist()
     states, counts = decode_states(spec.state, opened), opened["events"].to_pylist()
-    kept = each_of_sessions(spec, opened)
-    stored = range(len(states))
-    sessions = map(Interval, starts, ends, states, repeat(None), counts, kept, stored)
+    sessions = map(Interval, starts, ends, states, repeat(None), counts)
     members = plan.is_event[plan.unions.spread(chosen)].tolist()
     intervals = iter([next(events if is_event else sessions) for is_event in members])
     for size in plan.unions.sizes[chosen].tolist():
@@ -116,18 +145,16 @@ class _Retry:
 
     Attributes:
         fold: The functions.
-        place: The place of the session in the plan.
         key: Its key.
-        watermark_us: By which it's over; None where nothing is late.
-        found: What becomes of its parts.
+        failures: Why events fail, by their places.
+        states: The states of sessions with events that don't, by their starts.
         must_fit: Whether each event must leave a state that fits.
     """
 
     fold: SessionFold
-    place: int
     key: Any
-    watermark_us: int | None
-    found: Refolded
+    failures: dict[int, Failure]
+    states: dict[int, Any]
     must_fit: bool = False
 
     def run(self, part: Part) -> Sequence[Part]:
@@ -184,7 +211,7 @@ class _Retry:
 
     def _fails(self, interval: Interval, error: FoldError) -> None:
         if interval.event is not None:
-            self.found.failures[interval.event] = Failure.of(error)
+            self.failures[interval.event] = Failure.of(error)
 
     def _is_apart(self, interval: Interval, end: int) -> bool:
         inclusive = self.fold.spec.timeout.gap_inclusive
@@ -210,7 +237,7 @@ class _Retry:
         place = part.index(right)
         for one in part[:place]:
             if one.event is not None and not self._is_apart(right, one.end):
-                self.found.failures[one.event] = failure
+                self.failures[one.event] = failure
         return self._remaining(part[:place]), part[place:]
 
     def _fallen_apart(self, part: Part, place: int, state: Any, kept: Part) -> Sequence[Part]:
@@ -225,12 +252,9 @@ class _Retry:
         came = any(one.event is not None for one in kept)
         if came and not self.must_fit and codec_of(self.fold.spec.state).misfit(state) is not None:
             return attrs.evolve(self, must_fit=True).run(kept)
-        self._keep(state, kept)
+        if came:
+            self.states[kept[0].start] = state
         return []
-
-    def _closes(self, kept: Part) -> int:
-        end, rules = max(interval.end for interval in kept), self.fold.spec.rules
-        return end if rules is None else closing_of(rules, kept[0].start, end)[0]
 
     def first_failure(self, part: Part, known: Mapping[int, Failure]) -> FirstFailure:
         """
@@ -259,20 +283,7 @@ class _Retry:
         return FirstFailure(Failure("its session can't be folded, though each event can"), events)
 
     def _remaining(self, part: Part) -> Part:
-        return [one for one in part if one.event not in self.found.failures]
-
-    def _keep(self, state: Any, kept: Part) -> None:
-        """Note a session that is left, or that all of its events are late."""
-        if not kept:
-            return
-        if self.watermark_us is not None and is_late(self._closes(kept), self.watermark_us):
-            self.found.late += [one.event for one in kept if one.event is not None]
-            # A stored session is over here only where it's kept beyond that, so as it is.
-            for one in kept:
-                if one.event is None:
-                    self.found.keep(self.place, [one], one.content)
-            return
-        self.found.keep(self.place, kept, kept[0].content if state is None else state)
+        return [one for one in part if one.event not in self.failures]
 
 
 def added(fold: SessionFold, key: Any, state: Any, event: Any, *, must_fit: bool) -> Any:

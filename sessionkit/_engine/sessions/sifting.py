@@ -16,11 +16,11 @@ import numpy.typing as npt
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.sessions.cutting import groups_of
+from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.fold import FoldError
 from sessionkit._engine.sessions.pieces import Instant, Instants, Piece, RuledIntervals
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.retry import added, check_fit
-from sessionkit._engine.sessions.ruled import RuledRows
 from sessionkit._engine.sessions.trial import Trial
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules, starts_new_session
@@ -30,7 +30,7 @@ __all__ = ["failing_events"]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-def failing_events(plan: Plan, rules: SessionRules, failed: Mask) -> dict[int, Failure]:
+def failing_events(plan: Plan, rules: Rules, failed: Mask) -> dict[int, Failure]:
     """
     Return why events fail, by their places, for all keys with sessions that can't be folded.
 
@@ -40,13 +40,13 @@ def failing_events(plan: Plan, rules: SessionRules, failed: Mask) -> dict[int, F
         failed: These sessions.
     """
     intervals = _intervals(plan, rules)
-    if rules.state_gap is not None:
+    if rules.rules.state_gap is not None:
         intervals = intervals.without_gaps()
-    groups = groups_of(rules, intervals)
+    groups = groups_of(rules.rules, intervals)
     first = np.flatnonzero(np.diff(groups, prepend=-1))
     sizes = np.diff(first, append=len(groups))
     concerned = np.isin(intervals.keys[first], intervals.keys[plan.unions.first[failed]])
-    sieve = _Sieve(rules, Trial.of(plan.spec, plan.touched, plan.events, plan.order))
+    sieve = _Sieve(rules.rules, Trial.of(plan.spec, plan.touched, plan.events, plan.order))
     doubtful = frozenset(plan.places_of(failed).tolist())
     for low, size in zip(first[concerned].tolist(), sizes[concerned].tolist(), strict=True):
         instants, known = Instants.of(intervals, low, size), len(sieve.failures)
@@ -57,15 +57,15 @@ def failing_events(plan: Plan, rules: SessionRules, failed: Mask) -> dict[int, F
     return sieve.failures
 
 
-def _intervals(plan: Plan, rules: SessionRules) -> RuledIntervals:
+def _intervals(plan: Plan, rules: Rules) -> RuledIntervals:
     events, touched = plan.events, plan.touched
     numbers, found = key_numbers(key_columns(events.table), key_columns(touched))
-    return RuledRows(plan.spec, touched, events, plan.order).intervals(
-        rules,
+    bounds = (
         np.concatenate([found, numbers]),
         np.concatenate([micros(touched["start"]), events.starts]),
         np.concatenate([micros(touched["end"]), events.ends]),
     )
+    return rules.intervals(touched, events, plan.order, bounds)
 
 
 @attrs.define

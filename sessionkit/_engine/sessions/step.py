@@ -14,9 +14,9 @@ Rules of this file:
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 """
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -26,17 +26,29 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.outcome import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.table import parted, stacked
+from sessionkit._engine.rows.marks import has_state
+from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.rows.table import (
+    micros,
+    no_results,
+    parted,
+    prefixed_columns,
+    stacked,
+)
+from sessionkit._engine.sessions.aggregates.folding import (
+    close_by_aggregates,
+    join_by_aggregates,
+    results_by_aggregates,
+    states_by_aggregates,
+)
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.close import Closed
-from sessionkit._engine.sessions.duplicates import closed_ids, open_only
-from sessionkit._engine.sessions.held import held_events
-from sessionkit._engine.sessions.joining import Joined
-from sessionkit._engine.sessions.revising import due_with_revisions, step_with_revisions
-from sessionkit._engine.sessions.revisions import closed_ones
-from sessionkit._engine.sessions.ruled import closing_times, idled
-from sessionkit._engine.sessions.table import session_identity, sessions_schema, state_fields
-from sessionkit._engine.sessions.ways import Way, way_of
+from sessionkit._engine.sessions.close import close
+from sessionkit._engine.sessions.features.revisions import closed_ones
+from sessionkit._engine.sessions.ids import ids_of
+from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_over
@@ -47,83 +59,149 @@ Instants: TypeAlias = npt.NDArray[np.int64]
 
 
 @attrs.frozen
+class Fold:
+    """
+    How events become states, and states rows. Which events belong together is the same in all.
+
+    Attributes:
+        join: Lets events join the open sessions.
+        close: Makes result rows of those that are over, at least one.
+        states: Returns the states of open sessions as objects.
+        columns: Returns them as columns.
+    """
+
+    join: Callable[[Program, pa.Table, pa.Table, Horizon], Joined]
+    close: Callable[[Program, pa.Table], Closed]
+    states: Callable[[AnySessionSpec, pa.Table], list[Any]]
+    columns: Callable[[AnySessionSpec, pa.Table], list[pa.Array]]
+
+
+def _decoded(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
+    return decode_states(spec.state, sessions)
+
+
+def _stored(_: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    return prefixed_columns(sessions, "state.")
+
+
+FUNCTIONS: Final = Fold(join, close, _decoded, _stored)
+AGGREGATES: Final = Fold(
+    join_by_aggregates, close_by_aggregates, states_by_aggregates, results_by_aggregates
+)
+EVENTS: Final = Fold(join_per_event, close_per_event, _decoded, _stored)
+
+
+@attrs.frozen(eq=False, slots=False)
 class SessionLogic:
     """The fold of sessions, as the worker and the storage ask for it; see `Logic`."""
 
     spec: AnySessionSpec
+    program: Program = attrs.field(init=False, repr=False)
+    fold: Fold = attrs.field(init=False, repr=False)
+    nothing: Closed = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Compile the spec."""
+        functions = FUNCTIONS if self.spec.aggregates is None else AGGREGATES
+        object.__setattr__(self, "program", Program.of(self.spec))
+        object.__setattr__(self, "fold", EVENTS if self.spec.per == "event" else functions)
+        object.__setattr__(self, "nothing", Closed(no_results(self.spec), [], 0))
 
     @cached_property
     def identity(self) -> bytes:
         """The rules and the types under which a group is stored, as JSON."""
-        return session_identity(self.spec)
+        return self.program.identity
 
     @property
     def state_fields(self) -> Sequence[Field]:
         """The fields of the state as they are stored."""
-        return state_fields(self.spec)
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The schema of the table of open sessions."""
-        return sessions_schema(self.spec)
+        return self.program.state_fields
 
     @property
-    def way(self) -> Way:
-        """How events become states, and states rows."""
-        return way_of(self.spec)
+    def schema(self) -> pa.Schema:
+        """The schema of the table of sessions."""
+        return self.program.schema
 
-    @cached_property
+    @property
     def keeps_only_open(self) -> bool:
         """Whether nothing of a session stays once it has closed."""
-        return not {"exists", "closed"} & {*self.schema.names}
+        return self.program.duplicates is None and self.program.revisions is None
 
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return the open sessions, without closed ones that wait or are only remembered."""
-        sessions = open_only(kept)
-        return sessions.filter(pa.array(~closed_ones(sessions)))
+        sessions = parted(kept, has_state(kept))[0]
+        return sessions if self.keeps_only_open else parted(sessions, ~closed_ones(sessions))[0]
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when each session ends."""
-        if self.spec.revises:
-            return due_with_revisions(self.spec, kept)
-        return {"event_time": closing_times(kept)}
+        if self.program.revisions is not None:
+            return self.program.revisions.due(kept)
+        return {"event_time": micros(kept[self.program.closes])}
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
-        if self.spec.revises:
-            return step_with_revisions(self.spec, self.way, memory, arrived, clocks)
-        if self.spec.order == "event_time":
+        if self.program.in_time_order:
             return self._in_time_order(memory, arrived, clocks)
-        over, kept = self._split(memory.kept, clocks.watermark_us)
-        joined = self.way.join(self.spec, kept, arrived, Horizon.of(self.spec, clocks))
-        closed = self._closed(idled(over, clocks.by_events_us))
-        return _outcome(closed, joined, Memory(joined.sessions, memory.buffered))
+        kept, closed = self._settled(memory.kept, clocks, only_final=True)
+        joined = Joined(kept, 0, [])
+        if arrived.num_rows:
+            joined = self.fold.join(self.program, kept, arrived, self.program.horizon(clocks))
+        outcome = _outcome(joined, closed, Memory(joined.sessions, memory.buffered))
+        if self.program.revisions is None:
+            return outcome
+        kept, after = self._settled(joined.sessions, clocks)
+        later = _outcome(Joined(kept, 0, []), after, Memory(kept, memory.buffered))
+        return outcome.then(later)
 
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        watermark_us, most = clocks.watermark_us, self.spec.max_buffered_per_key
-        turns = take_turns(memory.buffered, arrived, watermark_us, most)
-        joined = self.way.join(self.spec, memory.kept, turns.due, Horizon.of(self.spec, clocks))
-        over, kept = self._split(joined.sessions, watermark_us)
-        closed = self._closed(idled(over, clocks.by_events_us))
-        outcome = _outcome(closed, joined, Memory(kept, turns.waiting))
+        most = self.spec.max_buffered_per_key
+        turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
+        joined = Joined(memory.kept, 0, [])
+        if turns.due.num_rows:
+            horizon = self.program.horizon(clocks)
+            joined = self.fold.join(self.program, memory.kept, turns.due, horizon)
+        kept, closed = self._settled(joined.sessions, clocks)
+        outcome = _outcome(joined, closed, Memory(kept, turns.waiting))
         return attrs.evolve(
             outcome,
             rejected=turns.rejected + outcome.rejected,
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
         )
 
-    def _closed(self, over: pa.Table) -> Closed:
-        closed = self.way.close(self.spec, over)
-        return attrs.evolve(closed, events=held_events(self.spec, over))
+    def _settled(
+        self, sessions: pa.Table, clocks: BatchClocks, *, only_final: bool = False
+    ) -> tuple[pa.Table, Closed]:
+        """Return the sessions that stay, and what became of those that are over."""
+        program = self.program
+        if program.revisions is not None:
+            rows = partial(self._rows, clocks)
+            found = program.revisions.settled(sessions, clocks, rows, only_final=only_final)
+            return found.kept, found.closed
+        over = is_over(micros(sessions[program.closes]), clocks.watermark_us)
+        if not over.any():
+            return sessions, self.nothing
+        ended, kept = parted(sessions, over)
+        ended, _ = parted(ended, has_state(ended))
+        if program.duplicates is not None:
+            kept = stacked([kept, program.duplicates.remembered(ended, clocks.watermark_us)])
+        return kept, self._rows(clocks, ended)
 
-    def _split(self, sessions: pa.Table, watermark_us: int) -> tuple[pa.Table, pa.Table]:
-        """Part the sessions that are over from those that stay open, and from ids of the others."""
-        ended, kept = parted(sessions, is_over(closing_times(sessions), watermark_us))
-        over = open_only(ended)
-        return over, stacked([kept, closed_ids(self.spec, over, watermark_us)])
+    def _rows(self, clocks: BatchClocks, over: pa.Table) -> Closed:
+        """Return the rows of sessions that are over, or that give early ones."""
+        program = self.program
+        if not over.num_rows:
+            return self.nothing
+        if program.rules is not None:
+            over = program.rules.idled(over, clocks.by_events_us)
+        closed = self.fold.close(program, over)
+        if program.session_events is None:
+            return closed
+        told = {"session_id": pa.array(ids_of(over))}
+        told |= {} if program.rules is None else {"ended_by": program.rules.reasons(over)}
+        return attrs.evolve(closed, events=program.session_events.of_closed(over, told))
 
 
-def _outcome(closed: Closed, joined: Joined, memory: Memory) -> Outcome:
+def _outcome(joined: Joined, closed: Closed, memory: Memory) -> Outcome:
     return Outcome(
         memory=memory,
         rows=closed.rows,

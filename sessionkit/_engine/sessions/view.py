@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.outcome import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
-from sessionkit._engine.rows.table import whole
+from sessionkit._engine.rows.table import micros, whole
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.close import ids_of, sessions_of
-from sessionkit._engine.sessions.ruled import closes_of, closing_times, reasons_of
+from sessionkit._engine.sessions.close import sessions_of
+from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._engine.sessions.ways import way_of
 from sessionkit._instants import instant_of
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import S
@@ -58,13 +57,14 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
 
     Under `order="event_time"` the events that wait for their turn are folded in for this view.
     """
-    way, table = way_of(spec), _open(spec, memory)
-    states = way.states(spec, table)
+    logic = SessionLogic(spec)
+    table, program = _open(logic, memory), logic.program
+    states = logic.fold.states(spec, table)
     if spec.discards:
         held = table["events"].to_pylist()
         states = [state if events else None for state, events in zip(states, held, strict=True)]
-    closes = map(instant_of, closing_times(table).tolist())
-    sessions = sessions_of(spec, table, ids_of(table))
+    closes = map(instant_of, micros(table[program.closes]).tolist())
+    sessions = sessions_of(program, table, ids_of(table))
     return [
         OpenSession(
             key=session.key,
@@ -82,17 +82,19 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
 
 def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     """Return the open sessions of a group as rows, under the names of `OpenSession`."""
-    way, table = way_of(spec), _open(spec, memory)
+    logic = SessionLogic(spec)
+    table, program = _open(logic, memory), logic.program
+    reasons = pa.repeat(pa.scalar("gap"), table.num_rows)
     state = codec_of(spec.state if spec.aggregates is None else spec.result).type.fields
     columns = {
         "key": key_struct(spec, table),
         "id": pa.array(ids_of(table), pa.string()),
         "start": table["start"],
         "end": table["end"],
-        "closes": closes_of(table),
-        "closed_by": reasons_of(table),
+        "closes": table[program.closes],
+        "closed_by": reasons if program.rules is None else program.rules.reasons(table),
         "events": table["events"],
-        "state": _held(spec, table, as_struct(state, way.columns(spec, table))),
+        "state": _held(spec, table, as_struct(state, logic.fold.columns(spec, table))),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
 
@@ -104,7 +106,10 @@ def _held(spec: AnySessionSpec, table: pa.Table, states: pa.Array) -> pa.Array:
     return pc.if_else(pc.greater(whole(table["events"]), 0), states, pa.scalar(None, states.type))
 
 
-def _open(spec: AnySessionSpec, memory: Memory) -> pa.Table:
+def _open(logic: SessionLogic, memory: Memory) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
-    logic = SessionLogic(spec)
-    return logic.open_in(logic.way.join(spec, memory.kept, memory.buffered, Horizon(None)).sessions)
+    sessions = memory.kept
+    if memory.buffered.num_rows:
+        waiting = Horizon(None)
+        sessions = logic.fold.join(logic.program, sessions, memory.buffered, waiting).sessions
+    return logic.open_in(sessions)

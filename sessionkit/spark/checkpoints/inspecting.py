@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.payload import peek_identity, unpack, unpack_page
-from sessionkit._engine.sessions.duplicates import open_only
+from sessionkit._engine.rows.marks import has_state
+from sessionkit._engine.sessions.features.revisions import closed_ones
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
-from sessionkit._engine.sessions.revisions import closed_ones
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit.errors import StateCorruptedError, StateError
@@ -160,7 +160,7 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
     if page is not None:
         rows = pa.ipc.read_record_batch(unpack_page(start, page)[0], tables[1].schema)
         kept = pa.Table.from_batches([rows])
-    sessions = open_only(kept)
+    sessions = kept.filter(pa.array(has_state(kept)))
     return int((~closed_ones(sessions)).sum())
 
 

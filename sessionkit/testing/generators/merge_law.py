@@ -15,8 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.table import sessions_schema
-from sessionkit._engine.sessions.ways import way_of
+from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.state import DatetimeType, codec_of, encode_column
 from sessionkit.testing.generators.arrivals import Arrival, arrival, instants
@@ -152,16 +151,21 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
 
 
 def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> pa.Table:
-    sessions = sessions_schema(spec).empty_table()
+    logic = SessionLogic(spec)
+    sessions = logic.schema.empty_table()
     for batch in batches:
-        sessions = way_of(spec).join(spec, sessions, batch, Horizon(None)).sessions
+        sessions = logic.fold.join(logic.program, sessions, batch, Horizon(None)).sessions
     return sessions.sort_by("start")
 
 
 def _states(spec: AnySessionSpec, sessions: pa.Table) -> list[tuple[int, Any]]:
     """Return of each session how many events it has, and its state."""
     return list(
-        zip(sessions["events"].to_pylist(), way_of(spec).states(spec, sessions), strict=True)
+        zip(
+            sessions["events"].to_pylist(),
+            SessionLogic(spec).fold.states(spec, sessions),
+            strict=True,
+        )
     )
 
 

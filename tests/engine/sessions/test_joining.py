@@ -9,8 +9,9 @@ import pyarrow as pa
 from sessionkit import EventTimeGap, SessionSpec
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.joining import Joined, join
-from sessionkit._engine.sessions.table import sessions_schema
+from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.results import Joined
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 
@@ -60,9 +61,9 @@ def joined(
         "event.number": list(numbers),
     }
     arrived = pa.table(columns, schema=events_schema(spec))
-    return join(
-        spec, sessions_schema(spec).empty_table(), arrived, Horizon(micros_of(at(watermark)))
-    )
+    program = Program.of(spec)
+    horizon = Horizon(micros_of(at(watermark)))
+    return join(program, program.schema.empty_table(), arrived, horizon)
 
 
 def rejected(found: Joined) -> set[tuple[str, int]]:

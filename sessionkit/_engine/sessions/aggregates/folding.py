@@ -8,18 +8,19 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import Rejected, no_results
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.aggregates.kernels import kernels_of, stored_fields
 from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
 from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
 from sessionkit._engine.sessions.aggregates.values import Mask
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.close import Closed, ids_of, result_rows
+from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.dropping import dropped_sessions, traced
-from sessionkit._engine.sessions.events import read_events
-from sessionkit._engine.sessions.joining import Joined
-from sessionkit._engine.sessions.lateness import timely
+from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.planning import read_events, sessions_after, timely
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def join_by_aggregates(
-    spec: AnySessionSpec, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
+    program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
     """
     Let events join the open sessions of a group; see `join`.
@@ -42,24 +43,24 @@ def join_by_aggregates(
     Raises:
         StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
     """
-    events, rejected = read_events(spec, arrived)
-    judged = timely(spec, sessions, events, horizon)
+    events, rejected = read_events(program, arrived)
+    judged = timely(program, sessions, events, horizon)
     plan = judged.plan
     while plan is not None:
         try:
-            joined = plan.sessions(plan.active, _states(plan))
+            joined = sessions_after(program, plan, plan.active, _states(plan))
         except SumTooLargeError as error:
             failure, failed = _too_large(plan, error), error.sessions
-            if spec.on_error == "drop_session":
+            if program.spec.on_error == "drop_session":
                 rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
                 untouched = traced(plan, failed, plan.untouched)
                 plan = attrs.evolve(plan.only(~failed), untouched=untouched)
                 continue
             failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
             rejected += Rejected.with_failures("failed", failures, plan.events.table)
-            others = plan.events.without(failures).joined(judged.distinct.others)
+            others = judged.distinct.with_others(plan.events.without(failures))
             rejected += judged.late
-            judged = timely(spec, sessions, others, horizon)
+            judged = timely(program, sessions, others, horizon)
             plan = judged.plan
         else:
             return Joined(joined, plan.events.table.num_rows, rejected + judged.rejected)
@@ -127,13 +128,11 @@ def _only_first(chosen: Mask) -> Mask:
     return first
 
 
-def close_by_aggregates(spec: AnySessionSpec, over: pa.Table) -> Closed:
+def close_by_aggregates(program: Program, over: pa.Table) -> Closed:
     """Return the result rows of sessions that are over."""
     number = over.num_rows
-    if not number:
-        return Closed(no_results(spec), [], 0)
-    results = results_by_aggregates(spec, over)
-    rows = result_rows(spec, over, ids_of(over), range(number), results)
+    results = results_by_aggregates(program.spec, over)
+    rows = result_rows(program, over, ids_of(over), range(number), results)
     return Closed(rows, [], number, range(number))
 
 

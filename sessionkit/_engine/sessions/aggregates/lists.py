@@ -6,13 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import whole
+from sessionkit._engine.rows.table import lists_of, whole
 from sessionkit._engine.sessions.aggregates.rows import Rows
 from sessionkit._engine.sessions.aggregates.values import (
     Mask,
     Numbers,
     coded,
-    lists_of,
     mask_of,
     numbers_of,
 )

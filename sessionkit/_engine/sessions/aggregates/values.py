@@ -14,7 +14,6 @@ __all__ = [
     "array_of",
     "coded",
     "is_number",
-    "lists_of",
     "mask_of",
     "numbers_of",
     "ranked",
@@ -79,10 +78,3 @@ def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
     ranks = np.zeros(1 + len(order), np.int64)
     ranks[order.to_numpy()] = np.arange(len(order))
     return ranks[codes], different.take(order)
-
-
-def lists_of(values: pa.Array, sizes: Numbers, missing: Mask | None = None) -> pa.Array:
-    """Return values as lists of these sizes, null where marked."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    mask = None if missing is None else pa.array(missing)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask)

@@ -1,0 +1,177 @@
+"""
+Events whose ids were processed already: `drop_duplicates_for`.
+
+    events     each.ids   the id of an event: a hash of 16 bytes
+    sessions   ids        the ids of its events
+               exists     whether it's a session
+
+When a session closes, its row may stay without it, to remember the ids for some more time. Then
+`exists` is false, the state is null, and `start`, `end` and `closes` are when it's forgotten.
+
+Two different events of a key share a hash by chance with a probability of 1 in 2**128; n events of
+a key have a pair that does with one of less than n**2 in 2**129.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.marks import has_state, is_trace
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.table import (
+    Rejected,
+    filled,
+    instants,
+    key_columns,
+    micros,
+    parted,
+    whole,
+    with_column,
+)
+from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.lists import gathered
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.wire.event_ids import ID, event_digests
+from sessionkit._instants import span_us
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.timeouts import is_over
+
+__all__ = ["Distinct", "Duplicates", "forget_ids"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+IDS: Final = pa.field("ids", pa.list_(ID))
+EXISTS: Final = pa.field("exists", pa.bool_())
+INSTANTS: Final = ("start", "end", "closes")
+REASON: Final = "an event with its event_id was processed already"
+
+
+@attrs.frozen
+class Distinct:
+    """
+    The events of a micro-batch, told apart by their ids.
+
+    Attributes:
+        first: Those that may be processed: of several with one id, the first by time and content.
+        others: Their duplicates, and those of events that were processed before.
+    """
+
+    first: WindowedEvents
+    others: WindowedEvents | None = None
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        """The duplicates."""
+        if self.others is None or not len(self.others.starts):
+            return []
+        return [Rejected("duplicate", [REASON] * len(self.others.starts), self.others.table)]
+
+    def with_others(self, events: WindowedEvents) -> WindowedEvents:
+        """Return some of the first ones, and all others."""
+        return events if self.others is None else events.joined(self.others)
+
+    def without(self, failed: Sequence[Rejected]) -> WindowedEvents | None:
+        """Return the events but those that failed, if one of these has a copy; None otherwise."""
+        if self.others is None or not failed or not len(self.others.starts):
+            return None
+        known = {one for part in failed for one in _names(part.rows)}
+        if known.isdisjoint(_names(self.others.table)):
+            return None
+        good = np.array([one not in known for one in _names(self.first.table)], np.bool_)
+        return self.first.only(good).joined(self.others)
+
+
+@attrs.frozen(eq=False)
+class Duplicates:
+    """How a spec drops duplicates; ids are remembered for so many microseconds after a session."""
+
+    spec: AnySessionSpec
+    remembered_us: int
+    fields: Sequence[pa.Field] = (IDS, EXISTS)
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "Duplicates | None":
+        """Return the feature, where a spec asks for it."""
+        span = spec.drop_duplicates_for
+        return None if span is None else cls(spec, span_us(span))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change while a checkpoint lives."""
+        return {"drop_duplicates_for_us": self.remembered_us, "event_id": self.spec.event_id}
+
+    def read(self, events: pa.Table) -> pa.Table:
+        """Return events with their ids."""
+        return events.append_column("each.ids", pa.array(event_digests(self.spec, events), ID))
+
+    def distinct(self, sessions: pa.Table, events: WindowedEvents) -> Distinct:
+        """Tell events apart from each other, and from those that stored rows have processed."""
+        if not len(events.starts):
+            return Distinct(events)
+        repeated = _repeated(sessions, events)
+        return Distinct(events.only(~repeated), events.only(repeated))
+
+    def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
+        """Return what is stored of the chosen sessions of a plan."""
+        return [gathered("ids", plan, chosen), pa.repeat(pa.scalar(value=True), int(chosen.sum()))]
+
+    def remembered(self, over: pa.Table, watermark_us: int) -> pa.Table:
+        """
+        Return rows that remember the ids of sessions that are over, as long as the spec says.
+
+        That counts from their end, the last event plus the gap, also where a rule has cut them
+        before.
+        """
+        until = micros(over["end"]) + self.remembered_us
+        over, until = over.filter(pa.array(stays := ~is_over(until, watermark_us))), until[stays]
+        kept = {name: over[name] for name in over.column_names if name.startswith("key.")}
+        kept |= {"ids": over["ids"], "exists": pa.repeat(pa.scalar(value=False), over.num_rows)}
+        kept |= dict.fromkeys(INSTANTS, instants(until))
+        return filled(over.schema, kept, over.num_rows)
+
+    def migrated(self, sessions: pa.Table) -> pa.Table:
+        """Return sessions of another spec with what is stored here."""
+        if "ids" in sessions.column_names:
+            return sessions
+        none = pa.array([[]] * sessions.num_rows, IDS.type)
+        sessions = with_column(sessions, IDS, none)
+        return with_column(sessions, EXISTS, pa.array(has_state(sessions)))
+
+
+def forget_ids(sessions: pa.Table) -> pa.Table:
+    """Return sessions without the rows that only remember ids."""
+    return parted(sessions, has_state(sessions) | is_trace(sessions))[0]
+
+
+def _names(events: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the key and the id of each event."""
+    columns = [*key_columns(events), events["each.ids"]]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:
+    """Mark the events whose key and id come before them, in what is stored or among them."""
+    numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
+    stored = whole(sessions["ids"]).filter(pa.array(found >= 0))
+    keys = np.concatenate([found[found >= 0][pc.list_parent_indices(stored)], numbers])
+    ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
+    first_event = len(keys) - len(numbers)
+    turns = np.zeros(len(keys), np.int64)
+    in_turn = in_total_order(numbers, events.starts, events.table, 0)
+    turns[first_event + in_turn] = 1 + np.arange(len(numbers))
+    order = np.lexsort((turns, *ids, keys))
+    same = np.all([np.diff(column[order]) == 0 for column in (*ids, keys)], axis=0)
+    repeated = np.zeros(len(keys), np.bool_)
+    repeated[order[1:]] = same
+    return repeated[first_event:]
+
+
+def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:
+    """Return the two halves of each id, as numbers."""
+    words = np.frombuffer(ids.buffers()[1], np.uint64)[2 * ids.offset :]
+    return words[: 2 * len(ids)].reshape(-1, 2).T

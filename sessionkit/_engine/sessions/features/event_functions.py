@@ -1,0 +1,164 @@
+"""
+What the user's functions and conditions say of an event: its gap, and which rules it fires.
+
+    events     rule.until, rule.starts_with     whether it holds for an event
+
+Then an event that its own class refuses, or whose gap is not positive or longer than declared, is
+quarantined, and one for which a function raises has failed.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, TypeVar
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sessionkit._engine.rows.conditions import conditions_met
+from sessionkit._engine.rows.objects import build_events
+from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._instants import span_us
+from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure, name_of, traceback_of
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.timeouts import Predicate, window_end
+
+__all__ = ["EventFunctions"]
+
+Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+A = TypeVar("A", bool, timedelta)
+
+PREDICATES: Final = ("until", "starts_with", "extends")
+HINTS: Final[dict[type[Any], tuple[str, str]]] = {
+    timedelta: (
+        "return timedelta(0) for an event that is to be quarantined",
+        "return timedelta(minutes=...)",
+    ),
+    bool: ("fix the function, or return False for such an event", "return True or False"),
+}
+"""What to do where a function raises, and where it returns something else."""
+
+
+@attrs.frozen(eq=False)
+class EventFunctions:
+    """What a spec asks of each event, and whether that needs objects of its class."""
+
+    spec: AnySessionSpec
+    predicates: dict[str, Predicate]
+    needs_objects: bool
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "EventFunctions | None":
+        """Return the feature, where a spec asks for it."""
+        rules = (
+            {} if spec.rules is None else {name: getattr(spec.rules, name) for name in PREDICATES}
+        )
+        predicates = {name: asked for name, asked in rules.items() if asked is not None}
+        # `state_gap` is asked later, by objects of the same events.
+        asked = [spec.timeout.gap, spec.rules and spec.rules.state_gap, *predicates.values()]
+        needs_objects = any(map(callable, asked))
+        return cls(spec, predicates, needs_objects) if predicates or needs_objects else None
+
+    def asked(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+        """Return events with their own gaps and the rules that they fire, and the rejected ones."""
+        spec, table, starts, ends = self.spec, events.table, events.starts, events.ends
+        answers = _Answers(
+            spec, *(build_events(spec, table) if self.needs_objects else ([], {})), {}
+        )
+        if callable(spec.timeout.gap):
+            ends = window_end(starts, _gaps(spec, answers))
+        for name, held in _predicates(self, table, answers).items():
+            if name == "extends":
+                # Others are windows of no length, as long as the event itself.
+                ends = np.where(held, ends, starts + (0 if spec.timeout.gap_inclusive else 1))
+            else:
+                table = table.append_column(f"rule.{name}", pa.array(held))
+        rejected = [
+            *Rejected.with_reasons("quarantined", answers.refused, table),
+            *Rejected.with_failures("failed", answers.failed, table),
+        ]
+        found = WindowedEvents(table, starts, ends)
+        return found.without([*answers.refused, *answers.failed]), rejected
+
+    def extend(self, events: WindowedEvents) -> Mask:
+        """Mark the events that keep a session open."""
+        return events.ends > events.starts + (0 if self.spec.timeout.gap_inclusive else 1)
+
+
+def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Instants:
+    """Return the gap of each event, and refuse those whose gap can't be."""
+    longest = span_us(spec.timeout.longest)
+    gaps = np.ones(len(answers.objects), np.int64)
+    for place, gap in answers.of_function("gap", timedelta):
+        found = span_us(gap)
+        if 0 < found <= longest:
+            gaps[place] = found
+        elif found <= 0:
+            answers.refused[place] = "the gap is not positive"
+        else:
+            answers.refused[place] = f"the gap is longer than at_most={spec.timeout.longest}"
+    return gaps
+
+
+def _predicates(asked: EventFunctions, table: pa.Table, answers: "_Answers") -> dict[str, Mask]:
+    """Return for which events each predicate of the rules holds."""
+    found: dict[str, Mask] = {}
+    for name, predicate in asked.predicates.items():
+        if callable(predicate):
+            found[name] = np.zeros(table.num_rows, np.bool_)
+            for place, holds in answers.of_function(name, bool):
+                found[name][place] = holds
+        else:
+            (held,) = conditions_met(asked.spec, table, [predicate])
+            found[name] = held.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    return found
+
+
+@attrs.frozen
+class _Answers:
+    """
+    What functions of an event return.
+
+    Attributes:
+        spec: Whose functions.
+        objects: The events; None for those that their class refuses.
+        refused: Why events are quarantined, by their places.
+        failed: Why events have failed.
+    """
+
+    spec: AnySessionSpec
+    objects: list[Any]
+    refused: dict[int, str]
+    failed: dict[int, Failure]
+
+    def of_function(self, role: str, kind: type[A]) -> Iterator[tuple[int, A]]:
+        """Yield what a function returns for each event that is good so far, with its place."""
+        function = getattr(self.spec.timeout, role)
+        for place, event in enumerate(self.objects):
+            if place in self.refused or place in self.failed:
+                continue
+            try:
+                found = _called(role, function, event, kind)
+            except UserFunctionError as error:
+                if self.spec.on_error == "raise":
+                    raise
+                self.failed[place] = Failure.of(error)
+                continue
+            yield place, found
+
+
+def _called(role: str, function: Callable[[Any], A], event: Any, kind: type[A]) -> A:
+    try:
+        found = function(event)
+    except Exception as error:
+        what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
+        raise UserFunctionError(what, traceback_of(error), HINTS[kind][0]) from error
+    if not isinstance(found, kind):
+        what = f"`{role}` ({name_of(function)}) must return a {kind.__name__}"
+        found_kind = type(found).__name__
+        raise UserFunctionError(with_hint(f"{what}, found {found_kind}", HINTS[kind][1]))
+    return found

@@ -1,0 +1,207 @@
+"""
+What cuts a session before its gap: `SessionRules`.
+
+    events     rule.until, rule.starts_with     whether it holds for an event
+    sessions   closes, closed_by                when an open session is over, and by which rule
+               last.*                           its last value of each field of `changes_of`
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.marks import is_trace
+from sessionkit._engine.rows.table import INSTANT, instants, micros, whole, with_column
+from sessionkit._engine.sessions.closings import CODES, NAMES, closings
+from sessionkit._engine.sessions.cutting import cut
+from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._engine.sessions.pieces import RuledIntervals
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.state_gaps import StateGaps
+from sessionkit._engine.sessions.trial import Trial
+from sessionkit._instants import span_us
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state import Field, codec_of, forms_of
+from sessionkit.timeouts import SessionRules
+
+__all__ = ["Rules"]
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
+
+
+@attrs.frozen(eq=False, slots=False)
+class Rules:
+    """The rules of a spec, and the fields whose changes cut a session."""
+
+    spec: AnySessionSpec
+    rules: SessionRules
+    changing: Sequence[Field]
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "Rules | None":
+        """Return the feature, where a spec asks for it."""
+        if spec.rules is None:
+            return None
+        fields = {field.name: field for field in codec_of(spec.event).type.fields}
+        return cls(spec, spec.rules, [fields[name] for name in spec.rules.changes_of])
+
+    @cached_property
+    def fields(self) -> Sequence[pa.Field]:
+        """What is stored of a session."""
+        return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.changing)]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change while a checkpoint lives: not the predicates, which are code."""
+        longest = self.rules.max_duration
+        return {
+            "rules": {
+                "max_duration_us": None if longest is None else span_us(longest),
+                "max_events": self.rules.max_events,
+                "midnight": self.rules.midnight,
+                "changes_of": forms_of(self.changing),
+                "closes_idle": self.rules.close_idle_after is not None,
+            }
+        }
+
+    def closes(self, events: WindowedEvents) -> Numbers:
+        """Return when sessions of one event each would be over, in microseconds."""
+        return closings(self.rules, events.starts, events.ends)[0]
+
+    def united(
+        self,
+        touched: pa.Table,
+        events: WindowedEvents,
+        order: Numbers,
+        bounds: tuple[Numbers, Numbers, Numbers],
+    ) -> tuple[Unions, dict[int, Failure]]:
+        """
+        Join open sessions and events into sessions.
+
+        Args:
+            touched: The open sessions.
+            events: The events.
+            order: The numbers of both, first those of sessions, by key and start.
+            bounds: The keys, the starts and the ends of both.
+
+        Returns:
+            The sessions, and why events failed on the way, by their places.
+        """
+        gaps = None
+        if self.rules.state_gap is not None:
+            gaps = StateGaps(Trial.of(self.spec, touched, events, order))
+        unions = cut(self.rules, self.intervals(touched, events, order, bounds), gaps)
+        return unions, {} if gaps is None else gaps.failures
+
+    def intervals(
+        self,
+        touched: pa.Table,
+        events: WindowedEvents,
+        order: Numbers,
+        bounds: tuple[Numbers, Numbers, Numbers],
+    ) -> RuledIntervals:
+        """Return sessions and events in order, with what the rules need to know; see `united`."""
+        keys, starts, ends = bounds
+        number = touched.num_rows
+        counts = touched["events"].to_numpy(), np.ones(len(events.starts), np.int64)
+        least = ends.copy()
+        least[number:] = events.starts + (0 if self.rules.gap_inclusive else 1)
+        return RuledIntervals(
+            keys=keys[order],
+            starts=starts[order],
+            ends=ends[order],
+            events=np.concatenate(counts)[order],
+            least=least[order],
+            extends=(ends > least)[order],
+            until=_held("rule.until", events.table, order, number),
+            starts_with=_held("rule.starts_with", events.table, order, number),
+            values=[_codes(one.name, touched, events.table, order) for one in self.changing],
+        )
+
+    def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
+        """Return what is stored of the chosen sessions of a plan."""
+        unions = plan.unions
+        last = unions.first + unions.sizes - 1
+        values = [
+            _last(one.name, plan, unions.first, last).filter(pa.array(chosen))
+            for one in self.changing
+        ]
+        return [instants(unions.closes[chosen]), pa.array(unions.closed_by[chosen]), *values]
+
+    def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
+        """Return the sessions of a plan that have no events: a rule may have cut them."""
+        for field, column in zip(CLOSING, self.columns(plan, ~plan.active), strict=False):
+            sessions = with_column(sessions, field, column)
+        return sessions
+
+    def migrated(self, sessions: pa.Table) -> pa.Table:
+        """
+        Return sessions of another spec with what is stored here.
+
+        When they close follows from their own times. A field of `changes_of` goes on with its last
+        value where the other spec had it too, and with none otherwise.
+        """
+        starts, ends = micros(sessions["start"]), micros(sessions["end"])
+        closes, closed_by = closings(self.rules, starts, ends)
+        # No rule cuts the trace of a dropped session.
+        at = pc.if_else(pa.array(is_trace(sessions)), whole(sessions["end"]), instants(closes))
+        for field, column in zip(CLOSING, (at, pa.array(closed_by)), strict=True):
+            sessions = with_column(sessions, field, column)
+        for field in self.fields[len(CLOSING) :]:
+            known = field.name in sessions.column_names and sessions[field.name].type == field.type
+            if not known:
+                sessions = with_column(sessions, field, pa.nulls(sessions.num_rows, field.type))
+        return sessions
+
+    def idled(self, sessions: pa.Table, by_events_us: int | None) -> pa.Table:
+        """Return sessions that are over, closed by `idle` where no event has ended them."""
+        if by_events_us is None:
+            return sessions
+        idle = micros(sessions["closes"]) > by_events_us
+        codes = np.where(idle, CODES["idle"], sessions["closed_by"].to_numpy())
+        return with_column(sessions, CLOSING[1], pa.array(codes, pa.int8()))
+
+    def reasons(self, sessions: pa.Table) -> pa.Array:
+        """Return by which rules sessions are over, by the names of the rules."""
+        return pa.array(NAMES, pa.string()).take(whole(sessions["closed_by"]))
+
+
+def _held(name: str, events: pa.Table, order: Numbers, number: int) -> Mask:
+    """Mark the events for which a predicate holds."""
+    held = np.zeros(len(order), np.bool_)
+    if name in events.column_names:
+        held[number:] = whole(events[name]).to_numpy(zero_copy_only=False)
+    return held[order]
+
+
+def _values(name: str, touched: pa.Table, events: pa.Table) -> pa.Array:
+    stored, came = touched[f"last.{name}"], events[f"event.{name}"]
+    return whole(pa.chunked_array([*stored.chunks, *came.chunks], stored.type))
+
+
+def _codes(name: str, touched: pa.Table, events: pa.Table, order: Numbers) -> Numbers:
+    """Return a number for each value, -1 for a null."""
+    indices = _values(name, touched, events).dictionary_encode().indices.fill_null(-1)
+    codes: Numbers = indices.to_numpy().astype(np.int64)[order]
+    return codes
+
+
+def _last(
+    name: str, plan: Plan, first: npt.NDArray[np.intp], last: npt.NDArray[np.intp]
+) -> pa.Array:
+    """Return the last value of each session that isn't null."""
+    values = _values(name, plan.touched, plan.events.table)
+    there = values.is_valid().to_numpy(zero_copy_only=False)[plan.order]
+    latest = np.maximum.accumulate(np.where(there, np.arange(len(there)), -1))[last]
+    return values.take(pa.array(plan.order[latest], mask=latest < first))

@@ -1,0 +1,88 @@
+"""
+The events of closed sessions, each with its session: `per="both"`.
+
+    events     each.held   the event as it came, without its key
+    sessions   held        its events, in no order
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.order import in_total_order
+from sessionkit._engine.rows.table import Rejected, events_schema, micros, whole
+from sessionkit._engine.sessions.lists import gathered
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state import codec_of, forms_of
+
+__all__ = ["SessionEvents"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@attrs.frozen(eq=False)
+class SessionEvents:
+    """What a session keeps of its events."""
+
+    spec: AnySessionSpec
+    fields: Sequence[pa.Field]
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "SessionEvents | None":
+        """Return the feature, where a spec asks for it."""
+        if spec.per != "both":
+            return None
+        kind = pa.struct([one for one in events_schema(spec) if not one.name.startswith("key.")])
+        return cls(spec, [pa.field("held", pa.list_(kind))])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change while a checkpoint lives."""
+        fields = codec_of(self.spec.event).type.fields
+        return {"held": forms_of([*fields, *self.spec.passthrough_fields])}
+
+    def read(self, events: pa.Table) -> pa.Table:
+        """Return events with what is kept of each."""
+        kind = self.fields[0].type.value_type
+        parts = [whole(events[part.name]) for part in kind]
+        return events.append_column(
+            "each.held", pa.StructArray.from_arrays(parts, fields=list(kind))
+        )
+
+    def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
+        """Return what is stored of the chosen sessions of a plan."""
+        return [gathered("held", plan, chosen)]
+
+    def of_closed(self, over: pa.Table, told: dict[str, Any]) -> list[Rejected]:
+        """
+        Return the events of sessions that are over, by session, time and content.
+
+        Args:
+            over: The sessions.
+            told: What is told of the session of each event, by column.
+        """
+        if not over.num_rows:
+            return []
+        lists = whole(over["held"])
+        owners = pc.list_parent_indices(lists).to_numpy()
+        held = pa.Table.from_arrays(
+            lists.flatten().flatten(), schema=pa.schema(list(lists.type.value_type))
+        )
+        order = in_total_order(owners, micros(held["time"]), held, 0)
+        places = pa.array(owners[order])
+        own = {name: over[name] for name in over.column_names if name.startswith("key.")}
+        own |= {**told, "start": over["start"], "end": over["end"]}
+        sizes = np.bincount(owners, minlength=over.num_rows)
+        numbers = 1 + np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        rows = {
+            **{name: column.take(places) for name, column in own.items()},
+            **{name: held[name].take(pa.array(order)) for name in held.column_names},
+            "number": pa.array(numbers),
+        }
+        return [Rejected("event", [None] * len(order), pa.table(rows))]

@@ -1,0 +1,173 @@
+"""
+What a session spec compiles to: everything that follows from it, worked out once.
+
+The stages of a micro-batch read the program, never the options of the spec. A feature that a spec
+doesn't use is None here, so nothing of its module runs.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.rows.identity import shared_identity
+from sessionkit._engine.rows.marks import BEHIND
+from sessionkit._engine.rows.table import INSTANT, key_schema
+from sessionkit._engine.sessions.aggregates.kernels import stored_fields
+from sessionkit._engine.sessions.behind import Horizon
+from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids
+from sessionkit._engine.sessions.features.event_functions import EventFunctions
+from sessionkit._engine.sessions.features.revisions import Revisions, forget_revisions
+from sessionkit._engine.sessions.features.rules import Rules
+from sessionkit._engine.sessions.features.session_events import SessionEvents
+from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state import Field, codec_of
+from sessionkit.timeouts import EventTimeGap
+
+__all__ = ["Feature", "Program", "migrated"]
+
+Feature: TypeAlias = Duplicates | SessionEvents | Rules | Revisions
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Program:
+    """
+    A session spec, compiled. All spans are in microseconds.
+
+    Attributes:
+        spec: The spec: its functions, and the classes of its rows.
+        state_fields: The fields of the state as they are stored.
+        schema: The schema of the rows of sessions: `key.*`, `start`, `end`, `events`, `behind`,
+            what each feature stores, `state.*`. Instants are in UTC; `end` is exclusive.
+        closes: The column that says when a session is over.
+        gap_us: The gap of each event, unless functions of events say it.
+        gap_inclusive: Whether an event exactly one gap after the last one joins its session.
+        shortest_us: How long after its start a session is over at the earliest.
+        stays_us: How long after its close a session can still become part of another.
+        lateness_us: How late an event may be.
+        in_time_order: Whether events wait for the watermark.
+        late_by_event: Whether an event whose own window is over is late.
+        late_by_session: Whether one is whose session is over.
+        event_functions: What is asked of each event.
+        duplicates: What drops duplicates.
+        session_events: What hands out the events of closed sessions.
+        rules: What cuts sessions before their gap.
+        revisions: What lets sessions give several rows.
+    """
+
+    spec: AnySessionSpec
+    state_fields: Sequence[Field]
+    schema: pa.Schema
+    closes: str
+    gap_us: int
+    gap_inclusive: bool
+    shortest_us: int
+    stays_us: int
+    lateness_us: int
+    in_time_order: bool
+    late_by_event: bool
+    late_by_session: bool
+    event_functions: EventFunctions | None
+    duplicates: Duplicates | None
+    session_events: SessionEvents | None
+    rules: Rules | None
+    revisions: Revisions | None
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "Program":
+        """Compile a spec."""
+        duplicates, rules = Duplicates.of(spec), Rules.of(spec)
+        session_events, revisions = SessionEvents.of(spec), Revisions.of(spec, duplicates)
+        stored = duplicates, session_events, rules, revisions
+        own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
+        own += [BEHIND, *(field for one in stored if one is not None for field in one.fields)]
+        codec = codec_of(spec.state).type.fields
+        state = codec if spec.aggregates is None else stored_fields(spec)
+        own += [pa.field(f"state.{field.name}", field.type.arrow) for field in state]
+        extends = spec.rules is not None and spec.rules.extends is not None
+        return cls(
+            spec=spec,
+            state_fields=state,
+            schema=pa.schema([*key_schema(spec), *own]),
+            closes="end" if rules is None else "closes",
+            gap_us=span_us(spec.timeout.longest),
+            gap_inclusive=spec.timeout.gap_inclusive,
+            shortest_us=_shortest_us(spec),
+            stays_us=0 if spec.mergeable is None else span_us(spec.mergeable),
+            lateness_us=0 if spec.allowed_lateness is None else span_us(spec.allowed_lateness),
+            in_time_order=spec.order == "event_time",
+            late_by_event=spec.late_by == "event",
+            # The windows of events that keep no session open are over as soon as they happen.
+            late_by_session=spec.late_by == "session" or extends,
+            event_functions=EventFunctions.of(spec),
+            duplicates=duplicates,
+            session_events=session_events,
+            rules=rules,
+            revisions=revisions,
+        )
+
+    @property
+    def features(self) -> list[Feature]:
+        """The features that store something of a session, in the order of their columns."""
+        every = self.duplicates, self.session_events, self.rules, self.revisions
+        return [one for one in every if one is not None]
+
+    @property
+    def identity(self) -> bytes:
+        """The rules and the types under which sessions are stored, as JSON."""
+        spec, kinds = self.spec, {"event": "session of events"}
+        folded = "session" if spec.aggregates is None else "session of aggregates"
+        entries: dict[str, Any] = {
+            **shared_identity(spec, self.state_fields),
+            "kind": kinds.get(spec.per, folded),
+            "gap_us": None if callable(spec.timeout.gap) else self.gap_us,
+            "longest_gap_us": self.gap_us,
+            "gap_inclusive": self.gap_inclusive,
+        }
+        for feature in self.features:
+            entries |= feature.identity
+        if spec.aggregates is not None:
+            entries["aggregates"] = {one.name: one.text for one in spec.bound}
+        return json.dumps(entries, sort_keys=True).encode()
+
+    def horizon(self, clocks: BatchClocks) -> Horizon:
+        """Return what the watermark has passed in a micro-batch."""
+        watermark_us, since_us = clocks.watermark_us, clocks.since_us
+        late_us: int | None = watermark_us - self.lateness_us
+        gone_us = watermark_us - self.stays_us
+        if watermark_us == BEGINNING_US:
+            late_us = gone_us = BEGINNING_US
+        if self.in_time_order:
+            # Events of an instant are folded in one micro-batch, and later ones are late.
+            late_us, gone_us = None, BEGINNING_US
+        if since_us is None:
+            marked = watermark_us, self.stays_us, BEGINNING_US
+            return Horizon(late_us, gone_us, self.shortest_us, marked)
+        # Sessions from before may have had other rules.
+        if not self.in_time_order:
+            gone_us = max(gone_us, since_us)
+        marked = watermark_us, self.stays_us, since_us
+        return Horizon(late_us, max(gone_us, clocks.idle_us), 0, marked)
+
+
+def _shortest_us(spec: AnySessionSpec) -> int:
+    """Return how long after its start a session is over at the earliest, whatever its events."""
+    # A restart may change functions, and rules that are code.
+    if isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap):
+        return span_us(spec.timeout.longest)
+    return 0
+
+
+def migrated(old: AnySessionSpec, program: Program, sessions: pa.Table) -> pa.Table:
+    """Return the sessions of another spec with what the features of a program store of them."""
+    duplicates, rules, revisions = program.duplicates, program.rules, program.revisions
+    sessions = forget_ids(sessions) if duplicates is None else duplicates.migrated(sessions)
+    if rules is not None:
+        sessions = rules.migrated(sessions)
+    if revisions is None:
+        return forget_revisions(sessions, duplicates)
+    return revisions.migrated(sessions, old)
