@@ -13,9 +13,9 @@ __all__ = ["PHASES", "Stopwatch", "bars"]
 PHASES: Final[dict[str, tuple[str, ...]]] = {
     "read the stored row": ("storage:BucketRow.read",),
     "plan from times": (
-        "sessions.events:read_events",
-        "sessions.lateness:timely",
-        "sessions.plan:Plan.of",
+        "sessions.planning:read_events",
+        "sessions.planning:timely",
+        "sessions.planning:planned",
         "keys.active:ActiveKeys.of",
         "keys.ends:over_in",
         "keys.table:is_due_in",
@@ -38,8 +38,8 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "keys.results:result_rows",
     ),
     "states to columns": (
-        "sessions.table:state_columns",
-        "sessions.plan:Plan.sessions",
+        "sessions.attempt:state_columns",
+        "sessions.planning:sessions_after",
         "keys.active:ActiveKeys.table",
     ),
     "write the row": ("storage:BucketRow.write",),

@@ -19,6 +19,7 @@ it has swallowed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -116,7 +117,7 @@ class Revisions:
     @cached_property
     def waits(self) -> int | None:
         """After what time a session gives its next row, in microseconds; None for no time."""
-        return self.early and self.early.duration and span_us(self.early.duration)
+        return None if self.early is None else _span_us(self.early.duration)
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
@@ -138,12 +139,10 @@ class Revisions:
 
     def joined(self, parts: pa.Table, owners: Numbers, came: Numbers) -> list[pa.Array]:
         """
-        Return what is stored of sessions.
+        Return what is stored of sessions with so many new events.
 
-        Args:
-            parts: The sessions that became part of them, those of one after those of another.
-            owners: For each part, the place of the session that it became part of.
-            came: How many events each session has taken.
+        `parts` are the sessions that became part of them, `owners` the place for each of the one
+        that it became part of.
         """
         number, pending = len(came), came.copy()
         revision, sizes = np.zeros(number, np.int64), np.zeros(number, np.int64)
@@ -215,15 +214,7 @@ class Revisions:
         *,
         only_final: bool = False,
     ) -> Settled:
-        """
-        Let sessions give rows, close and be forgotten.
-
-        Args:
-            sessions: The sessions.
-            clocks: The clocks of the micro-batch.
-            close: Makes the rows of sessions.
-            only_final: Whether those that stay open give no row.
-        """
+        """Let sessions give rows, made by `close`; or only those that are over give one."""
         sessions, others = parted(sessions, has_state(sessions))
         closes, closed = micros(sessions[self.closes]), closed_ones(sessions)
         over = is_over(closes, clocks.watermark_us)
@@ -360,8 +351,8 @@ def _numbers(sessions: pa.Table, name: str) -> Numbers:
     return numbers
 
 
-def _span_us(span: Any) -> int | None:
-    return span and span_us(span)
+def _span_us(span: timedelta | None) -> int | None:
+    return None if span is None else span_us(span)
 
 
 def _revised(given: pa.Table, final: Mask) -> pa.Table:
