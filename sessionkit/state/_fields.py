@@ -36,7 +36,7 @@ HINTS: Final[dict[Any, str]] = {
     type(None): "a field that is always None holds nothing: remove it",
 }
 KNOWN: Final = (
-    "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
+    f"use {', '.join(scalar.__name__ for scalar in SCALARS)}, an Enum, Optional, "
     "list, dict, tuple, or an attrs class of these"
 )
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function

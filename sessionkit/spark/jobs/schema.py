@@ -160,7 +160,8 @@ def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
         return text, 'cast it in the time zone it was written in: .cast("timestamp")'
     if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):
         return text, "a float can't be a key, equal values may differ: cast it to decimal or string"
-    return text, "change the declaration, or cast the column"
+    hint = kind.facts.hint if kind.facts is not None else ""
+    return text, hint or "change the declaration, or cast the column"
 
 
 def _inside_list(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:

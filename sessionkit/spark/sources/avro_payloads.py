@@ -179,7 +179,8 @@ def _all_shaped(kind: FieldType, values: list[Any]) -> list[Any]:
         return [None if value is None else _shaped(kind, value) for value in values]
     if not {*map(type, values)} <= kind.facts.avro | {type(None)}:
         raise TypeError
-    return values
+    made = kind.facts.from_avro
+    return values if made is None else [None if one is None else made(one) for one in values]
 
 
 def _shaped(kind: FieldType, value: Any) -> Any:

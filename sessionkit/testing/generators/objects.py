@@ -1,6 +1,6 @@
 """Classes that can be stored, and values for the fields of a class."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from types import GenericAlias
@@ -13,6 +13,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state import (
+    SCALARS,
     AttrsType,
     BoolType,
     BytesType,
@@ -158,8 +159,8 @@ def _decimals(largest: int, scale: int) -> SearchStrategy[Decimal]:
 
 
 KEY_ANNOTATIONS: Final[tuple[Any, ...]] = (
-    *(int, bool, str, bytes, datetime, date, timedelta, Plan, Level),
-    Decimal,
+    *(scalar for scalar in SCALARS if scalar is not float),
+    *(Plan, Level),
     Annotated[Decimal, DecimalType(5, 2)],
 )
 SCALAR_ANNOTATIONS: Final = (*KEY_ANNOTATIONS, float)
