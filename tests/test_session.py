@@ -19,7 +19,7 @@ from sessionkit.spec.views import session_of
 from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
-KEY_TYPES = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
+KEY_TYPES = "use str, int, bool, bytes, date, datetime, time or Decimal; cast a float to Decimal"
 
 
 @attrs.define

@@ -60,7 +60,7 @@ def _check_attribute(event: type[Any], name: str) -> None:
         raise SpecError(with_hint(found, nearest_field(event, name)))
     if not (may_be_key(types[name]) or isinstance(types[name], EnumType)):
         found = f"`changes_of` names `{event.__name__}.{name}`, whose values can't be compared"
-        hint = "name a str, an int, a bool, bytes, a date, a datetime, a Decimal or an Enum"
+        hint = "name a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal or an Enum"
         raise SpecError(with_hint(found, hint))
 
 

@@ -108,7 +108,8 @@ class Spec(Generic[E, S, R]):
     What both kinds of spec share. Users make one of the two kinds, and never inherit from this.
 
     Attributes:
-        keys: The key columns and their types: str, int, bool, bytes, date, datetime or Decimal.
+        keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
+            Decimal.
         event_time: The timestamp column that says when an event happened.
         event: The attrs class of an event. Its fields name the columns that are read, and their
             types; nothing else crosses to Python. A null in a field that isn't Optional
@@ -323,7 +324,8 @@ def _check_keys(spec: AnySpec) -> None:
     for field in spec.key_fields:
         if not may_be_key(field.type):
             found = f"the key column `{field.name}` cannot be a {spec.keys[field.name]}"
-            hint = "use str, int, bool, bytes, date, datetime or Decimal; cast a float to Decimal"
+            types = "str, int, bool, bytes, date, datetime, time or Decimal"
+            hint = f"use {types}; cast a float to Decimal"
             raise SpecError(with_hint(found, hint))
 
 

@@ -33,6 +33,7 @@ from sessionkit.state._scalars import (
     IntType,
     StrType,
     TimedeltaType,
+    TimeType,
 )
 from sessionkit.state._types import Facts, FieldType, Form, KeyForm, key_form, may_be_key, type_name
 
@@ -60,6 +61,7 @@ __all__ = [
     "OptionalType",
     "RenamedFrom",
     "StrType",
+    "TimeType",
     "TimedeltaType",
     "TupleType",
     "changes_of",

@@ -3,7 +3,7 @@
 import enum
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from math import inf, isnan, nan
 from typing import Annotated, Any
@@ -18,7 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit.errors import StateValueError
-from sessionkit.state import DecimalType, codec_of, decode_column, encode_column, field_type
+from sessionkit.state import (
+    DecimalType,
+    codec_of,
+    decode_column,
+    encode_column,
+    field_type,
+)
 from tests.support.strategies import Colour, Level, Plan, classes_with_objects, instants
 
 TO_INT = "convert it with int(...) where you set it"
@@ -217,6 +223,14 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
         (date, pd.NaT, "a date", "NaTType", "call .date() on a datetime in the time zone you mean"),
         (timedelta, pd.NaT, "a timedelta", "NaTType", "pass timedelta(seconds=...)"),
         (timedelta, 3, "a timedelta", "int", "pass timedelta(seconds=...)"),
+        (time, 3, "a time", "int", "call .time() on a datetime in the zone you mean"),
+        (
+            time,
+            time(9, tzinfo=UTC),
+            "a time without a time zone",
+            "time",
+            "leave tzinfo out, or declare the field as datetime",
+        ),
         (timedelta, pd.Timedelta(1, "ns"), "a timedelta of whole microseconds", "Timedelta", FLOOR),
         (Plan, "free", "a member of Plan", "str", A_PLAN),
         (Plan, Colour.RED, "a member of Plan", "Colour", A_PLAN),
@@ -401,6 +415,8 @@ def test_a_converter_of_a_class_is_run_again_by_decoding() -> None:
         (datetime, -1, datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
         (date, -1, date(1969, 12, 31)),
         (timedelta, -1, timedelta(microseconds=-1)),
+        (time, 34_200_000_001, time(9, 30, 0, 1)),
+        (time, 24 * 3600 * 10**6 - 1, time.max),
         (Annotated[Decimal, DecimalType(5, 2)], "1.5", Decimal("1.50")),
         (Plan, "paid", Plan.PAID),
         (int | None, None, None),
@@ -420,7 +436,19 @@ def test_what_spark_hands_over_is_read(annotation: Any, wire: object, expected: 
 @given(value=st.text() | st.integers() | st.floats() | st.booleans() | st.none() | st.binary())
 def test_a_value_is_kept_or_refused_never_changed(value: object) -> None:
     """Whatever is put into a field of whatever type comes back equal, or is refused."""
-    for annotation in (int, float, bool, str, bytes, date, datetime, timedelta, Decimal, Plan):
+    for annotation in (
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        date,
+        datetime,
+        timedelta,
+        time,
+        Decimal,
+        Plan,
+    ):
         try:
             back = stored(annotation, value)
         except StateValueError:

@@ -3,7 +3,7 @@
 import enum
 import typing
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union
 
@@ -31,6 +31,7 @@ from sessionkit.state import (
     OptionalType,
     StrType,
     TimedeltaType,
+    TimeType,
     TupleType,
     codec_of,
     field_type,
@@ -39,8 +40,8 @@ from sessionkit.state import (
 from tests.support.strategies import Colour, Level, Plan, Typed, annotated
 
 KNOWN = (
-    "use int, float, bool, str, bytes, datetime, date, timedelta, Decimal, an Enum, Optional, "
-    "list, dict, tuple, or an attrs class of these"
+    "use int, float, bool, str, bytes, datetime, date, timedelta, time, Decimal, an Enum, "
+    "Optional, list, dict, tuple, or an attrs class of these"
 )
 ONE_TYPE = "name the one type of the field"
 UNION = "a union other than with None is ambiguous: use one type, or an attrs class"
@@ -153,6 +154,7 @@ def undecorated(name: str) -> str:
         (datetime, DatetimeType(), pa.timestamp("us", tz="UTC")),
         (date, DateType(), pa.date32()),
         (timedelta, TimedeltaType(), pa.duration("us")),
+        (time, TimeType(), pa.int64()),
         (Decimal, DecimalType(), pa.decimal128(38, 18)),
         (Annotated[Decimal, DecimalType(5, 2)], DecimalType(5, 2), pa.decimal128(5, 2)),
         (Annotated[Decimal, DecimalType(38, 0)], DecimalType(38, 0), pa.decimal128(38, 0)),
@@ -190,7 +192,7 @@ def test_every_type_that_is_known_has_an_encoding(
 
 
 @pytest.mark.parametrize(
-    "key", [int, bool, str, bytes, datetime, date, timedelta, Decimal, Plan, Level, Colour]
+    "key", [int, bool, str, bytes, datetime, date, timedelta, time, Decimal, Plan, Level, Colour]
 )
 def test_a_dict_may_have_any_key_that_is_equal_to_itself(key: Any) -> None:
     """All types without parts are keys, save floats."""

@@ -1,6 +1,6 @@
 """What hypothesis makes for the tests: annotations, attrs classes of them, and values that fit."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from typing import Annotated, Any, Final
@@ -83,6 +83,7 @@ KEYS: Final = (
     Typed(datetime, instants()),
     Typed(date, st.dates()),
     Typed(timedelta, st.timedeltas(-LONGEST, LONGEST)),
+    Typed(time, st.times().map(lambda at: at.replace(fold=0))),
     Typed(Decimal, decimals(38, 18)),
     Typed(Annotated[Decimal, DecimalType(5, 2)], decimals(5, 2)),
     Typed(Plan, st.sampled_from(Plan)),

@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -32,6 +32,7 @@ VECTORS: list[tuple[Any, Any, str]] = [
     (date, date(2024, 1, 1), "1fced037224d2d7a7accdd5314df7647"),
     (date, date(1969, 12, 31), "df17b49c19a2bb1d8f94c4c586f4edb4"),
     (datetime, datetime(2024, 1, 1, 0, 0, 0, 1, UTC), "e5c9057bda2433751b42ef99ce04d8df"),
+    (time, time(9, 30), "151f433376c8a7e6e5a16b66334e6042"),
     (Decimal, Decimal("1.50"), "4bbbb77e62576fc3c2640015f200821e"),
     (Decimal, Decimal("-1.2E+3"), "985b8bf2156ab85e02f735e8c5946e97"),
     (Decimal, Decimal("0.00"), "abc81f33640126977b720badb08076b4"),
@@ -81,6 +82,9 @@ def _encoded(value: object) -> tuple[bytes, bytes]:
         case datetime():
             epoch = datetime(1970, 1, 1, tzinfo=UTC)
             return b"t", struct.pack(">q", (value - epoch) // timedelta(microseconds=1))
+        case time():
+            since = timedelta(hours=value.hour, minutes=value.minute)
+            return b"i", struct.pack(">q", since // timedelta(microseconds=1))
         case date():
             return b"d", struct.pack(">q", value.toordinal() - date(1970, 1, 1).toordinal())
         case _:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum
 from fractions import Fraction
@@ -268,6 +268,7 @@ class Everything:
     when: datetime | None
     day: date
     span: timedelta
+    opens: time
     device: Device
     money: Decimal
     points: list[Point]
@@ -292,6 +293,7 @@ def everything(zone: pa.DataType = HERE, **changes: pa.Array) -> pa.RecordBatch:
         "when": pa.array([FOLD[1], None], zone),
         "day": pa.array([date(1969, 12, 31), date(2026, 1, 1)]),
         "span": pa.array([-timedelta(days=400, microseconds=1), timedelta(0)], pa.duration("us")),
+        "opens": pa.array([34_200_000_000, 0], pa.int64()),
         "device": pa.array(["phone", "desk"]),
         "money": pa.array([Decimal("10.25"), Decimal("-0.01")], pa.decimal128(12, 2)),
         "points": pa.array(points, POINTS),
@@ -316,6 +318,7 @@ def test_values_of_every_type_come_out_as_they_are_stored() -> None:
             "event.when": FOLD[1],
             "event.day": date(1969, 12, 31),
             "event.span": -timedelta(days=400, microseconds=1),
+            "event.opens": 34_200_000_000,
             "event.device": "phone",
             "event.money": Decimal("10.25"),
             "event.points": [{"x": 1, "seen": FOLD[1]}, {"x": 2, "seen": None}],
@@ -328,6 +331,7 @@ def test_values_of_every_type_come_out_as_they_are_stored() -> None:
             "event.when": None,
             "event.day": date(2026, 1, 1),
             "event.span": timedelta(0),
+            "event.opens": 0,
             "event.device": "desk",
             "event.money": Decimal("-0.01"),
             "event.points": [],
@@ -413,6 +417,10 @@ def test_the_first_and_last_instant_come_out_in_any_zone(instant: datetime, zone
         (
             {"day": pa.array([0, 10**7], pa.int32()).cast(pa.date32())},
             "`event.day` is outside the years 1 to 9999",
+        ),
+        (
+            {"opens": pa.array([0, 24 * 3600 * 10**6])},
+            "`event.opens` is outside the microseconds of a day",
         ),
         ({"day": pa.array([date(2026, 1, 1), None])}, "`event.day` is null"),
         ({"device": pa.array(["desk", "toaster"])}, "`event.device` isn't a member of Device"),

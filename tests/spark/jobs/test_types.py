@@ -1,6 +1,6 @@
 """Every type of field crosses to Python and back unchanged, on a batch and on a stream."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -51,6 +51,8 @@ class Everything:
     days: dict[date, timedelta]
     item: Item
     numbers: tuple[int | None, ...]
+    opens: time
+    hours: list[time]
 
 
 @attrs.define
@@ -80,6 +82,8 @@ class Shown:
     days: dict[date, timedelta]
     item: Item
     numbers: tuple[int | None, ...]
+    opens: time
+    hours: list[time]
 
 
 def create(key: Any, event: Everything) -> Kept:
@@ -98,7 +102,14 @@ def finish(session: Any, state: Kept) -> Shown:
 
 
 EVERYTHING = SessionSpec(
-    keys={"user": int, "day_of": date, "since": datetime, "amount": Decimal, "ok": bool},
+    keys={
+        "user": int,
+        "day_of": date,
+        "since": datetime,
+        "amount": Decimal,
+        "ok": bool,
+        "shift": time,
+    },
     event_time="ts",
     event=Everything,
     state=Kept,
@@ -120,13 +131,15 @@ SELECT * FROM VALUES
    array(named_struct('sku', 'a', 'price', 0.000000000000000001,
                       'seen', timestamp'2026-11-01 06:30:00Z')),
    map('x', 9007199254740993), map(date'2026-01-01', interval '1' second),
-   named_struct('sku', 'b', 'price', -2.5, 'seen', null), array(9007199254740993, null)),
+   named_struct('sku', 'b', 'price', -2.5, 'seen', null), array(9007199254740993, null),
+   34200000001, array(0)),
   (2, timestamp'2026-03-08 07:00:00Z', -1, '-Infinity', false, '', X'',
    timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'desk', 7,
    array(), map(), map(),
-   named_struct('sku', '', 'price', 3, 'seen', timestamp'2026-01-01 00:00:00.000001Z'), array())
+   named_struct('sku', '', 'price', 3, 'seen', timestamp'2026-01-01 00:00:00.000001Z'), array(),
+   86399999999, array())
 AS t(user, ts, whole, real, yes, text, raw, at, day, span, money, device, maybe, items, tags, days,
-     item, numbers)
+     item, numbers, opens, hours)
 """
 
 
@@ -138,6 +151,7 @@ def events(spark: SparkSession) -> DataFrame:
         "timestamp'2026-03-08 07:00:00.000001Z' since",
         "cast(1.5 as decimal(5,2)) amount",
         "true ok",
+        "34200000000 shift",
         "ts",
         "cast(whole as bigint) whole",
         "cast(real as double) real",
@@ -155,6 +169,8 @@ def events(spark: SparkSession) -> DataFrame:
         "cast(days as map<date,interval day to second>) days",
         "item",
         "numbers",
+        "cast(opens as bigint) opens",
+        "cast(hours as array<bigint>) hours",
     )
 
 
@@ -179,6 +195,8 @@ def expected() -> list[tuple[Any, ...]]:
             {date(2026, 1, 1): timedelta(seconds=1)},
             ("b", Decimal("-2.5"), None),
             [2**53 + 1, None],
+            34_200_000_001,
+            [0],
         ),
         (
             -1,
@@ -196,6 +214,8 @@ def expected() -> list[tuple[Any, ...]]:
             {},
             {},
             ("", Decimal(3), datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+            [],
+            86_399_999_999,
             [],
         ),
     ]
@@ -231,6 +251,7 @@ def test_types_survive_a_batch(spark: SparkSession) -> None:
     assert [2**60 + 1, 2] == sorted((row.user for row in rows), reverse=True)
     assert {date(2026, 3, 8)} == {row.day_of for row in rows}
     assert {Decimal("1.5")} == {row.amount for row in rows}
+    assert {34_200_000_000} == {row.shift for row in rows}
     since = datetime(2026, 3, 8, 7, 0, 0, 1, tzinfo=UTC)
     assert {since} == {in_utc(row.since) for row in rows}
 

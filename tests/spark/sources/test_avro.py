@@ -2,7 +2,7 @@
 
 import io
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -257,6 +257,15 @@ def test_what_a_type_can_hold_is_read(schema: Any, value: Any, kind: Any) -> Non
 
     expected = list(value.items()) if isinstance(value, dict) else value
     assert ([None], expected) == (reasons, row["x"])
+
+
+def test_a_time_of_day_is_its_microseconds() -> None:
+    """A field of the type `time` is read from them, as on any other way."""
+    schema = record({"type": "int", "logicalType": "time-millis"})
+    fields = (Field("x", field_type(time, "x"), ""),)
+    (row,), reasons = read(schema, written(schema, {"user": "a", "x": time(9, 30)}), fields=fields)
+
+    assert ([None], 34_200_000_000) == (reasons, row["x"])
 
 
 def test_a_number_is_a_duration_in_microseconds() -> None:
