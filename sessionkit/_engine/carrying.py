@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.reading import MAY_BE_CARRIED
 from sessionkit._engine.rows.table import events_schema

@@ -15,8 +15,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.logic import Logic
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.rows.marks import has_state, marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states

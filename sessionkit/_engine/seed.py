@@ -13,8 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.logic import Logic
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.reading import reading_of
 from sessionkit._engine.rows.table import Rejected, events_schema, micros, parted
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN

@@ -15,9 +15,7 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks, arm, watermark_ms
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import Logic, first_due
-from sessionkit._engine.neighbours import Neighbours
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import BucketStats, Logic, Memory, first_due
 from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
 from sessionkit._engine.pages.storage import PagedBucket
 from sessionkit._engine.payload import FORMAT_VERSION, NOBODY, Origin
@@ -31,9 +29,7 @@ from sessionkit._engine.rows.marks import (
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import micros, no_events
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._engine.sizes import check_size
-from sessionkit._engine.standing import Standing
-from sessionkit._engine.stored import pack_row, unpack_row
+from sessionkit._engine.stored import Neighbours, check_size, pack_row, unpack_row
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -64,7 +60,7 @@ class Storage(Protocol):
         something may be due that isn't by that of Spark.
         """
 
-    def store(self, memory: Memory) -> Standing:
+    def store(self, memory: Memory) -> BucketStats:
         """
         Remember this in place of what was loaded, and be woken when something is due.
 
@@ -156,11 +152,11 @@ class GroupRow:
         idle = idle_clock(self.logic.spec, memory.idle, clocks)
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
-    def store(self, memory: Memory) -> Standing:
+    def store(self, memory: Memory) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
         if memory.is_empty:
             self.state.remove()
-            return Standing()
+            return BucketStats()
         due = first_due(self.logic, memory)
         now_ms = self.state.getCurrentProcessingTimeMs()
         row = BucketRow(self.logic, self.now).write(self.group, memory, due, now_ms)
@@ -168,7 +164,7 @@ class GroupRow:
         self.state.update(row)
         arm(self.logic.spec, due, self.state)
         kept = self.logic.open_in(memory.kept)
-        return Standing(kept.num_rows, memory.buffered.num_rows, len(row[-1]), _oldest_us(kept))
+        return BucketStats(kept.num_rows, memory.buffered.num_rows, len(row[-1]), _oldest_us(kept))
 
 
 def _oldest_us(open_rows: pa.Table) -> int | None:

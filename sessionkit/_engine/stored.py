@@ -1,21 +1,46 @@
-"""The row of a group: columns, and a payload bound to them, to the group and to the query."""
+"""
+The row of a group: columns, and a payload bound to them, to the group and to the query.
 
+Rows of a partition also tell on each other. In a micro-batch Spark calls every group whose timer is
+below the watermark, and each call writes the row anew. So where one row was written at a watermark,
+no other one of its partition still waits for a timer below that.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.logic import Logic
-from sessionkit._engine.neighbours import Neighbours
-from sessionkit._engine.payload import Bond, Origin, check_format, pack, unpack
+from sessionkit._engine.logic import Logic, Memory
+from sessionkit._engine.payload import (
+    NOBODY,
+    RESTORE,
+    Bond,
+    Origin,
+    check_format,
+    pack,
+    unpack,
+)
 from sessionkit._engine.reading import Reading, reading_of
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit.errors import StateCorruptedError, StateError, with_hint
 from sessionkit.spec.shared import AnySpec
+from sessionkit.timeouts import timer_ms
 
-__all__ = ["pack_row", "unpack_row"]
+__all__ = ["MOST_BYTES", "Neighbours", "check_size", "pack_row", "unpack_row"]
 
 EVENT_DUE_AT: Final = -2
-"""Where the columns beside a payload have `event_due_us`, in each layout."""
+"""Where the columns next to a payload have `event_due_us`, in each layout."""
+PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})
+MOST_BYTES: Final = 2**28
+"""
+Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie in one array of Java:
+neither takes 2 GiB, and on the way there are several copies at once. A row of 500 MB took more
+than the 6 GB of a JVM.
+"""
 
 
 def pack_row(
@@ -35,7 +60,7 @@ def unpack_row(
     group: tuple[Any, ...],
     row: tuple[Any, ...],
     now: Origin,
-    seen: Neighbours | None = None,
+    seen: "Neighbours | None" = None,
 ) -> tuple[Reading, list[pa.Table]]:
     """
     Return the tables in the row of a group, and how they are read.
@@ -73,8 +98,9 @@ def _name_of(spec: AnySpec, group: tuple[Any, ...]) -> bytes:
 
 
 def _as_text(values: Sequence[Any]) -> bytes:
+    values = list(values if PLAIN.issuperset(map(type, values)) else map(_plain, values))
     # What `repr` escapes changes with the releases of Unicode.
-    return ascii(list(map(_plain, values))).encode()
+    return ascii(values).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -82,3 +108,78 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return bytes(value) if isinstance(value, bytearray) else value
+
+
+@attrs.define(eq=False)
+class Neighbours:
+    """
+    The rows that one task has read so far: that with the first timer, and that of the last write.
+
+    Rows of several tasks can't be compared: they may be of copies of a query, or of two operators.
+    """
+
+    _waiting: tuple[int, str, Origin] | None = attrs.field(default=None, init=False)
+    _written: tuple[str, Origin] = attrs.field(default=("", NOBODY), init=False)
+
+    def add(self, what: str, origin: Origin, due_us: int | None, now: Origin) -> None:
+        """
+        Add the row of a group that Spark wakes in event time.
+
+        Args:
+            what: The row, for the error.
+            origin: The micro-batch that wrote it. One that isn't known says nothing, and neither
+                does the one that runs: it may still call the others.
+            due_us: When the first thing is due in it, in microseconds.
+            now: The micro-batch that runs.
+
+        Raises:
+            StateCorruptedError: It, or one that was read before, is an older row.
+        """
+        if not (origin.is_known and now.is_known and origin.batch < now.batch):
+            return
+        if origin.watermark_ms > self._written[1].watermark_ms:
+            self._written = (what, origin)
+        if due_us is not None:
+            at_ms = timer_ms(due_us, origin.watermark_ms)
+            if self._waiting is None or at_ms < self._waiting[0]:
+                self._waiting = (at_ms, what, origin)
+        # A timer is never below the watermark at which it was set, so the other row is newer.
+        if self._waiting is not None and self._waiting[0] < self._written[1].watermark_ms:
+            raise _older(*self._waiting[1:], *self._written)
+
+
+def _older(old: str, before: Origin, new: str, after: Origin) -> StateCorruptedError:
+    found = (
+        f"the stored state is damaged: {old} is older than it may be: micro-batch {before.batch} "
+        f"wrote it, and something in it was due by micro-batch {after.batch}, which wrote {new}"
+    )
+    return StateCorruptedError(with_hint(found, RESTORE))
+
+
+def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = MOST_BYTES) -> None:
+    """
+    Check that what would be stored isn't too large: with more, Spark fails and says nothing.
+
+    Raises:
+        StateError: It's larger; the message names the key with the largest part of the memory.
+    """
+    if size <= most:
+        return
+    key, own = _largest(spec, memory)
+    text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
+    hint = 'raise `bucket_count` for a new checkpoint, or use layout="pages"'
+    if 2 * own > size or spec.layout != "buckets":
+        hint = "keep less in its state"
+        if spec.row_kind == "session":
+            sooner = "end its sessions sooner, with max_events or max_duration of SessionRules"
+            hint = f"{sooner}, or {hint}"
+    raise StateError(with_hint(f"{text}; the largest part, {own:,} bytes, is of {key}", hint))
+
+
+def _largest(spec: AnySpec, memory: Memory) -> tuple[Any, int]:
+    """Return the key with the most bytes, those of events that wait among them."""
+    sizes: Counter[Any] = Counter()
+    for table in (memory.kept, memory.buffered):
+        for place, key in enumerate(decode_keys(spec, table)):
+            sizes[key] += table.slice(place, 1).nbytes
+    return sizes.most_common(1)[0]

@@ -17,14 +17,12 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks, clocks_of
 from sessionkit._engine.cycle_collector import collector_paused
-from sessionkit._engine.logic import Logic
-from sessionkit._engine.neighbours import Neighbours
-from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._engine.logic import BucketStats, Logic, Memory, Outcome
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.seed import SeedFormat, keys_of, started
-from sessionkit._engine.standing import Standing
 from sessionkit._engine.storage import Storage, logic_of, nothing_of, storage_of
+from sessionkit._engine.stored import Neighbours
 from sessionkit._engine.wire.outbound import (
     Output,
     output_batches,
@@ -174,7 +172,7 @@ class Worker:
         return output_of(self.logic.spec, outcome.rows, shown, counts)
 
 
-def _under(standing: Standing, memory: Memory, clocks: BatchClocks) -> Standing:
+def _under(standing: BucketStats, memory: Memory, clocks: BatchClocks) -> BucketStats:
     """Return how a group stands, with the watermark by which it has run."""
     if memory.idle is not None:
         clocks = memory.idle.in_force(clocks)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import EventTimeGap, NoTimeout, SessionSpec, StateError
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sizes import MOST_BYTES, check_size
+from sessionkit._engine.stored import MOST_BYTES, check_size
 from sessionkit.testing import SessionDriver
 from tests.support.stateful_specs import taking
 

@@ -10,7 +10,7 @@ import pytest
 from examples.visits import visits
 from sessionkit import SessionRules
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.standing import Standing
+from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.worker import worker_of
 from sessionkit._instants import micros_of
 from sessionkit.testing import FakeGroupState
@@ -32,13 +32,13 @@ def frame_of(spec: Any, *minutes: int) -> pd.DataFrame:
     return input_frame(spec, rows, [False] * len(rows))
 
 
-def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> Standing:
+def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> BucketStats:
     """Run one micro-batch of bucket 7; return what it says."""
     seen: Any = PagedGroupState.of(state) if spec.layout == "pages" else state
     (frame,) = worker_of(spec)((7,), frames, seen)
     label, *numbers = frame["_counts"][0][len(COUNTED) :]
     assert 7 == label
-    return Standing(*numbers)
+    return BucketStats(*numbers)
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
@@ -76,7 +76,7 @@ def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
     said(spec, state, frame_of(spec, 0))
     ended = state.next_call(watermark_ms=NOON_MS + 30 * MINUTE_MS, has_timed_out=True)
 
-    assert Standing(watermark_us=(NOON_MS + 30 * MINUTE_MS) * 1000) == said(spec, ended)
+    assert BucketStats(watermark_us=(NOON_MS + 30 * MINUTE_MS) * 1000) == said(spec, ended)
 
 
 @pytest.mark.parametrize(

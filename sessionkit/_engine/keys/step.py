@@ -35,7 +35,7 @@ from sessionkit._engine.keys.ends import CLOCKS, end_of, end_overdue, over_in
 from sessionkit._engine.keys.results import failed_outputs, result_rows
 from sessionkit._engine.keys.table import due_us, is_due_in, key_identity, keys_schema
 from sessionkit._engine.keys.turns import process_in_turn
-from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros, no_results, stacked

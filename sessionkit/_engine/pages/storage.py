@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import idle_clock
-from sessionkit._engine.logic import Logic
-from sessionkit._engine.neighbours import Neighbours
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import BucketStats, Logic, Memory
 from sessionkit._engine.pages.bucket import Bucket, read_pages
 from sessionkit._engine.pages.directory import Directory, Places
 from sessionkit._engine.pages.hashing import key_hashes
@@ -24,8 +22,7 @@ from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
 from sessionkit._engine.pages.state import PagedStateLike
 from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.table import key_columns, micros
-from sessionkit._engine.sizes import check_size
-from sessionkit._engine.standing import Standing
+from sessionkit._engine.stored import Neighbours, check_size
 from sessionkit.errors import StateCorruptedError, with_hint
 
 __all__ = ["PagedBucket"]
@@ -76,7 +73,7 @@ class PagedBucket:
         self._bucket = bucket.rewritten(logic) if bucket.reading.is_changed else bucket
         return bucket.memory(logic, self._read)
 
-    def store(self, memory: Memory) -> Standing:
+    def store(self, memory: Memory) -> BucketStats:
         """Write the pages that have changed and the directory, and arm the timer."""
         directory = self._bucket.directory
         pages = self._rows(memory).pages(directory.ranges(self._places))
@@ -87,14 +84,14 @@ class PagedBucket:
         bucket = attrs.evolve(self._bucket, directory=directory)
         if bucket.is_empty:
             self.state.remove()
-            return Standing()
+            return BucketStats()
         now_ms = self.state.getCurrentProcessingTimeMs()
         row = bucket.row(self.logic, self.group, now_ms, self.now)
         self.state.update(row)
         arm(self.logic.spec, directory.due, self.state)
         kept, waiting, in_pages = map(directory.total, ("kept", "buffered", "bytes"))
         known = kept if self.logic.keeps_only_open else None
-        return Standing(known, waiting, in_pages + len(row[-1]))
+        return BucketStats(known, waiting, in_pages + len(row[-1]))
 
     def _rows(self, memory: Memory) -> PageRows:
         turns = micros(memory.buffered["time"])

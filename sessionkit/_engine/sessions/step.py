@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.outcome import Memory, Outcome
+from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states

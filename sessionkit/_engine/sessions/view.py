@@ -7,7 +7,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.structs import as_struct, key_struct
 from sessionkit._engine.rows.table import micros, whole
 from sessionkit._engine.sessions.behind import Horizon

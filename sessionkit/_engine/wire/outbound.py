@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
-from sessionkit._engine.standing import Standing
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packs import packs_of, read_packs
@@ -128,7 +128,7 @@ def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFram
     return pd.DataFrame(values, columns=FRAME_COLUMNS, dtype=object)
 
 
-def said_of(spec: AnySpec, group: tuple[Any, ...], standing: Standing) -> Sequence[int | None]:
+def said_of(spec: AnySpec, group: tuple[Any, ...], standing: BucketStats) -> Sequence[int | None]:
     """Return what a bucket says of itself beside its counts: its label, and how it stands."""
     if spec.layout == "per_key":
         return ()  # A key needn't: Spark counts the rows of its state.

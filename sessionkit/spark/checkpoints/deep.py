@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states

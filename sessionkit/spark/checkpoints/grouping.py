@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import key_columns, key_schema, whole
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark.jobs.labels import label_of

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.spark._columns import quoted

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of

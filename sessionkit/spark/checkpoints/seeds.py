@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._engine.carrying import carried, check_carried
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
 from sessionkit._instants import BEGINNING_US, instant_of, span_us

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.standing import Standing
+from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.worker import Worker
@@ -22,7 +22,7 @@ from sessionkit.spec.shared import AnySpec
 
 __all__ = ["OUTPUT_SCHEMA", "counted_rows", "counted_schema", "unpacked_rows"]
 
-STANDING: Final = attrs.fields(Standing)
+STANDING: Final = attrs.fields(BucketStats)
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
 """What a group of a stream hands to Spark."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._engine.clocks import check_until, end_us
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.storage import columns_of
 from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._engine.worker import Worker, worker_of

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from sessionkit._engine.standing import Standing
+from sessionkit._engine.logic import BucketStats
 
 __all__ = ["BUCKETS", "MOST_BUCKETS", "NOTHING_KNOWN", "UNTOLD", "Standings", "read_standings"]
 
@@ -15,7 +15,7 @@ MOST_BUCKETS: Final = 1_024
 """Of more buckets, the text would make the progress of each micro-batch too large."""
 UNTOLD: Final = "-"
 """Stands for what so many buckets would say."""
-NUMBERS: Final = tuple(field.name for field in attrs.fields(Standing))
+NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
 
 
 @attrs.frozen
@@ -33,7 +33,7 @@ class Standings:
     """
 
     count: int | None = None
-    known: Mapping[int, Standing] = attrs.field(factory=dict)
+    known: Mapping[int, BucketStats] = attrs.field(factory=dict)
     from_beginning: bool = False
 
     @property
@@ -66,14 +66,14 @@ class Standings:
 NOTHING_KNOWN: Final = Standings()
 
 
-def read_standings(text: str) -> tuple[int, dict[int, Standing]]:
+def read_standings(text: str) -> tuple[int, dict[int, BucketStats]]:
     """Return how many buckets a query has, and what those said that were called."""
     count, _, said = text.partition("|")
     return int(count), dict(_read(said))
 
 
-def _read(said: str) -> Iterator[tuple[int, Standing]]:
+def _read(said: str) -> Iterator[tuple[int, BucketStats]]:
     for one in filter(None, said.split(",")):
         bucket, *texts = one.split(":")
         numbers = [int(text) if text else None for text in texts]
-        yield int(bucket), Standing(**dict(zip(NUMBERS, numbers, strict=True)))  # type: ignore[arg-type]
+        yield int(bucket), BucketStats(**dict(zip(NUMBERS, numbers, strict=True)))  # type: ignore[arg-type]

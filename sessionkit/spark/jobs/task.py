@@ -5,8 +5,8 @@ from typing import Final
 
 from pyspark import TaskContext
 
-from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.payload import NOBODY, Origin
+from sessionkit._engine.stored import Neighbours
 
 __all__ = ["rows_of_task", "run_of_task"]
 

@@ -11,7 +11,7 @@ import pandas as pd
 from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.wire.outbound import output_frame

@@ -9,8 +9,8 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.neighbours import Neighbours
 from sessionkit._engine.payload import Origin
+from sessionkit._engine.stored import Neighbours
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, with_hint

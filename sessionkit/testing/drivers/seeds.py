@@ -7,7 +7,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.outcome import Memory
+from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import whole_batch
 from sessionkit._engine.seed import SeedFormat

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from sessionkit._engine.standing import Standing
+from sessionkit._engine.logic import BucketStats
 from sessionkit.spark.jobs.standings import NOTHING_KNOWN, UNTOLD, Standings, read_standings
 
 COUNT = 8
 
 
-def text_of(said: dict[int, Standing]) -> str:
+def text_of(said: dict[int, BucketStats]) -> str:
     """Return what Spark makes of it."""
     parts = [
         ":".join("" if number is None else str(number) for number in (bucket, *numbers(one)))
@@ -19,7 +19,7 @@ def text_of(said: dict[int, Standing]) -> str:
     return f"{COUNT}|{','.join(parts)}"
 
 
-def numbers(one: Standing) -> tuple[int | None, ...]:
+def numbers(one: BucketStats) -> tuple[int | None, ...]:
     """Return the numbers of a bucket in their order."""
     return (one.open, one.buffered, one.stored_bytes, one.oldest_us, one.watermark_us)
 
@@ -27,12 +27,14 @@ def numbers(one: Standing) -> tuple[int | None, ...]:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None:
     """From the first micro-batch on; and for who comes later, once each bucket was called."""
-    random, truth = Random(seed), dict.fromkeys(range(COUNT), Standing())
+    random, truth = Random(seed), dict.fromkeys(range(COUNT), BucketStats())
     whole, late, heard = NOTHING_KNOWN, NOTHING_KNOWN, set[int]()
     for batch in range(30):
         called = random.sample(range(COUNT), random.randrange(3))
         said = {
-            bucket: Standing(random.randrange(9), random.randrange(9), random.randrange(99), -5, 7)
+            bucket: BucketStats(
+                random.randrange(9), random.randrange(9), random.randrange(99), -5, 7
+            )
             for bucket in called
         }
         truth |= said
@@ -49,7 +51,7 @@ def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None
 @pytest.mark.parametrize("text", [None, UNTOLD])
 def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: str | None) -> None:
     """Any bucket may have changed in it."""
-    known = NOTHING_KNOWN.after(text_of({3: Standing(open=2)}), 0)
+    known = NOTHING_KNOWN.after(text_of({3: BucketStats(open=2)}), 0)
 
     assert 2 == known.total("open")
     assert NOTHING_KNOWN == known.after(text, 1)
