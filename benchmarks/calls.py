@@ -28,7 +28,7 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import first_due
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.storage import BucketRow, logic_of, nothing_of
+from sessionkit._engine.storage import BucketRow, logic_of
 
 __all__ = ["CASES", "main", "prepared"]
 
@@ -43,7 +43,7 @@ CASES: Final = {
 def prepared(workload: Workload) -> Run:
     """Return one call of a bucket that has seen a few batches; it can be repeated."""
     logic = logic_of(COUNTS if workload.task == "counts" else visits(workload))
-    row, memory = BucketRow(logic), nothing_of(logic)
+    row, memory = BucketRow(logic), logic.nothing
     for batch in range(3):
         memory = logic.step(memory, *_input(logic, workload, batch)).memory
     arrived, clocks = _input(logic, workload, 3)

@@ -54,24 +54,27 @@ class BatchClocks:
         return attrs.evolve(self, watermark_us=BEGINNING_US)
 
 
-def clocks_of(spec: AnySpec, state: GroupStateLike) -> BatchClocks:
-    """Return the clocks of the micro-batch in which Spark calls a group."""
-    watermark_us = watermark_in_force(watermark_ms(spec, state))
-    return BatchClocks(watermark_us, state.getCurrentProcessingTimeMs() * MILLISECOND_US)
+def clocks_of(watermark_ms: int, state: GroupStateLike) -> BatchClocks:
+    """Return the clocks of the micro-batch in which Spark calls a group, at its watermark."""
+    now_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
+    return BatchClocks(watermark_in_force(watermark_ms), now_us)
 
 
-def arm(spec: AnySpec, due: Mapping[Clock, int], state: GroupStateLike) -> None:
+def arm(
+    clock: Clock | None, due: Mapping[Clock, int], state: GroupStateLike, watermark_ms: int
+) -> None:
     """
     Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
 
     Args:
-        spec: By whose clock Spark wakes the group.
+        clock: The clock by which Spark wakes the group.
         due: The first instant, in microseconds, that each clock must reach.
         state: Spark's group state.
+        watermark_ms: Spark's watermark.
     """
-    if spec.clock == "event_time" and "event_time" in due:
-        state.setTimeoutTimestamp(timer_ms(due["event_time"], watermark_ms(spec, state)))
-    if spec.clock == "processing_time" and due:
+    if clock == "event_time" and clock in due:
+        state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
+    if clock == "processing_time" and due:
         state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
 
 

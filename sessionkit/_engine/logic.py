@@ -84,20 +84,27 @@ class Outcome:
             timers=self.timers + later.timers,
         )
 
-    def counts(self, events: int) -> Counts:
-        """Return the counts of the micro-batch, into which so many rows came."""
-        rejected: dict[str, Any] = dict.fromkeys(REJECTED, 0)
-        for part in self.rejected:
-            if part.kind in rejected:
-                rejected[part.kind] += part.rows.num_rows
+    def counts(self, events: int, rejected: Sequence[Rejected], waited: int = 0) -> Counts:
+        """
+        Return the counts of the micro-batch.
+
+        Args:
+            events: How many rows came into it.
+            rejected: All rows that were set aside.
+            waited: How many of the events that it took had waited before.
+        """
+        found: dict[str, Any] = dict.fromkeys(REJECTED, 0)
+        for part in rejected:
+            if part.kind in found:
+                found[part.kind] += part.rows.num_rows
         return Counts(
             events=events,
             processed=self.processed,
-            buffered=self.buffered,
+            buffered=self.buffered - waited,
             sessions=self.sessions,
             timers=self.timers,
             rows=self.rows.num_rows,
-            **rejected,
+            **found,
         )
 
 
@@ -139,6 +146,14 @@ class Logic(Protocol):
         """The rules and functions."""
 
     @property
+    def nothing(self) -> Memory:
+        """The memory of a group that remembers nothing."""
+
+    @property
+    def readings(self) -> dict[bytes, Any]:
+        """How rows are read, by the identity under which they were written, as far as known."""
+
+    @property
     def identity(self) -> bytes:
         """The rules and the types under which a group is stored, as JSON."""
 
@@ -172,9 +187,12 @@ class Logic(Protocol):
 
 def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
     """Return the first instant, in microseconds, that each clock must reach for a change."""
-    due = logic.due(memory.kept)
+    first: dict[Clock, int] = {}
+    due = [*logic.due(memory.kept).items()]
     if memory.buffered.num_rows:
-        turns = micros(memory.buffered["time"])
-        due["event_time"] = np.concatenate([due["event_time"], turns])
-    first = {clock: int(at_us.min(initial=NEVER_US)) for clock, at_us in due.items()}
-    return {clock: at_us for clock, at_us in first.items() if at_us < NEVER_US}
+        due.append(("event_time", micros(memory.buffered["time"])))
+    for clock, at_us in due:
+        earliest = min(first.get(clock, NEVER_US), int(at_us.min(initial=NEVER_US)))
+        if earliest < NEVER_US:
+            first[clock] = earliest
+    return first

@@ -19,8 +19,6 @@ from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.rows.marks import has_state, marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
@@ -99,10 +97,11 @@ class Reading:
             StateError: A stored value doesn't fit its new type.
             UserFunctionError: A function of `upgrade` failed.
         """
-        # By name: the fields of a class may have been put in another order.
+        kept = marked(kept, logic.schema)
+        if self.is_changed:
+            kept, buffered = self._kept(logic.spec, kept), self._buffered(buffered)
         return Memory(
-            self._kept(logic.spec, marked(kept, logic.schema)).select(logic.schema.names),
-            self._buffered(buffered).select(events_schema(logic.spec).names),
+            _in_order(kept, logic.schema), _in_order(buffered, logic.nothing.buffered.schema)
         )
 
     def _kept(self, spec: AnySpec, stored: pa.Table) -> pa.Table:
@@ -145,18 +144,20 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
         StateMismatchError: It was stored under other rules, or with classes from which no rule
             leads to the present ones; the message names each difference.
     """
-    known = _known(logic)
-    if identity not in known:
-        found = compared(logic, json.loads(identity))
-        found.check("the stored state")
-        known[identity] = found.reading
-    return known[identity]
+    found: Reading | None = logic.readings.get(identity)
+    if found is None:
+        found = Reading()
+        if identity != logic.identity:
+            compared_to = compared(logic, json.loads(identity))
+            compared_to.check("the stored state")
+            found = compared_to.reading
+        logic.readings[identity] = found
+    return found
 
 
-@remembered
-def _known(logic: Logic) -> dict[bytes, Reading]:
-    # No reading refers to the logic, which would then never be forgotten.
-    return {logic.identity: Reading()}
+def _in_order(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema, by name: a class may have its fields reordered."""
+    return rows if rows.schema.names == schema.names else rows.select(schema.names)
 
 
 @attrs.frozen

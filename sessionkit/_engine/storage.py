@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks, arm, watermark_ms
+from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import BucketStats, Logic, Memory, first_due
@@ -26,10 +26,9 @@ from sessionkit._engine.rows.marks import (
     stored_marks,
     unmarked,
 )
-from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import micros, no_events
+from sessionkit._engine.rows.table import micros
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._engine.stored import Neighbours, check_size, pack_row, unpack_row
+from sessionkit._engine.stored import MOST_BYTES, Neighbours, check_size, pack_row, unpack_row
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -43,7 +42,6 @@ __all__ = [
     "columns_of",
     "identity_of",
     "logic_of",
-    "nothing_of",
     "storage_of",
     "stored_memory",
 ]
@@ -94,12 +92,13 @@ class BucketRow:
             StateError: It is damaged, or was written under other rules.
         """
         reading, (kept, *more) = unpack_row(self.logic, group, row, self.now, self.seen)
-        waiting = more[0] if more else no_events(self.logic.spec)
-        beside = {table.column_names[0]: table for table in more[1:]}
-        if (stored := beside.pop(MARKS.names[0], None)) is not None:
+        if not more:
+            return reading.memory(self.logic, kept, self.logic.nothing.buffered)
+        others = {table.column_names[0]: table for table in more[1:]}
+        if (stored := others.pop(MARKS.names[0], None)) is not None:
             kept = marked(kept, self.logic.schema, marks_stored(stored, kept.num_rows))
-        memory = reading.memory(self.logic, kept, waiting)
-        idle = [IdleClock.of_table(table) for table in beside.values()]
+        memory = reading.memory(self.logic, kept, more[0])
+        idle = [IdleClock.of_table(table) for table in others.values()]
         return attrs.evolve(memory, idle=idle[0]) if idle else memory
 
     def write(
@@ -107,9 +106,11 @@ class BucketRow:
     ) -> tuple[Any, ...]:
         """Return the row of a group; a table of events only where some wait, or others follow."""
         kept, marks = unmarked(memory.kept)
-        beside = [] if memory.idle is None else [memory.idle.table()]
-        beside += [stored_marks(marks)] if marks.any() else []
-        tables = [kept, *([memory.buffered] if memory.buffered.num_rows or beside else []), *beside]
+        tables = [kept]
+        if memory.buffered.num_rows or memory.idle is not None or marks.any():
+            tables.append(memory.buffered)
+            tables += [] if memory.idle is None else [memory.idle.table()]
+            tables += [stored_marks(marks)] if marks.any() else []
         columns = (
             FORMAT_VERSION,
             self.logic.spec.bucket_count,
@@ -145,12 +146,13 @@ class GroupRow:
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return all that is remembered, whatever is asked for."""
         del arrived
-        memory = nothing_of(self.logic)
+        memory = self.logic.nothing
         if self.state.exists:
             row = BucketRow(self.logic, self.now, self.seen)
             memory = row.read(self.group, self.state.get)
-        idle = idle_clock(self.logic.spec, memory.idle, clocks)
-        return memory if idle is None else attrs.evolve(memory, idle=idle)
+        if self.logic.spec.close_idle_after is None:
+            return memory
+        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
 
     def store(self, memory: Memory) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
@@ -160,9 +162,10 @@ class GroupRow:
         due = first_due(self.logic, memory)
         now_ms = self.state.getCurrentProcessingTimeMs()
         row = BucketRow(self.logic, self.now).write(self.group, memory, due, now_ms)
-        check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
+        if len(row[-1]) > MOST_BYTES:
+            check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
         self.state.update(row)
-        arm(self.logic.spec, due, self.state)
+        arm(self.logic.spec.clock, due, self.state, self.now.watermark_ms)
         kept = self.logic.open_in(memory.kept)
         return BucketStats(kept.num_rows, memory.buffered.num_rows, len(row[-1]), _oldest_us(kept))
 
@@ -190,14 +193,8 @@ def logic_of(spec: AnySpec) -> Logic:
     return LOGICS[type(spec)](spec)
 
 
-@remembered
-def nothing_of(logic: Logic) -> Memory:
-    """Return the memory of a group that remembers nothing."""
-    return Memory(logic.schema.empty_table(), no_events(logic.spec))
-
-
 def storage_of(
-    logic: Logic, group: tuple[Any, ...], state: Any, run: Origin, seen: Neighbours | None = None
+    logic: Logic, group: tuple[Any, ...], state: Any, now: Origin, seen: Neighbours | None = None
 ) -> Storage:
     """
     Return where the memory of a group is.
@@ -206,10 +203,9 @@ def storage_of(
         logic: Whose memory it is.
         group: What Spark grouped by.
         state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
-        run: The query, and the number of the micro-batch.
+        now: The query, the micro-batch, and its watermark.
         seen: The rows that its task has read before.
     """
-    now = run.at(watermark_ms(logic.spec, state))
     if logic.spec.layout == "pages":
         return PagedBucket(logic, group, state, now, seen)
     return GroupRow(logic, group, state, now, seen)

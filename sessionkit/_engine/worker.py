@@ -7,7 +7,7 @@ the engine meet.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -21,7 +21,7 @@ from sessionkit._engine.logic import BucketStats, Logic, Memory, Outcome
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.seed import SeedFormat, keys_of, started
-from sessionkit._engine.storage import Storage, logic_of, nothing_of, storage_of
+from sessionkit._engine.storage import Storage, logic_of, storage_of
 from sessionkit._engine.stored import Neighbours
 from sessionkit._engine.wire.outbound import (
     Output,
@@ -29,7 +29,6 @@ from sessionkit._engine.wire.outbound import (
     output_frame,
     output_of,
     output_schema,
-    said_of,
 )
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
@@ -79,8 +78,9 @@ class Worker:
                 stored isn't bound to the query, and rows of any query are read.
             seen: The rows that this task has read before.
         """
-        storage = storage_of(self.logic, group, state, run, seen)
-        yield self._micro_batch(group, frames, state, storage)
+        watermark_ms = 0 if self.logic.spec.delay_ms is None else state.getCurrentWatermarkMs()
+        storage = storage_of(self.logic, group, state, run.at(watermark_ms), seen)
+        yield self._micro_batch(group, frames, state, storage, clocks_of(watermark_ms, state))
 
     @collector_paused()
     def _micro_batch(
@@ -89,41 +89,35 @@ class Worker:
         frames: Iterable[pd.DataFrame],
         state: GroupStateLike,
         storage: Storage,
+        clocks: BatchClocks,
     ) -> pd.DataFrame:
         chunks = [] if state.hasTimedOut else list(frames)
-        arrived, quarantined = unpacked(self.logic.spec, Packs.of_frames(chunks))
-        clocks = clocks_of(self.logic.spec, state)
-        _warn_of_a_jump(self.logic.spec, arrived, clocks)
+        arrived, quarantined = unpacked(self.logic.nothing.buffered, Packs.of_frames(chunks))
+        if self.logic.spec.max_jump is not None:
+            _warn_of_a_jump(self.logic.spec, arrived, clocks)
         sown = None
         if self.seed is not None:
             sown = self.seed.read(self.logic, chunks, state)
             clocks = self.seed.in_force(clocks)
             arrived, read = self.seed.unread(arrived)
             quarantined += read
-        outcome = self._step(storage, clocks, arrived, sown)
-        standing = _under(storage.store(outcome.memory), outcome.memory, clocks)
-        output = self._output(arrived.num_rows, quarantined, outcome)
-        return output_frame(output, said_of(self.logic.spec, group, standing))
-
-    def _step(
-        self, storage: Storage, clocks: BatchClocks, arrived: pa.Table, sown: Memory | None
-    ) -> Outcome:
-        """Run the fold, from what is remembered, or in the first micro-batch from what was sown."""
-        spec, memory, events = self.logic.spec, sown, arrived
         if sown is None:
-            memory = loaded = storage.load(arrived, clocks)
+            memory, events = storage.load(arrived, clocks), arrived
         else:
-            loaded = storage.load(keys_of(sown, arrived, spec), clocks)
-            memory, events = started(sown, arrived, spec)
-        if loaded.idle is not None:
-            clocks = loaded.idle.in_force(clocks)
+            memory = storage.load(keys_of(sown, arrived, self.logic.spec), clocks)
+            sown, events = started(sown, arrived, self.logic.spec)
+            memory = attrs.evolve(sown, idle=memory.idle)
+        if memory.idle is not None:
+            clocks = memory.idle.in_force(clocks)
         outcome = self.logic.step(memory, events, clocks)
-        if sown is not None:
-            waited = events.num_rows - arrived.num_rows
-            outcome = attrs.evolve(outcome, buffered=outcome.buffered - waited)
-        if loaded.idle is None:
-            return outcome
-        return attrs.evolve(outcome, memory=attrs.evolve(outcome.memory, idle=loaded.idle))
+        after = outcome.memory
+        if memory.idle is not None:
+            after = attrs.evolve(after, idle=memory.idle)
+        stats = storage.store(after)
+        waited = events.num_rows - arrived.num_rows
+        output = self._output(arrived.num_rows, quarantined, outcome, waited)
+        watermark_us = None if clocks.watermark_us == BEGINNING_US else clocks.watermark_us
+        return output_frame(output, _told(self.logic.spec, group, stats, watermark_us))
 
     def partition(
         self,
@@ -154,8 +148,8 @@ class Worker:
             What comes out, and what the group remembers then.
         """
         logic, clocks = self.logic, BatchClocks(until_us, processing_us, whole=True)
-        arrived, quarantined = unpacked(logic.spec, packs)
-        before = nothing_of(logic)
+        before = logic.nothing
+        arrived, quarantined = unpacked(before.buffered, packs)
         if logic.spec.order == "event_time":
             # All events are there, so none need wait: the turn of each has come.
             last = logic.step(Memory(before.kept, arrived), before.buffered, clocks)
@@ -165,20 +159,25 @@ class Worker:
             outcome = first.then(logic.step(first.memory, before.buffered, clocks))
         return self._output(arrived.num_rows, quarantined, outcome), outcome.memory
 
-    def _output(self, arrived: int, quarantined: list[Rejected], outcome: Outcome) -> Output:
-        outcome = attrs.evolve(outcome, rejected=quarantined + outcome.rejected)
-        counts = outcome.counts(arrived + sum(part.rows.num_rows for part in quarantined))
-        shown = outcome.rejected if self.with_rejected else None
-        return output_of(self.logic.spec, outcome.rows, shown, counts)
+    def _output(
+        self, arrived: int, quarantined: list[Rejected], outcome: Outcome, waited: int = 0
+    ) -> Output:
+        rejected = quarantined + outcome.rejected
+        events = arrived + sum(part.rows.num_rows for part in quarantined)
+        counts = outcome.counts(events, rejected, waited)
+        return output_of(
+            self.logic.spec, outcome.rows, rejected if self.with_rejected else None, counts
+        )
 
 
-def _under(standing: BucketStats, memory: Memory, clocks: BatchClocks) -> BucketStats:
-    """Return how a group stands, with the watermark by which it has run."""
-    if memory.idle is not None:
-        clocks = memory.idle.in_force(clocks)
-    if clocks.watermark_us == BEGINNING_US:
-        return standing
-    return attrs.evolve(standing, watermark_us=clocks.watermark_us)
+def _told(
+    spec: AnySpec, group: tuple[Any, ...], stats: BucketStats, watermark_us: int | None
+) -> Sequence[int | None]:
+    """Return what follows the counts of a bucket: its label, what it holds, and its watermark."""
+    if spec.layout == "per_key":
+        return ()  # Spark counts the rows of its state, which are keys.
+    held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
+    return (int(group[0]), *held, watermark_us)
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:

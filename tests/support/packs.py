@@ -7,7 +7,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.table import Rejected, no_events
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     FUTURE_COLUMN,
@@ -58,7 +58,7 @@ class Packed:
 
     def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[Rejected]]:
         """Return the events of a group, and its rows that can't be events."""
-        return unpacked(spec, Packs.of_frames(self.frames(group)))
+        return unpacked(no_events(spec), Packs.of_frames(self.frames(group)))
 
 
 def packed(

@@ -38,7 +38,7 @@ from sessionkit._engine.keys.turns import process_in_turn
 from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros, no_results, stacked
+from sessionkit._engine.rows.table import Rejected, micros, no_events, no_results, stacked
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import Field, codec_of
@@ -50,11 +50,17 @@ Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, slots=False)
 class KeyLogic:
     """The fold of keys, as the worker and the storage ask for it; see `Logic`."""
 
     spec: AnyStatefulSpec
+    readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
+
+    @cached_property
+    def nothing(self) -> Memory:
+        """The memory of a group that remembers nothing."""
+        return Memory(self.schema.empty_table(), no_events(self.spec))
 
     @cached_property
     def identity(self) -> bytes:

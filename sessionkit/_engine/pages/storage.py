@@ -88,7 +88,7 @@ class PagedBucket:
         now_ms = self.state.getCurrentProcessingTimeMs()
         row = bucket.row(self.logic, self.group, now_ms, self.now)
         self.state.update(row)
-        arm(self.logic.spec, directory.due, self.state)
+        arm(self.logic.spec.clock, directory.due, self.state, self.now.watermark_ms)
         kept, waiting, in_pages = map(directory.total, ("kept", "buffered", "bytes"))
         known = kept if self.logic.keeps_only_open else None
         return BucketStats(known, waiting, in_pages + len(row[-1]))

@@ -30,6 +30,7 @@ from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
     micros,
+    no_events,
     no_results,
     parted,
     prefixed_columns,
@@ -98,14 +99,20 @@ class SessionLogic:
     spec: AnySessionSpec
     program: Program = attrs.field(init=False, repr=False)
     fold: Fold = attrs.field(init=False, repr=False)
-    nothing: Closed = attrs.field(init=False, repr=False)
+    readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
+    no_rows: Closed = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Compile the spec."""
         functions = FUNCTIONS if self.spec.aggregates is None else AGGREGATES
         object.__setattr__(self, "program", Program.of(self.spec))
         object.__setattr__(self, "fold", EVENTS if self.spec.per == "event" else functions)
-        object.__setattr__(self, "nothing", Closed(no_results(self.spec), [], 0))
+        object.__setattr__(self, "no_rows", Closed(no_results(self.spec), [], 0))
+
+    @cached_property
+    def nothing(self) -> Memory:
+        """The memory of a group that remembers nothing."""
+        return Memory(self.program.schema.empty_table(), no_events(self.spec))
 
     @cached_property
     def identity(self) -> bytes:
@@ -117,12 +124,12 @@ class SessionLogic:
         """The fields of the state as they are stored."""
         return self.program.state_fields
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the table of sessions."""
         return self.program.schema
 
-    @property
+    @cached_property
     def keeps_only_open(self) -> bool:
         """Whether nothing of a session stays once it has closed."""
         return self.program.duplicates is None and self.program.revisions is None
@@ -179,7 +186,7 @@ class SessionLogic:
             return found.kept, found.closed
         over = is_over(micros(sessions[program.closes]), clocks.watermark_us)
         if not over.any():
-            return sessions, self.nothing
+            return sessions, self.no_rows
         ended, kept = parted(sessions, over)
         ended, _ = parted(ended, has_state(ended))
         if program.duplicates is not None:
@@ -190,7 +197,7 @@ class SessionLogic:
         """Return the rows of sessions that are over, or that give early ones."""
         program = self.program
         if not over.num_rows:
-            return self.nothing
+            return self.no_rows
         if program.rules is not None:
             over = program.rules.idled(over, clocks.by_events_us)
         closed = self.fold.close(program, over)

@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import INSTANT, events_schema, whole
 from sessionkit._engine.wire.columns import (
     FUTURE_COLUMN,
@@ -29,10 +28,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 REASON: Final = "reason"
 
 
-@remembered
-def rejected_schema(spec: AnySpec) -> pa.Schema:
+def rejected_schema(events: pa.Schema) -> pa.Schema:
     """Return the schema of rows that can't be events: that of events, and the reason."""
-    return events_schema(spec).append(pa.field(REASON, pa.string()))
+    return events.append(pa.field(REASON, pa.string()))
 
 
 def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
@@ -59,7 +57,7 @@ def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     _look_for_jumps(spec, time, reasons)
     keys = len(spec.key_fields)
     arrays = [*columns[:keys], time, *columns[keys:], pa.array(reasons.texts, pa.string())]
-    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(spec))
+    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(events_schema(spec)))
 
 
 class _Reasons:

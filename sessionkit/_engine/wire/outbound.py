@@ -14,7 +14,6 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import ROWS_COLUMN
@@ -40,7 +39,6 @@ __all__ = [
     "output_frame",
     "output_of",
     "output_schema",
-    "said_of",
 ]
 
 COUNTS: Final = pa.list_(pa.int64())
@@ -126,13 +124,6 @@ def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFram
     values[:, 1] = packs
     # pandas takes five times as long for a dict of columns.
     return pd.DataFrame(values, columns=FRAME_COLUMNS, dtype=object)
-
-
-def said_of(spec: AnySpec, group: tuple[Any, ...], standing: BucketStats) -> Sequence[int | None]:
-    """Return what a bucket says of itself beside its counts: its label, and how it stands."""
-    if spec.layout == "per_key":
-        return ()  # A key needn't: Spark counts the rows of its state.
-    return (int(group[0]), *attrs.astuple(standing))
 
 
 def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

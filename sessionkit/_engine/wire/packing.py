@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whole, whole_batch
+from sessionkit._engine.rows.table import INSTANT, Rejected, whole, whole_batch
 from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
 from sessionkit._engine.wire.packs import Pack, joined_packs, packs_in, packs_of
@@ -179,11 +179,11 @@ def _given(packs: Iterable[Pack | None]) -> list[Pack]:
     return [pack for pack in packs if pack is not None]
 
 
-def unpacked(spec: AnySpec, packs: Packs) -> tuple[pa.Table, list[Rejected]]:
+def unpacked(no_events: pa.Table, packs: Packs) -> tuple[pa.Table, list[Rejected]]:
     """Return the events of a group, and the rows that can't be events."""
-    events = joined_packs(events_schema(spec), packs.events)
-    rows = joined_packs(rejected_schema(spec), packs.rejected)
-    if not rows.num_rows:
+    events = joined_packs(no_events.schema, packs.events) if packs.events else no_events
+    if not packs.rejected:
         return events, []
+    rows = joined_packs(rejected_schema(no_events.schema), packs.rejected)
     reasons = rows[REASON].to_pylist()
     return events, [Rejected("quarantined", reasons, rows.drop_columns([REASON]))]

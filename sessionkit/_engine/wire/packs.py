@@ -34,4 +34,6 @@ def packs_in(frames: Sequence[pd.DataFrame], name: str) -> list[Pack]:
 
 def joined_packs(schema: pa.Schema, packs: Iterable[Pack]) -> pa.Table:
     """Return the rows in packs as one table, in one piece."""
-    return pa.Table.from_batches(read_packs(schema, packs), schema).combine_chunks()
+    batches = read_packs(schema, packs)
+    rows = pa.Table.from_batches(batches, schema)
+    return rows if len(batches) == 1 else rows.combine_chunks()
