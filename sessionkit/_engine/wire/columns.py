@@ -15,8 +15,17 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._engine.rows.remembered import remembered
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Field, OptionalType, codec_of
+from sessionkit.state import (
+    DecimalType,
+    EnumType,
+    Field,
+    FieldType,
+    OptionalType,
+    codec_of,
+    inner_type,
+)
 
 __all__ = [
     "EVENTS_COLUMN",
@@ -55,18 +64,28 @@ class WireColumn:
         name: Its name on the wire.
         role: Whether it is part of the key, of the event, or carried.
         field: The user's column and its type.
+        kind: The type of its values that aren't null.
+        is_required: Whether a null quarantines the row.
+        is_unchecked: Whether each value of its Arrow type is one of this type.
     """
 
     name: str
     role: Role
     field: Field
+    kind: FieldType
+    is_required: bool
+    is_unchecked: bool
 
-    @property
-    def required(self) -> bool:
-        """Whether a null quarantines the row."""
-        return not isinstance(self.field.type, OptionalType)
+    @classmethod
+    def of(cls, role: Role, place: int, field: Field) -> "WireColumn":
+        """Return the column at a place among those with its role."""
+        kind, is_required = inner_type(field.type), not isinstance(field.type, OptionalType)
+        checked = isinstance(kind, DecimalType | EnumType)
+        is_unchecked = not checked and kind.facts is not None and kind.facts.bounds is None
+        return cls(f"_{role}_{place}", role, field, kind, is_required, is_unchecked)
 
 
+@remembered
 def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
     """Return the columns that cross, besides the time."""
     roles: list[tuple[Role, tuple[Field, ...]]] = [
@@ -75,7 +94,7 @@ def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
         ("passthrough", spec.passthrough_fields),
     ]
     return tuple(
-        WireColumn(f"_{role}_{place}", role, field)
+        WireColumn.of(role, place, field)
         for role, fields in roles
         for place, field in enumerate(fields)
     )

@@ -1,5 +1,7 @@
 """Rows of the input as events, converted by their declared types; what can't be one aside."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -7,18 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, events_schema, whole
+from sessionkit._engine.rows.table import INSTANT, whole
 from sessionkit._engine.wire.columns import (
     FUTURE_COLUMN,
     TIME_COLUMN,
     UNREADABLE_COLUMN,
     WireColumn,
-    wire_columns,
 )
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import DecimalType, FieldType, inner_type, unreadable
+from sessionkit.state import DecimalType, FieldType, unreadable
 from sessionkit.timeouts import latest_before_jump
 
 __all__ = ["REASON", "in_utc", "judged", "rejected_schema"]
@@ -33,7 +34,9 @@ def rejected_schema(events: pa.Schema) -> pa.Schema:
     return events.append(pa.field(REASON, pa.string()))
 
 
-def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
+def judged(
+    spec: AnySpec, columns: Sequence[WireColumn], schema: pa.Schema, rows: pa.Table
+) -> tuple[Mask, pa.Table]:
     """
     Find out which rows can be events.
 
@@ -43,21 +46,35 @@ def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
 
     Args:
         spec: The spec whose columns crossed.
+        columns: These columns.
+        schema: The schema of rows that can't be events.
         rows: At least one row; the columns are named as on the wire.
 
     Returns:
-        Which rows can be events, and all rows under `rejected_schema`, with a null for the reason
-        where a row can.
+        Which rows can be events, and all rows under that schema, with a null for the reason where a
+        row can.
     """
     reasons = _Reasons(rows.num_rows)
     if UNREADABLE_COLUMN in rows.column_names:
         reasons.take(whole(rows[UNREADABLE_COLUMN]))
     time = _time(spec, rows, reasons)
-    columns = [_stored(rows, column, reasons) for column in wire_columns(spec)]
-    _look_for_jumps(spec, time, reasons)
-    keys = len(spec.key_fields)
-    arrays = [*columns[:keys], time, *columns[keys:], pa.array(reasons.texts, pa.string())]
-    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(events_schema(spec)))
+    arrays = []
+    for column in columns:
+        values = whole(rows[column.name])
+        if column.is_required and values.null_count:
+            reasons.add(_mask(values.is_null()), f"`{_path(column)}` is null")
+        if not (column.is_unchecked and values.type == column.kind.arrow):
+            values = _converted(column.kind, values, _path(column), reasons)
+        arrays.append(values)
+    if spec.max_jump is not None and reasons.good.any():
+        _look_for_jumps(time, spec.max_jump, reasons)
+    arrays.insert(len(spec.key_fields), time)
+    arrays.append(pa.array(reasons.texts, pa.string()))
+    return reasons.good, pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _path(column: WireColumn) -> str:
+    return column.field.name if column.role != "event" else f"event.{column.field.name}"
 
 
 class _Reasons:
@@ -84,32 +101,27 @@ def _time(spec: AnySpec, rows: pa.Table, reasons: _Reasons) -> pa.Array:
     if spec.event_time is None:
         return pa.array(np.zeros(rows.num_rows, np.int64)).cast(INSTANT)
     times = whole(rows[TIME_COLUMN])
-    missing = _mask(times.is_null())
-    reasons.add(missing, "its event time is null")
+    missing = times.is_null().to_numpy(zero_copy_only=False)
     times_us = times.cast(pa.int64()).fill_null(0).to_numpy()
     before, after = times_us < FIRST_INSTANT_US, times_us > spec.latest_event_us
-    reasons.add(before, "its event time is before the year 1")
-    reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
+    bad = missing | before | after
+    if bad.any():
+        reasons.add(missing, "its event time is null")
+        reasons.add(before, "its event time is before the year 1")
+        reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
     if FUTURE_COLUMN in rows.column_names:
-        future = _mask(whole(rows[FUTURE_COLUMN]).fill_null(fill_value=False))
-        reasons.add(future, "its event time is too far in the future")
-    return pa.array(times_us, mask=missing | before | after).cast(INSTANT)
+        future = whole(rows[FUTURE_COLUMN]).fill_null(fill_value=False)
+        reasons.add(
+            future.to_numpy(zero_copy_only=False), "its event time is too far in the future"
+        )
+    return pa.array(times_us, mask=bad).cast(INSTANT)
 
 
-def _look_for_jumps(spec: AnySpec, time: pa.Array, reasons: _Reasons) -> None:
-    if spec.max_jump is not None and reasons.good.any():
-        times_us = time.cast(pa.int64()).fill_null(0).to_numpy()
-        latest_us = latest_before_jump(times_us[reasons.good], span_us(spec.max_jump))
-        text = f"its event time is after a silence of more than {spec.max_jump}, see `max_jump`"
-        reasons.add(times_us > latest_us, text)
-
-
-def _stored(rows: pa.Table, column: WireColumn, reasons: _Reasons) -> pa.Array:
-    path = column.field.name if column.role != "event" else f"event.{column.field.name}"
-    values = whole(rows[column.name])
-    if column.required and values.null_count:
-        reasons.add(_mask(values.is_null()), f"`{path}` is null")
-    return _converted(inner_type(column.field.type), values, path, reasons)
+def _look_for_jumps(time: pa.Array, max_jump: timedelta, reasons: _Reasons) -> None:
+    times_us = time.cast(pa.int64()).fill_null(0).to_numpy()
+    latest_us = latest_before_jump(times_us[reasons.good], span_us(max_jump))
+    text = f"its event time is after a silence of more than {max_jump}, see `max_jump`"
+    reasons.add(times_us > latest_us, text)
 
 
 def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:

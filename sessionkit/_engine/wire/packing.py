@@ -11,7 +11,8 @@ nothing but the latest time of an event, and which go no further than `withWater
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from functools import cached_property
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,8 +22,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, Rejected, whole, whole_batch
-from sessionkit._engine.wire.columns import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN
+from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whole, whole_batch
+from sessionkit._engine.wire.columns import (
+    EVENTS_COLUMN,
+    REJECTED_COLUMN,
+    WATERMARK_COLUMN,
+    WireColumn,
+    wire_columns,
+)
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
 from sessionkit._engine.wire.packs import Pack, joined_packs, packs_in, packs_of
 from sessionkit.spec.shared import AnySpec
@@ -33,7 +40,7 @@ ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Packer:
     """
     Packs the rows of one map task; Spark calls it before the shuffle.
@@ -48,6 +55,14 @@ class Packer:
     group: Sequence[str]
     moves_watermark: bool
 
+    @cached_property
+    def _columns(self) -> Sequence[WireColumn]:
+        return wire_columns(self.spec)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return rejected_schema(events_schema(self.spec))
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
         Pack record batches.
@@ -60,83 +75,65 @@ class Packer:
             yield from self._packed(rows)
 
     def _packed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        good, everything = judged(self.spec, rows)
+        good, everything = judged(self.spec, self._columns, self._schema, rows)
         groups = rows.select(self.group)
         events = everything.drop_columns([REASON])
         if not good.all():
             bad = pa.array(~good)
-            yield self._batch(groups.filter(bad), everything.filter(bad), REJECTED_COLUMN)
+            packed = packed_by_group(groups.filter(bad), everything.filter(bad))
+            yield self._row(*packed, REJECTED_COLUMN)
             groups, events = groups.filter(pa.array(good)), events.filter(pa.array(good))
         if events.num_rows:
-            yield self._batch(groups, events, EVENTS_COLUMN)
+            yield self._row(*packed_by_group(groups, events), EVENTS_COLUMN)
             if self.moves_watermark:
-                yield self._marker(groups.schema, pc.max(events["time"]))
+                nothing = pa.Table.from_pylist([{}], schema=groups.schema)
+                latest = pa.array([pc.max(events["time"]).value], INSTANT)
+                yield self._row(nothing, latest, WATERMARK_COLUMN)
 
-    def _batch(self, groups: pa.Table, rows: pa.Table, name: str) -> pa.RecordBatch:
-        """Return the rows of every group, packed into one of the two columns."""
-        of_packs, packs = packed_by_group(groups, rows)
-        return self._row(of_packs, name, packs)
-
-    def _marker(self, groups: pa.Schema, latest: pa.Scalar) -> pa.RecordBatch:
-        nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in groups.types], schema=groups)
-        return self._row(nothing, WATERMARK_COLUMN, pa.array([latest.value], INSTANT))
-
-    def _row(self, groups: pa.Table, name: str, values: pa.Array) -> pa.RecordBatch:
-        watermark = {WATERMARK_COLUMN: INSTANT} if self.moves_watermark else {}
-        types = {**watermark, EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
-        columns = {
-            **{group: whole(groups[group]) for group in self.group},
-            **{other: pa.nulls(len(values), kind) for other, kind in types.items()},
-            name: values,
-        }
+    def _row(self, groups: pa.Table, values: pa.Array, name: str) -> pa.RecordBatch:
+        """Return rows with values in one of the columns, and nulls in the others."""
+        columns = dict(zip(groups.column_names, map(whole, groups.columns), strict=True))
+        if self.moves_watermark:
+            columns[WATERMARK_COLUMN] = pa.nulls(len(values), INSTANT)
+        for other in (EVENTS_COLUMN, REJECTED_COLUMN):
+            columns[other] = pa.nulls(len(values), pa.binary())
+        columns[name] = values
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Join small record batches, as many as memory should hold at once."""
-    portion: list[pa.RecordBatch] = []
+    portion, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in batches:
-        if _size([*portion, batch]) > BYTES_AT_ONCE:
-            yield from _table(portion)
-            portion = []
+        # Not `nbytes`, which follows the offsets of lists. Where all lists of a batch are empty,
+        # the JVM sends none for the lists in them, so it would read beyond a buffer of no bytes.
+        own = batch.get_total_buffer_size()
+        if rows and size + own > BYTES_AT_ONCE:
+            yield pa.Table.from_batches(portion)
+            portion, rows, size = [], 0, 0
         portion.append(batch)
-        if sum(held.num_rows for held in portion) >= ROWS_AT_ONCE:
-            yield from _table(portion)
-            portion = []
-    yield from _table(portion)
-
-
-def _size(portion: Sequence[pa.RecordBatch]) -> int:
-    # `nbytes` follows the offsets of lists. Where all lists of a batch are empty, the JVM sends
-    # none for the lists in them, so it would read beyond a buffer of no bytes.
-    return sum(batch.get_total_buffer_size() for batch in portion)
-
-
-def _table(portion: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
-    if any(batch.num_rows for batch in portion):
+        rows, size = rows + batch.num_rows, size + own
+        if rows >= ROWS_AT_ONCE:
+            yield pa.Table.from_batches(portion)
+            portion, rows, size = [], 0, 0
+    if rows:
         yield pa.Table.from_batches(portion)
 
 
 def packed_by_group(groups: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Array]:
-    """Return packs of rows, group after group, and beside them the group of each pack."""
-    order, starts = _order_by_group(groups)
-    ordered = whole_batch(rows.take(order))
-    ends = [*starts[1:], rows.num_rows]
-    found = [
-        (start, pack)
-        for start, end in zip(starts, ends, strict=True)
-        for pack in packs_of(ordered.slice(start, end - start))
-    ]
-    firsts = groups.take(order.take(pa.array([start for start, _ in found], pa.int64())))
-    return firsts, pa.array([pack for _, pack in found], pa.binary())
-
-
-def _order_by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
-    """Return the places of the rows, group after group, and where each group starts."""
+    """Return the group of each pack of rows, and the packs, group after group."""
     numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
     found = numbered.group_by(groups.column_names, use_threads=False)
-    lists = found.aggregate([("_place", "list")])["_place_list"].combine_chunks()
-    return lists.flatten(), lists.offsets.to_pylist()[:-1]
+    places = found.aggregate([("_place", "list")])["_place_list"].combine_chunks()
+    order, starts = places.flatten(), places.offsets.to_pylist()
+    ordered = whole_batch(rows.take(order))
+    firsts, packs = list[int](), list[bytes]()
+    for start, end in pairwise(starts):
+        own = [*packs_of(ordered.slice(start, end - start))]
+        firsts += [start] * len(own)
+        packs += own
+    of_packs = groups.take(order.take(pa.array(firsts, pa.int64())))
+    return of_packs, pa.array(packs, pa.binary())
 
 
 @attrs.frozen
