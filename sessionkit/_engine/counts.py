@@ -1,10 +1,12 @@
 """What is counted for every micro-batch: each count is declared here, and nowhere else."""
 
+from collections.abc import Callable
+from operator import add, attrgetter
 from typing import Any, Final
 
 import attrs
 
-__all__ = ["COUNTED", "DECLARED", "Counts", "Declared"]
+__all__ = ["COUNTED", "DECLARED", "NUMBERS", "Counts", "Declared"]
 
 
 @attrs.frozen
@@ -94,8 +96,7 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         """Return the counts of two micro-batches together."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTED}
-        return Counts(**sums, unknown=self.unknown | other.unknown)
+        return Counts(*map(add, NUMBERS(self), NUMBERS(other)), self.unknown | other.unknown)
 
 
 DECLARED: Final = tuple(
@@ -105,3 +106,5 @@ DECLARED: Final = tuple(
 )
 COUNTED: Final = tuple(count.name for count in DECLARED)
 """What a bucket counts, in the order in which it crosses to Spark."""
+NUMBERS: Final[Callable[[Counts], tuple[int, ...]]] = attrgetter(*COUNTED)
+"""Returns these of some counts."""

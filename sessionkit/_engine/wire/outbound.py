@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.counts import NUMBERS, Counts
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import ROWS_COLUMN
@@ -62,8 +62,12 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     dropped, or a timer whose function failed. The column `event` isn't there where its class has no
     fields.
     """
-    if not with_rejected:
-        return [*spec.result_fields]
+    return _with_rejected(spec)[0] if with_rejected else [*spec.result_fields]
+
+
+@remembered
+def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
+    """Return the columns of the output with rejected rows, and a table of no such rows."""
     event = codec_of(spec.event).type
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
     types: tuple[FieldType, ...] = (text, text, instant, text, OptionalType(event))
@@ -72,12 +76,14 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
         NUMBER_COLUMN: OptionalType(IntType()),
     }
     own = [(name, kinds[name]) for name in spec.rejected_columns if name != "event" or event.fields]
-    return [
+    fields = [
         Field("kind", StrType(), "kind"),
         *spec.result_fields,
         *(Field(name, kind, name) for name, kind in own),
         *spec.passthrough_fields,
     ]
+    schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
+    return fields, schema.empty_table()
 
 
 @attrs.frozen
@@ -106,7 +112,16 @@ def output_of(
         rejected: The rejected rows; None where they are not asked for.
         counts: What became of the events.
     """
-    return Output(results if rejected is None else _with_rejected(spec, results, rejected), counts)
+    if rejected is None:
+        return Output(results, counts)
+    _, nothing = _with_rejected(spec)
+    parts = [(part.kind, _shown(spec, part)) for part in rejected]
+    if results.num_rows:
+        parts.insert(0, (spec.row_kind, results))
+    if not parts:
+        return Output(nothing, counts)
+    tables = [_fitted(nothing.schema, kind, rows) for kind, rows in parts]
+    return Output(pa.concat_tables(tables), counts)
 
 
 def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFrame:
@@ -120,7 +135,7 @@ def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFram
     rows = output.rows
     packs: list[bytes | None] = [*packs_of(whole_batch(rows))] if rows.num_rows else [None]
     values = np.empty((len(packs), 2), object)
-    values[0, 0] = [*_numbers(output.counts), *said]
+    values[0, 0] = [*NUMBERS(output.counts), *said]
     values[:, 1] = packs
     # pandas takes five times as long for a dict of columns.
     return pd.DataFrame(values, columns=FRAME_COLUMNS, dtype=object)
@@ -139,15 +154,11 @@ def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.
         counted += output.counts
         yield from _beside(output.rows, pa.nulls(output.rows.num_rows, COUNTS))
     nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
-    yield from _beside(nothing, pa.array([_numbers(counted)], COUNTS))
+    yield from _beside(nothing, pa.array([[*NUMBERS(counted)]], COUNTS))
 
 
 def _beside(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
     yield from rows.append_column(COUNTS_COLUMN, counts).to_batches()
-
-
-def _numbers(counts: Counts) -> list[int]:
-    return [getattr(counts, name) for name in COUNTED]
 
 
 @attrs.frozen
@@ -175,12 +186,6 @@ class Unpacker:
         """Return the rows in frames of a group as a table."""
         packs: list[Any] = [pack for frame in frames for pack in frame[ROWS_COLUMN].dropna()]
         return pa.Table.from_batches(read_packs(self.schema, packs), self.schema)
-
-
-def _with_rejected(spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected]) -> pa.Table:
-    parts = [(spec.row_kind, results), *((part.kind, _shown(spec, part)) for part in rejected)]
-    schema = _rejecting_schema(spec)
-    return pa.concat_tables([_fitted(schema, kind, rows) for kind, rows in parts])
 
 
 def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
@@ -212,13 +217,7 @@ def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
 
 def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:
     """Return the schema of the output, under the names that users see."""
-    return _rejecting_schema(spec) if with_rejected else result_schema(spec)
-
-
-@remembered
-def _rejecting_schema(spec: AnySpec) -> pa.Schema:
-    fields = output_fields(spec, with_rejected=True)
-    return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
+    return _with_rejected(spec)[1].schema if with_rejected else result_schema(spec)
 
 
 def _fitted(schema: pa.Schema, kind: str, rows: pa.Table) -> pa.Table:

@@ -1,6 +1,7 @@
 """Packs: many rows as one Arrow record batch, in bytes, so that Spark moves them as one value."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final, TypeAlias
 
 import pandas as pd
@@ -24,7 +25,7 @@ def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:
 
 def read_packs(schema: pa.Schema, packs: Iterable[Pack]) -> list[pa.RecordBatch]:
     """Return the record batches in packs, all of one schema."""
-    return [pa.ipc.read_record_batch(pa.py_buffer(pack), schema) for pack in packs]
+    return list(map(pa.ipc.read_record_batch, map(pa.py_buffer, packs), repeat(schema)))
 
 
 def packs_in(frames: Sequence[pd.DataFrame], name: str) -> list[Pack]:
