@@ -22,7 +22,11 @@ settings.register_profile("quick", _PATIENT, max_examples=15, derandomize=True)
 settings.register_profile("ci", _PATIENT, max_examples=500, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-FOLDERS_THAT_TAKE_LONG = ("tests/testing/generators/", "tests/properties/")
+PATHS_THAT_TAKE_LONG = (
+    "tests/testing/test_merge_law.py",
+    "tests/testing/test_strategies.py",
+    "tests/properties/",
+)
 
 
 @pytest.hookimpl(trylast=True)
@@ -60,7 +64,7 @@ def _leave_out_where_spark_is_older(item: pytest.Item) -> None:
 def _rank(item: pytest.Item) -> int:
     if item.get_closest_marker("spark"):
         return 0
-    return 1 if item.nodeid.startswith(FOLDERS_THAT_TAKE_LONG) else 2
+    return 1 if item.nodeid.startswith(PATHS_THAT_TAKE_LONG) else 2
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,6 @@ else:
     R = TypeVar("R", bound=attrs.AttrsInstance)
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-"""The types of key columns: those whose equal values have equal bytes."""
 LARGEST_BUCKET_COUNT: Final = 65_536
 
 

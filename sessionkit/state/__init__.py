@@ -25,16 +25,13 @@ from sessionkit.state._scalars import (
     SCALARS,
     BoolType,
     BytesType,
-    DatetimeType,
-    DateType,
     DecimalType,
     EnumType,
     FloatType,
     IntType,
     StrType,
-    TimedeltaType,
-    TimeType,
 )
+from sessionkit.state._times import DatetimeType, DateType, TimedeltaType, TimeType
 from sessionkit.state._types import Facts, FieldType, Form, KeyForm, key_form, may_be_key, type_name
 
 __all__ = [

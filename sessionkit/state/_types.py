@@ -13,7 +13,7 @@ rest of the library has to know of a type is there too: a new type is a new clas
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow as pa
 from sessionkit.errors import StateValueError, with_hint
 
 __all__ = [
+    "INT64",
     "Facts",
     "FieldType",
     "Form",
@@ -31,6 +32,8 @@ __all__ = [
     "type_name",
 ]
 
+INT64: Final = (-(2**63), 2**63 - 1)
+"""The first and the last whole number that can be stored."""
 Form: TypeAlias = Any
 """
 A declared type as JSON, which stored state contains, so it never changes between releases: a name,

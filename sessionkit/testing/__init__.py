@@ -51,30 +51,32 @@ __all__ = [
 if TYPE_CHECKING:
     from sessionkit._engine.keys.view import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
-    from sessionkit.testing.drivers.frames import Rejection, SessionEvent
+    from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
     from sessionkit.testing.drivers.query import Snapshot
-    from sessionkit.testing.drivers.results import BatchResult, KeyRow, SessionRow
-    from sessionkit.testing.drivers.session import SessionDriver
-    from sessionkit.testing.drivers.stateful import StatefulDriver
-    from sessionkit.testing.explaining.explain import explain_session
-    from sessionkit.testing.explaining.explanation import (
-        ExplainedRejection,
-        ExplainedSession,
-        Explanation,
+    from sessionkit.testing.drivers.results import (
+        BatchResult,
+        KeyRow,
+        Rejection,
+        SessionEvent,
+        SessionRow,
     )
     from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.fakes.run_group import run_group
-    from sessionkit.testing.scripts.acts import (
+    from sessionkit.testing.literals import at, events_table, frame_from, hours, minutes, seconds
+    from sessionkit.testing.pictures.explain import (
+        ExplainedRejection,
+        ExplainedSession,
+        Explanation,
+        explain_session,
+    )
+    from sessionkit.testing.scripts.script import run_script
+    from sessionkit.testing.scripts.steps import (
+        Step,
         add,
         add_row,
         add_table,
         advance_processing_time,
         advance_watermark_to,
-        restart,
-        run_batch,
-        run_until_idle,
-    )
-    from sessionkit.testing.scripts.expectations import (
         expect_counts,
         expect_nothing,
         expect_open,
@@ -83,31 +85,24 @@ if TYPE_CHECKING:
         expect_rows,
         expect_sessions,
         expect_stored,
+        restart,
+        run_batch,
+        run_until_idle,
     )
-    from sessionkit.testing.scripts.literals import at, hours, minutes, seconds
-    from sessionkit.testing.scripts.script import run_script
-    from sessionkit.testing.scripts.step import Step
-    from sessionkit.testing.scripts.text_tables import events_table, frame_from
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        "sessionkit.testing.scripts.literals",
+        "sessionkit.testing.literals",
         "sessionkit.testing.fakes.group_state",
         "sessionkit.testing.fakes.run_group",
-        "sessionkit.testing.drivers.frames",
         "sessionkit.testing.drivers.query",
         "sessionkit.testing.drivers.results",
-        "sessionkit.testing.drivers.session",
-        "sessionkit.testing.drivers.stateful",
-        "sessionkit.testing.scripts.step",
-        "sessionkit.testing.scripts.acts",
-        "sessionkit.testing.scripts.expectations",
+        "sessionkit.testing.drivers.driver",
+        "sessionkit.testing.scripts.steps",
         "sessionkit.testing.scripts.script",
-        "sessionkit.testing.scripts.text_tables",
-        "sessionkit.testing.explaining.explanation",
-        "sessionkit.testing.explaining.explain",
+        "sessionkit.testing.pictures.explain",
         "sessionkit._engine.sessions.view",
         "sessionkit._engine.keys.view",
     )

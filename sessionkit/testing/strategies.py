@@ -4,8 +4,7 @@ Hypothesis strategies for tests of sessions, and a check that the order of event
 Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit imports it.
 """
 
-from sessionkit.testing.generators.arrivals import Arrival, cuts, timelines
-from sessionkit.testing.generators.merge_law import check_merge_law
-from sessionkit.testing.generators.objects import attrs_classes, objects_of
+from sessionkit.testing.generators import Arrival, attrs_classes, cuts, objects_of, timelines
+from sessionkit.testing.merge_law import check_merge_law
 
 __all__ = ["Arrival", "attrs_classes", "check_merge_law", "cuts", "objects_of", "timelines"]

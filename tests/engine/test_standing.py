@@ -14,8 +14,8 @@ from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.worker import worker_of
 from sessionkit._instants import micros_of
 from sessionkit.testing import FakeGroupState
-from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.pages import PagedGroupState
+from sessionkit.testing.drivers.query import PagedGroupState
+from sessionkit.testing.drivers.rows import input_frame
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

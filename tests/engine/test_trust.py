@@ -11,8 +11,7 @@ from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.stored import Neighbours
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
-from sessionkit.testing.drivers.pages import PagedGroupState
-from sessionkit.testing.drivers.query import QUERY_ID
+from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState
 from sessionkit.testing.fakes.group_state import FakeGroupState
 from tests.support.changed_classes import (
     SPECS,

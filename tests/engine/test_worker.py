@@ -16,8 +16,8 @@ from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver
-from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.results import read_rows
+from sessionkit.testing.drivers.results import read_output
+from sessionkit.testing.drivers.rows import input_frame
 from tests.support.packs import run_whole
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -46,7 +46,7 @@ def call(
 ) -> Sequence[Any]:
     """Run one micro-batch; return sessions, rejections and counts."""
     worker = worker_of(spec, with_rejected=True)
-    return read_rows(spec, worker((1,), frames, state))
+    return read_output(spec, worker((1,), frames, state))[:3]
 
 
 def stored() -> FakeGroupState:
@@ -166,7 +166,7 @@ def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
     """A batch folds everything, then lets the watermark pass the end of time."""
     frame = run_whole(visits, frame_of(-600, 0, 5, 90))
 
-    sessions, rejections, counts = read_rows(visits, [frame])
+    sessions, rejections, counts, _ = read_output(visits, [frame])
 
     assert [1, 2, 1] == [s.result.pages for s in sorted(sessions, key=lambda s: s.start)]
     assert [] == rejections

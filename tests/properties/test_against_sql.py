@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sessionkit import EventTimeGap
-from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.results import read_rows
+from sessionkit.testing.drivers.results import read_output
+from sessionkit.testing.drivers.rows import input_frame
 from tests.support.packs import run_whole
 from tests.support.session_specs import collecting
 
@@ -56,7 +56,7 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
 
     frame = run_whole(spec, input_frame(spec, rows, [False] * len(rows)))
 
-    sessions, _, counts = read_rows(spec, [frame])
+    sessions, _, counts, _ = read_output(spec, [frame])
     found = sorted((s.key.key, micros(s.start), micros(s.end), s.result.values) for s in sessions)
     assert islands(database, rows) == found
     assert (20_000, len(found)) == (counts.processed, counts.sessions)

@@ -18,7 +18,6 @@ from sessionkit.timeouts import watermark_in_force
 
 __all__ = ["Clocks", "aware", "on_clock"]
 
-
 MILLISECOND_US: Final = 1_000
 
 

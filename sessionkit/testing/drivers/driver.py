@@ -1,4 +1,4 @@
-"""What the drivers of both kinds of spec share: a query, and what came out of it."""
+"""A spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -11,33 +11,44 @@ import pandas as pd
 from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.keys.view import StoredKey, stored_keys_of
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._engine.worker import worker_of
 from sessionkit._instants import BEGINNING_US, micros_of
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.spec.shared import AnySpec, check_kind
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, on_clock
-from sessionkit.testing.drivers.events import event_row
-from sessionkit.testing.drivers.frames import Rejection, SessionEvent, input_frame, read_events
 from sessionkit.testing.drivers.query import Query, Snapshot, group_of
-from sessionkit.testing.drivers.results import BatchResult, ResultRow, read_rows
-from sessionkit.testing.drivers.seeds import seed_of
+from sessionkit.testing.drivers.results import (
+    BatchResult,
+    KeyRow,
+    Output,
+    Rejection,
+    ResultRow,
+    SessionEvent,
+    SessionRow,
+    read_output,
+)
+from sessionkit.testing.drivers.rows import event_row, input_frame, seed_of
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "SessionDriver", "StatefulDriver"]
 
 Spec = TypeVar("Spec", bound=AnySpec)
-E = TypeVar("E")
+Event = TypeVar("Event")
 Row = TypeVar("Row", bound=ResultRow)
-R = TypeVar("R")
+Result = TypeVar("Result")
 
 
 @attrs.define(init=False)
-class Driver(Generic[Spec, E, Row, R]):
+class Driver(Generic[Spec, Event, Row, Result]):
     """
     Runs a spec as a streaming query does, micro-batch by micro-batch.
 
@@ -109,17 +120,12 @@ class Driver(Generic[Spec, E, Row, R]):
         name, until_us = spec.event_time or "", micros_of(until)
         taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
         frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
-        worker, clocks = (
-            worker_of(spec, with_rejected=True),
-            Clocks(processing=on_clock(processing_time, "processing_time")),
-        )
-        packs = Packs.of_frames(frames)
-        output, memory = worker.until(packs, clocks.processing_ms * 1000, end_us(until))
+        now_ms = Clocks(processing=on_clock(processing_time, "processing_time")).processing_ms
+        worker = worker_of(spec, with_rejected=True)
+        output, memory = worker.until(Packs.of_frames(frames), now_ms * 1000, end_us(until))
         form = SeedFormat.of(logic_of(spec), end_us(until), until_us)
         driver = cls._sown(spec, [memory], form, processing_time)
-        frames = [output_frame(output)]
-        driver._rows, driver._rejections, driver.counts = read_rows(spec, frames)  # noqa: SLF001 (one of this class)
-        driver._events = read_events(spec, frames)  # noqa: SLF001
+        driver._keep(read_output(spec, [output_frame(output)]))  # noqa: SLF001 (one of this class)
         return driver
 
     def carry_over(self, spec: Spec) -> Self:
@@ -146,19 +152,14 @@ class Driver(Generic[Spec, E, Row, R]):
         return driver
 
     def _memories(self) -> list[Memory]:
-        """Return what each group remembers."""
         logic = logic_of(self.spec)
         return [stored_memory(logic, group, row) for group, row in self._query.stored()]
 
     @classmethod
     def _sown(
-        cls,
-        spec: Spec,
-        memories: Iterable[Memory],
-        form: SeedFormat,
-        processing_time: datetime | None,
+        cls, spec: Spec, memories: Iterable[Memory], form: SeedFormat, now: datetime | None
     ) -> Self:
-        driver = cls(spec, processing_time=processing_time)
+        driver = cls(spec, processing_time=now)
         seed = seed_of(spec, memories, form, group_of)
         worker = worker_of(spec, with_rejected=True, seed=seed.format)
         clocks = attrs.evolve(driver._query.clocks, since_us=form.watermark_us)
@@ -170,10 +171,10 @@ class Driver(Generic[Spec, E, Row, R]):
         return self._query.snapshot(self.counts)
 
     @overload
-    def add(self, key: Any, event: E, /, **passthrough: Any) -> None: ...
+    def add(self, key: Any, event: Event, /, **passthrough: Any) -> None: ...
     @overload
     def add(
-        self, key: Any, event_time: datetime | None, event: E, /, **passthrough: Any
+        self, key: Any, event_time: datetime | None, event: Event, /, **passthrough: Any
     ) -> None: ...
     def add(
         self, key: Any, time_or_event: Any, event: Any = attrs.NOTHING, /, **passthrough: Any
@@ -258,13 +259,16 @@ class Driver(Generic[Spec, E, Row, R]):
                 has changed then, as in Spark, whose query would stop here.
         """
         ran = self._query.run_batch(sink_fails=sink_fails)
-        rows, rejections, counts = read_rows(self.spec, ran.frames)
+        output = read_output(self.spec, ran.frames)
         if not sink_fails:
-            self.counts += counts
-            self._rows += rows
-            self._rejections += rejections
-            self._events += read_events(self.spec, ran.frames)
-        return BatchResult(ran.batch_id, ran.watermark, rows, rejections, counts)
+            self._keep(output)
+        return BatchResult(ran.batch_id, ran.watermark, *output[:3])
+
+    def _keep(self, output: Output) -> None:
+        self.counts += output.counts
+        self._rows += output.rows
+        self._rejections += output.rejections
+        self._events += output.events
 
     def run_until_idle(self) -> list[BatchResult[Row]]:
         """
@@ -283,7 +287,7 @@ class Driver(Generic[Spec, E, Row, R]):
         taken, self._rows = self._rows, []
         return sorted(taken, key=attrgetter(*self._order))
 
-    def take_results(self) -> list[R]:
+    def take_results(self) -> list[Result]:
         """Return what the functions returned since the last call, in the order of `take_rows`."""
         return [row.result for row in self.take_rows()]
 
@@ -303,3 +307,89 @@ def _values(spec: AnySpec, row: Any) -> list[Any]:
     fields = codec_of(type(row.result)).type.fields
     shown = [getattr(row, field.name.removeprefix("session_")) for field in spec.own_fields]
     return [*row.key, *shown, *(getattr(row.result, field.name) for field in fields)]
+
+
+@attrs.define(init=False)
+class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E, S, R]):
+    """
+    Runs a `SessionSpec` as a streaming query does, micro-batch by micro-batch, in microseconds.
+
+    It calls the same worker that Spark calls; only the group state and the source of the rows
+    differ. `add` adds events to the source, and `run_batch` runs one micro-batch over all that
+    wait. A batch sees the watermark as it was when the batch started; its own events move the
+    watermark of the next one. Nothing happens in the background, and no clock goes back.
+
+    Not simulated, because it can't change a result: triggers, partitions and the order of rows,
+    output modes (a session stream has `append` only), chunks of frames, the retries of a task.
+    Not simulated, so test it on Spark: the check of the input's columns, several watermarks in one
+    query, sinks. The rule for event times in the future needs a processing time: without one
+    nothing is too far ahead.
+
+    Args:
+        spec: The definition of a session.
+        processing_time: The processing time of the first batch, with a time zone.
+
+    Raises:
+        ScriptError: The processing time has no time zone.
+    """
+
+    _spec_class: ClassVar = SessionSpec
+    _other_driver: ClassVar = "StatefulDriver"
+    _order: ClassVar = ("key", "start")
+
+    def take_events(self) -> list[SessionEvent]:
+        """
+        Return the events of the sessions that have closed since the last call, by session.
+
+        There are some only under `per="both"`; `sessionize_all` returns them as rows of kind
+        `event`.
+        """
+        taken, self._events = self._events, []
+        return sorted(taken, key=attrgetter("key", "session_start", "number"))
+
+    def open_sessions(self) -> list[OpenSession[S]]:
+        """
+        Return the sessions that are not over, sorted by key and start.
+
+        Under `order="event_time"` the buffered events are folded in for this view.
+        """
+        found = [
+            session
+            for memory in self._memories()
+            for session in open_sessions_of(self.spec, memory)
+        ]
+        return sorted(found, key=lambda session: (session.key, session.start))
+
+
+@attrs.define(init=False)
+class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, S, R]):
+    """
+    Runs a `StatefulSpec` as a streaming query does, micro-batch by micro-batch.
+
+    It calls the same worker that Spark calls; only the group state and the source of the rows
+    differ. `add` adds events to the source, and `run_batch` runs one micro-batch over all that
+    wait. A batch sees the watermark as it was when the batch started; its own events move the
+    watermark of the next one. The processing time moves by hand only. Nothing happens in the
+    background, and no clock goes back.
+
+    Not simulated: triggers, partitions and the order of rows, sinks, several watermarks in one
+    query, and the check of the input's columns.
+
+    Args:
+        spec: The definition.
+        processing_time: The processing time of the first batch, with a time zone. A spec with a
+            clock in processing time needs it. Without it the functions of other specs see
+            1970-01-01, and no event time is too far in the future.
+
+    Raises:
+        ScriptError: The processing time has no time zone, or the spec needs one.
+    """
+
+    _spec_class: ClassVar = StatefulSpec
+    _other_driver: ClassVar = "SessionDriver"
+    _order: ClassVar = ("key",)
+
+    def stored_keys(self) -> list[StoredKey[S]]:
+        """Return the keys that have a state or a timer, sorted."""
+        found = [key for memory in self._memories() for key in stored_keys_of(self.spec, memory)]
+        return sorted(found, key=lambda stored: tuple(stored.key))

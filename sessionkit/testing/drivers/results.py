@@ -1,22 +1,35 @@
-"""What a driver hands out: the result rows of a micro-batch as typed objects."""
+"""What comes out of a driver: result rows, rejections and events of a micro-batch, typed."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 import pandas as pd
+import pyarrow as pa
 
-from sessionkit._engine.counts import Counts
-from sessionkit.spec.columns import SESSION_COLUMNS
-from sessionkit.spec.shared import AnySpec
-from sessionkit.testing.drivers.frames import Rejection, built_result, key_of, read_output
+from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.rows.table import whole
+from sessionkit._engine.wire.outbound import Unpacker, output_fields
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
+from sessionkit.spec.shared import AnySpec, key_class
+from sessionkit.state import Field, OptionalType, codec_of, decode_column, inner_type
+from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts import ClosedBy
 
-__all__ = ["BatchResult", "KeyRow", "ResultRow", "SessionRow", "read_rows"]
+__all__ = [
+    "BatchResult",
+    "KeyRow",
+    "Output",
+    "Rejection",
+    "ResultRow",
+    "SessionEvent",
+    "SessionRow",
+    "read_output",
+]
 
 R_co = TypeVar("R_co", covariant=True)
-Row = TypeVar("Row")
+AnyRow = TypeVar("AnyRow")
 
 
 class ResultRow(Protocol):
@@ -75,7 +88,67 @@ class KeyRow(Generic[R_co]):
 
 
 @attrs.frozen
-class BatchResult(Generic[Row]):
+class Rejection:
+    """
+    An event that was set aside, or a session or timer whose function failed.
+
+    Attributes:
+        kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
+        reason: Why, in words.
+        traceback: That of the function that raised; None where none of yours did.
+        key: The key; a null in it is None.
+        event_time: The event's time; None where it had none, and for `failed_output`.
+        passthrough: The values of the passthrough columns.
+        event: The values of the event's fields; empty for `failed_output`.
+        event_id: By what the event is known, the same in every run; None for `failed_output`.
+        session_id: The id of the session that failed; None unless it's a `failed_output` of one.
+        session_start: Its start.
+        session_end: Its end.
+    """
+
+    kind: str
+    reason: str
+    traceback: str | None
+    key: Any
+    event_time: datetime | None
+    passthrough: dict[str, Any]
+    event: dict[str, Any]
+    event_id: str | None
+    session_id: str | None
+    session_start: datetime | None
+    session_end: datetime | None
+
+
+@attrs.frozen
+class SessionEvent:
+    """
+    An event of a closed session, of a spec with `per="both"`.
+
+    Attributes:
+        key: The key.
+        session_id: The id of its session.
+        session_start: The start of that.
+        session_end: The end of that.
+        number: Which of its events it is, from 1.
+        event_time: Its time.
+        event: The values of its fields.
+        event_id: By what it's known, the same in every run.
+        passthrough: The values of the passthrough columns.
+    """
+
+    key: Any
+    session_id: str
+    session_start: datetime
+    session_end: datetime
+    number: int
+    event_time: datetime
+    event: dict[str, Any]
+    event_id: str
+    passthrough: dict[str, Any]
+
+
+@attrs.frozen
+class BatchResult(Generic[AnyRow]):
     """
     What one micro-batch did.
 
@@ -91,29 +164,49 @@ class BatchResult(Generic[Row]):
 
     batch_id: int | None
     watermark: datetime | None
-    rows: list[Row]
+    rows: list[AnyRow]
     rejections: list[Rejection]
     counts: Counts
 
 
-def read_rows(
-    spec: AnySpec, frames: Iterable[pd.DataFrame]
-) -> tuple[list[Any], list[Rejection], Counts]:
-    """Return the worker's output as typed objects, and the sum of its counts."""
-    found, rejections, counts = read_output(spec, frames)
-    make = _session_row if spec.row_kind == "session" else _key_row
-    return [make(spec, row) for row in found], rejections, counts
+class Output(NamedTuple):
+    """What a worker returned for the groups of a micro-batch."""
+
+    rows: list[Any]
+    rejections: list[Rejection]
+    counts: Counts
+    events: list[SessionEvent]
+
+
+def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
+    """Return the frames of a worker as typed objects, and the sum of their counts."""
+    frames = list(frames)
+    counts = Counts()
+    for counted in [found for frame in frames for found in frame[COUNTS_COLUMN].dropna()]:
+        counts += Counts(**dict(zip(COUNTED, counted, strict=False)))
+    output = Output([], [], counts, [])
+    for row in _output_rows(spec, frames):
+        match row["kind"]:
+            case "session":
+                output.rows.append(_session_row(spec, row))
+            case "result":
+                output.rows.append(KeyRow(_key_of(spec, row), _built(spec.result, row)))
+            case "event":
+                output.events.append(_session_event(spec, row))
+            case _:
+                output.rejections.append(_rejection(spec, row))
+    return output
 
 
 def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
     name, start, end = (row[column] for column in SESSION_COLUMNS)
     is_final = row.get("is_final", True)
     return SessionRow(
-        key=key_of(spec, row),
+        key=_key_of(spec, row),
         id=name,
         start=start,
         end=end,
-        result=built_result(spec.result, row),
+        result=_built(spec.result, row),
         closed_by=row.get("closed_by", "gap") if is_final else None,
         revision=row.get("revision", 1),
         is_final=is_final,
@@ -121,5 +214,63 @@ def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
     )
 
 
-def _key_row(spec: AnySpec, row: Mapping[str, Any]) -> KeyRow[Any]:
-    return KeyRow(key_of(spec, row), built_result(spec.result, row))
+def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
+    """Return the rows in the worker's output as Python values, under the names that users see."""
+    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
+    table = Unpacker.of(spec, with_rejected=True).table(frames)
+    columns = {field.name: _decoded(field, table[field.name]) for field in fields}
+    columns["event"] = _events(spec, table)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def _events(spec: AnySpec, table: pa.Table) -> list[Row]:
+    """Return the fields of the events of rejected rows: null where the class would refuse it."""
+    fields = codec_of(spec.event).type.fields if "event" in table.column_names else ()
+    parts = whole(table["event"]).flatten() if fields else []
+    columns = [_decoded(field, part) for field, part in zip(fields, parts, strict=True)]
+    names = [field.name for field in fields]
+    rows = zip(*columns, strict=True) if fields else [()] * table.num_rows
+    return [dict(zip(names, values, strict=True)) for values in rows]
+
+
+def _decoded(field: Field, column: pa.Array) -> list[Any]:
+    return decode_column(OptionalType(inner_type(field.type)), column)
+
+
+def _key_of(spec: AnySpec, row: Mapping[str, Any]) -> Any:
+    """Return the key in a row, as the functions of the user see it."""
+    return key_class(tuple(spec.keys))(*(row[name] for name in spec.keys))
+
+
+def _built(cls: type[Any], row: Mapping[str, Any]) -> Any:
+    """Return the result in a row as an object of its class."""
+    kind = codec_of(cls).type
+    return kind.build(*(row[field.name] for field in kind.fields))
+
+
+def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
+    return Rejection(
+        kind=row["kind"],
+        reason=row["reason"],
+        traceback=row["traceback"],
+        key=_key_of(spec, row),
+        event_time=row["event_time"],
+        passthrough={name: row[name] for name in spec.passthrough},
+        event=row["event"] if row["event_id"] else {},
+        event_id=row["event_id"],
+        **{name: row.get(name) for name in SESSION_COLUMNS},
+    )
+
+
+def _session_event(spec: AnySpec, row: Mapping[str, Any]) -> SessionEvent:
+    return SessionEvent(
+        key=_key_of(spec, row),
+        number=row[NUMBER_COLUMN],
+        event_time=row["event_time"],
+        event=row["event"],
+        event_id=row["event_id"],
+        passthrough={name: row[name] for name in spec.passthrough},
+        **{name: row[name] for name in SESSION_COLUMNS},
+    )

@@ -6,22 +6,23 @@ Output that no step expected by the end is a failure too.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any, Final, overload
 
 from sessionkit.errors import ExpectationError, ScriptError, SessionkitError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.testing.drivers.session import SessionDriver
-from sessionkit.testing.drivers.stateful import StatefulDriver
-from sessionkit.testing.scripts.expectations import end_of_script
-from sessionkit.testing.scripts.picture import failure_text, script_text
+from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.scripts.stage import Stage, stage_for
-from sessionkit.testing.scripts.step import Step
+from sessionkit.testing.scripts.steps import Mismatch, Step, end_of_script
 
 __all__ = ["run_script"]
 
-
+ARROW: Final = "-->"
+LONGEST_LINE: Final = 96
+NOTHING: Final = "(nothing)"
+MARGIN: Final = "    "
 END: Final = "(end of the script)"
 
 
@@ -70,9 +71,7 @@ def run_script(spec: Any, steps: Iterable[Step], *, processing_time: datetime | 
             error.add_note(_picture(stage, script, notes))
             raise
         if mismatch is not None:
-            raise ExpectationError(
-                failure_text(mismatch, place + 1, _picture(stage, script, notes))
-            )
+            raise ExpectationError(_failure(mismatch, place + 1, _picture(stage, script, notes)))
         notes.append(stage.note)
     return stage.driver
 
@@ -89,4 +88,45 @@ def _checked(steps: Iterable[Step]) -> list[Step]:
 def _picture(stage: Stage, script: Sequence[Step], notes: Sequence[str]) -> str:
     """Draw the run so far; the end is shown as a step only if that is what fails."""
     lines = [*map(str, script[:-1]), *([END] if len(notes) == len(script) - 1 else [])]
-    return script_text(lines, notes, stage.timeline())
+    return _script(lines, notes, stage.timeline())
+
+
+def _failure(mismatch: Mismatch, number: int, picture: str) -> str:
+    """Return the whole message: what, expected beside got, the picture, and the hint."""
+    found = f"step {number} does not hold: {mismatch.what}"
+    sides = "\n".join(_side_by_side(mismatch.expected, mismatch.got))
+    return with_hint(f"{found}\n\n{sides}\n\n{picture}", mismatch.hint)
+
+
+def _script(steps: Sequence[str], notes: Sequence[str], timeline: Sequence[str]) -> str:
+    """
+    Return the script, a line for each step, with an arrow at the one that failed, and a timeline.
+
+    Args:
+        steps: The steps as they are written.
+        notes: What each step did that was played; the next one is the one that failed.
+        timeline: The lines of the timeline.
+    """
+    lines = []
+    width = len(str(len(steps)))
+    for place, step in enumerate(steps):
+        arrow = ARROW if place == len(notes) else ""
+        note = f"  # {notes[place]}" if place < len(notes) and notes[place] else ""
+        lines.append(f"{arrow:{len(ARROW)}} {place + 1:{width}}  {_on_one_line(step)}{note}")
+    return "\n".join([*lines, *(["", *timeline] if timeline else [])])
+
+
+def _side_by_side(expected: Sequence[str], got: Sequence[str]) -> list[str]:
+    """Return two columns, with a `!` at the lines that differ."""
+    left, right = expected or [NOTHING], got or [NOTHING]
+    width = max(map(len, ("expected", *left)))
+    lines = [f"{MARGIN}{'expected':{width}}   got"]
+    for one, other in zip_longest(left, right, fillvalue=""):
+        sign = " " if one == other else "!"
+        lines.append(f"  {sign} {one:{width}}   {other}".rstrip())
+    return lines
+
+
+def _on_one_line(text: str) -> str:
+    line = " ".join(text.split("\n"))
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 4]}...)"

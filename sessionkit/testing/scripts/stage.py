@@ -6,17 +6,65 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from sessionkit._engine.keys.view import StoredKey
+from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.testing.drivers.frames import Rejection
+from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.drivers.results import BatchResult
-from sessionkit.testing.drivers.session import SessionDriver
-from sessionkit.testing.drivers.stateful import StatefulDriver
-from sessionkit.testing.scripts.lines import EventLine, event_line, plain_key
-from sessionkit.testing.scripts.timeline import Event, Fate, Mark, Span, timeline
+from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
+from sessionkit.testing.drivers.rows import plain_key
+from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, timeline
 from sessionkit.timeouts import Clock
 
-__all__ = ["Stage", "stage_for"]
+__all__ = [
+    "EventLine",
+    "RowLine",
+    "SessionLine",
+    "Stage",
+    "StoredLine",
+    "event_line",
+    "open_line",
+    "row_line",
+    "session_line",
+    "stage_for",
+    "stored_line",
+]
+
+SessionLine: TypeAlias = tuple[Any, datetime, datetime, Any]
+"""A session: key, start, end, and its result row or its state."""
+RowLine: TypeAlias = tuple[Any, Any]
+"""A result row: key and row."""
+StoredLine: TypeAlias = tuple[Any, Any] | tuple[Any, Any, Mapping[str, datetime]]
+"""What is stored of a key: key, state, and its timers by name if it has any."""
+EventLine: TypeAlias = tuple[Any, datetime | None]
+"""An event: key and event time."""
+
+
+def session_line(row: SessionRow[Any]) -> SessionLine:
+    """Return a session that closed."""
+    return plain_key(row.key), row.start, row.end, row.result
+
+
+def open_line(session: OpenSession[Any]) -> SessionLine:
+    """Return a session that is open."""
+    return plain_key(session.key), session.start, session.end, session.state
+
+
+def row_line(row: ResultRow) -> RowLine:
+    """Return a result row."""
+    return plain_key(row.key), row.result
+
+
+def stored_line(stored: StoredKey[Any]) -> StoredLine:
+    """Return what is stored of a key."""
+    key, timers = plain_key(stored.key), {n: timer.at for n, timer in stored.timers.items()}
+    return (key, stored.state, timers) if timers else (key, stored.state)
+
+
+def event_line(rejection: Rejection) -> EventLine:
+    """Return a rejected event; a failed output has no time."""
+    return plain_key(rejection.key), rejection.event_time
+
 
 AnyDriver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, Any]
 Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]

@@ -24,7 +24,8 @@ from sessionkit import (
 from sessionkit._engine.wire.outbound import Unpacker
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, at, minutes
-from sessionkit.testing.drivers.frames import Rejection, Row, input_frame, read_output
+from sessionkit.testing.drivers.results import Rejection, read_output
+from sessionkit.testing.drivers.rows import Row, input_frame
 from tests.support.packs import run_whole
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
 
@@ -62,7 +63,8 @@ def call(
 ) -> tuple[list[Row], list[Rejection], Counts]:
     """Run one micro-batch of a group; return rows, rejections and counts."""
     worker = worker_of(spec, with_rejected=True)
-    return read_output(spec, worker(key, frames, state))
+    rows, rejections, counts, _ = read_output(spec, worker(key, frames, state))
+    return [{**row.key._asdict(), **attrs.asdict(row.result)} for row in rows], rejections, counts
 
 
 def called(spec: Spec, *times: datetime, watermark_ms: int = 0, now_ms: int = 0) -> FakeGroupState:
@@ -379,8 +381,8 @@ def test_other_rules_are_named(layout: str, changes: dict[str, Any], said: str) 
 def whole(spec: Spec, *times: datetime) -> tuple[list[str], list[Rejection], Counts]:
     """Run events as a batch; return who reported, rejections and counts."""
     frame = run_whole(spec, frame_of(spec, *times), NOON_MS * 1000)
-    rows, rejections, counts = read_output(spec, [frame])
-    return [row["what"] for row in rows], rejections, counts
+    rows, rejections, counts, _ = read_output(spec, [frame])
+    return [row.result.what for row in rows], rejections, counts
 
 
 def test_a_batch_hands_over_all_events_of_a_key_at_once() -> None:
@@ -497,7 +499,7 @@ def test_a_batch_rejects_as_a_stream_does() -> None:
         {"key": None, "at": at("11:00"), "number": 1},
     ]
     frame = input_frame(spec, rows, [False, False])
-    _, rejections, counts = read_output(spec, [run_whole(spec, frame)])
+    _, rejections, counts, _ = read_output(spec, [run_whole(spec, frame)])
 
     assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)
     assert Counts(events=2, processed=1, quarantined=1, timers=1, failed_output=1) == counts

@@ -14,7 +14,7 @@ from sessionkit._engine.payload import Origin
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
-from sessionkit.testing.drivers.pages import PagedGroupState
+from sessionkit.testing.drivers.query import PagedGroupState
 from sessionkit.testing.fakes.group_state import StoredGroup
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)

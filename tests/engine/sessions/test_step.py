@@ -18,8 +18,8 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit.testing import SessionDriver, at, minutes
-from sessionkit.testing.drivers.frames import input_frame
-from sessionkit.testing.drivers.results import read_rows
+from sessionkit.testing.drivers.results import read_output
+from sessionkit.testing.drivers.rows import input_frame
 from tests.support.packs import run_whole
 from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
 
@@ -323,7 +323,7 @@ def test_a_row_that_is_no_event_is_quarantined_with_the_reason(
     """The row beside it is folded, and the reason says which field and why."""
     frame = input_frame(ODD, [odd_row(1), {**odd_row(2), **change}], [False, False])
 
-    sessions, rejections, counts = read_rows(ODD, [run_whole(ODD, frame)])
+    sessions, rejections, counts, _ = read_output(ODD, [run_whole(ODD, frame)])
 
     assert [[1]] == [session.result.counts for session in sessions]
     assert rejections[0].reason.startswith(reason)
@@ -336,7 +336,7 @@ def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
     found = []
     for shuffled in (rows, rows[::-1]):
         handed = run_whole(ODD, input_frame(ODD, shuffled, [False] * 3))
-        sessions, _, _ = read_rows(ODD, [handed])
+        sessions = read_output(ODD, [handed]).rows
         found.append(sessions[0].result.counts)
 
     assert found[0] == found[1] == [1, 2, 3]
@@ -527,7 +527,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
 
     frame = run_whole(spec, input_frame(spec, rows, [False] * 4))
 
-    sessions, rejections, counts = read_rows(spec, [frame])
+    sessions, rejections, counts, _ = read_output(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]
     assert ([], 4, 0) == (rejections, counts.processed, counts.buffered)
 

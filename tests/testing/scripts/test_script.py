@@ -30,7 +30,7 @@ from sessionkit.testing import (
     run_script,
     run_until_idle,
 )
-from sessionkit.testing.scripts.timeline import Event, Fate, Span, timeline
+from sessionkit.testing.pictures.timeline import Event, Fate, Span, timeline
 
 PAGE = View(url="/", seconds=1.0)
 ROW = VisitRow(1, 1.0)

@@ -17,14 +17,24 @@ from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit.errors import ExpectationError, with_hint
-from sessionkit.state import DatetimeType, codec_of, encode_column
-from sessionkit.testing.generators.arrivals import Arrival, arrival, instants
-from sessionkit.testing.generators.objects import AnySessionSpec, keys_of, objects_of
+from sessionkit.state import (
+    DatetimeType,
+    codec_of,
+    encode_column,
+)
+from sessionkit.testing.generators import (
+    AnySessionSpec,
+    Arrival,
+    arrival,
+    instants,
+    keys_of,
+    objects_of,
+)
 
 __all__ = ["check_merge_law"]
 
-ROUNDING: Final = 1e-9
 MOST_EVENTS: Final = 5
+ROUNDING: Final = 1e-9
 
 
 @attrs.frozen

@@ -8,9 +8,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import attrs
 
 from sessionkit._instants import instant_of
-from sessionkit.testing.scripts.axis import Axis
-from sessionkit.testing.scripts.literals import clock_text
-from sessionkit.testing.scripts.timeline import Event, Span
+from sessionkit.testing.literals import clock_text
+from sessionkit.testing.pictures.timeline import Axis, Event, Span
 
 __all__ = ["Lane", "svg_timeline"]
 

@@ -22,7 +22,7 @@ from sessionkit.testing import (
     minutes,
     seconds,
 )
-from sessionkit.testing.scripts.literals import literal
+from sessionkit.testing.literals import literal
 
 ANY_VISITS: Any = visits
 BUILDERS = {"at": at, "hours": hours, "minutes": minutes, "seconds": seconds}

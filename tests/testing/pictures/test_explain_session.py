@@ -20,7 +20,7 @@ from sessionkit.testing import (
     explain_session,
     minutes,
 )
-from sessionkit.testing.scripts.lines import plain_key
+from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.strategies import Arrival, timelines
 
 PAGE = View(url="/", seconds=1.0)

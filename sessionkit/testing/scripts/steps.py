@@ -1,17 +1,27 @@
-"""The steps that expect: each takes what came, and compares it."""
+"""
+The steps of a script.
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
+Those that act have the names of a driver's methods. Those that expect take what came, and compare.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
+
+import attrs
 
 from sessionkit._engine.counts import COUNTED
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.testing.drivers.session import SessionDriver
-from sessionkit.testing.drivers.stateful import StatefulDriver
-from sessionkit.testing.scripts.lines import (
+from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.results import BatchResult
+from sessionkit.testing.literals import clock_text, events_table, literal
+from sessionkit.testing.scripts.stage import (
     EventLine,
     RowLine,
     SessionLine,
+    Stage,
     StoredLine,
     event_line,
     open_line,
@@ -19,12 +29,14 @@ from sessionkit.testing.scripts.lines import (
     session_line,
     stored_line,
 )
-from sessionkit.testing.scripts.literals import literal
-from sessionkit.testing.scripts.picture import Mismatch
-from sessionkit.testing.scripts.stage import Stage
-from sessionkit.testing.scripts.step import Step, step
 
 __all__ = [
+    "Step",
+    "add",
+    "add_row",
+    "add_table",
+    "advance_processing_time",
+    "advance_watermark_to",
     "end_of_script",
     "expect_counts",
     "expect_nothing",
@@ -34,7 +46,158 @@ __all__ = [
     "expect_rows",
     "expect_sessions",
     "expect_stored",
+    "restart",
+    "run_batch",
+    "run_until_idle",
+    "step",
 ]
+
+P = ParamSpec("P")
+
+
+@attrs.frozen
+class Mismatch:
+    """
+    An expectation that does not hold.
+
+    Attributes:
+        what: What is wrong, in words.
+        expected: What the step says, line by line.
+        got: What there was.
+        hint: What to change if the run is right and the script is wrong.
+    """
+
+    what: str
+    expected: Sequence[str]
+    got: Sequence[str]
+    hint: str
+
+
+@attrs.frozen
+class Step:
+    """
+    One line of a script: a value that can be kept, compared, and used in several scripts.
+
+    Make it with the functions that have the names of the steps, such as `add`.
+    """
+
+    play: Callable[..., Mismatch | None]
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """Return the step as a script writes it."""
+        named = [f"{option}={literal(value)}" for option, value in self.options.items()]
+        return f"{self.play.__name__}({', '.join([*map(literal, self.args), *named])})"
+
+
+def step(play: Callable[Concatenate[Stage, P], Mismatch | None]) -> Callable[P, Step]:
+    """Turn a function that plays a step into one that writes it into a script."""
+    signature = inspect.signature(play)
+    written = signature.replace(
+        parameters=list(signature.parameters.values())[1:], return_annotation=Step
+    )
+
+    @wraps(play)
+    def write(*args: P.args, **options: P.kwargs) -> Step:
+        written.bind(*args, **options)
+        return Step(play, args, options)
+
+    vars(write)["__signature__"] = written
+    return write
+
+
+@step
+def add(
+    stage: Stage,
+    key: Any,
+    time_or_event: Any,
+    event: Any = attrs.NOTHING,
+    /,
+    **passthrough: Any,
+) -> None:
+    """
+    Add an event to the source; the next batch reads it. See `SessionDriver.add`.
+
+    `add(key, event_time, event)`, or `add(key, event)` where the event has its time. The key is a
+    tuple if there are several key columns.
+    """
+    rest = (time_or_event,) if event is attrs.NOTHING else (time_or_event, event)
+    stage.driver.add(key, *rest, **passthrough)
+
+
+@step
+def add_row(stage: Stage, row: Mapping[str, Any], /) -> None:
+    """Add a row to the source, by column name; a column that is missing is null."""
+    stage.driver.add_row(row)
+
+
+@step
+def add_table(stage: Stage, text: str, /) -> None:
+    """Add the rows of a table in text to the source, written as for `events_table`."""
+    rows = events_table(stage.driver.spec, text)
+    for row in rows:
+        stage.driver.add_row(row)
+    stage.note = f"rows={len(rows)}"
+
+
+@step
+def run_batch(stage: Stage, /, *, sink_fails: bool = False) -> None:
+    """
+    Run one micro-batch over the events that wait; if none wait, one without data.
+
+    With `sink_fails` the sink fails after it: nothing came out, and the next batch runs the same
+    events again.
+    """
+    result = stage.run_batch(sink_fails=sink_fails)
+    stage.note = _batch_note(result) + (", but the sink failed" if sink_fails else "")
+
+
+@step
+def run_until_idle(stage: Stage, /) -> None:
+    """
+    Run batches as long as Spark would: one over the events that wait, then without data.
+
+    With a clock in processing time it stops once no event waits and the watermark stands still.
+    """
+    results = [stage.run_batch(sink_fails=False)]
+    while not stage.driver.is_idle:
+        results.append(stage.run_batch(sink_fails=False))
+    stage.note = "; ".join(map(_batch_note, results))
+
+
+@step
+def advance_watermark_to(stage: Stage, instant: datetime, /) -> None:
+    """Move the watermark of the next batch; an earlier one is ignored, as Spark ignores it."""
+    stage.driver.advance_watermark_to(instant)
+    if (stays := stage.driver.watermark) != instant:
+        stage.note = f"ignored: the watermark stays at {clock_text(stays)}" if stays else ""
+
+
+@step
+def advance_processing_time(stage: Stage, span: timedelta, /) -> None:
+    """Move the processing time of the next batch; the script must have been given one."""
+    stage.driver.advance_processing_time(span)
+
+
+@step
+def restart(stage: Stage, /) -> None:
+    """
+    Stop the query and start it again from what it left.
+
+    As in Spark, nothing that is due happens until new data has come.
+    """
+    stage.restart()
+
+
+def _batch_note(result: BatchResult[Any]) -> str:
+    if result.batch_id is None:
+        return "no batch: no event waits, and nothing is due"
+    at_watermark = "" if result.watermark is None else f" at {clock_text(result.watermark)}"
+    counts = attrs.asdict(result.counts, filter=lambda _, number: bool(number))
+    told = ", ".join(f"{name}={number}" for name, number in counts.items())
+    return f"batch {result.batch_id}{at_watermark}: {told or 'no event'}"
+
 
 D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
 Kind: TypeAlias = Literal["late", "duplicate", "quarantined", "failed", "failed_output"]

@@ -1,0 +1,259 @@
+"""What goes into a driver, as Spark hands it to the worker: events, rows, and a seed."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit._engine.logic import Memory
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.table import INSTANT, whole_batch
+from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.wire.columns import (
+    EVENTS_COLUMN,
+    FUTURE_COLUMN,
+    HELD_COLUMN,
+    KEPT_COLUMN,
+    REJECTED_COLUMN,
+    TIME_COLUMN,
+    WATERMARK_COLUMN,
+    WireColumn,
+    wire_columns,
+)
+from sessionkit._engine.wire.packing import Packer
+from sessionkit._engine.wire.packs import packs_of
+from sessionkit._instants import micros_of
+from sessionkit.errors import ScriptError, StateValueError, with_hint
+from sessionkit.spec.functions import wrong_class
+from sessionkit.spec.shared import AnySpec
+from sessionkit.state import codec_of, inner_type, key_form
+
+__all__ = [
+    "Row",
+    "Seed",
+    "check_row",
+    "event_row",
+    "input_frame",
+    "key_on_wire",
+    "packed_frames",
+    "plain_key",
+    "seed_of",
+]
+
+Row: TypeAlias = dict[str, Any]
+GroupOf: TypeAlias = Callable[[AnySpec, Row], Hashable]
+
+GROUP: Final = "_group"
+
+
+def event_row(
+    spec: AnySpec,
+    key: Any,
+    event_time: Any,
+    event: Any,
+    passthrough: Mapping[str, Any],
+) -> Row:
+    """
+    Return an event as a row, by column name.
+
+    Args:
+        spec: The spec whose columns are read.
+        key: The value of the key column; a tuple of values if there are several columns.
+        event_time: When it happened; `attrs.NOTHING` where the event says so.
+        event: The event.
+        passthrough: The values of the passthrough columns.
+
+    Raises:
+        ScriptError: The event has another class, the key the wrong number of values, no event time
+            is given, or a column is given two values.
+    """
+    _check_class(spec, event)
+    name = spec.event_time
+    fields = codec_of(spec.event).type.fields
+    row = {field.name: getattr(event, field.name) for field in fields}
+    _add(row, _key_columns(spec, key), event, "in the key")
+    if name is not None and event_time is not attrs.NOTHING:
+        _add(row, {name: event_time}, event, "as the event time")
+    _add(row, passthrough, event, "in the passthrough columns")
+    if name not in {None, *row}:
+        found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
+        raise ScriptError(
+            with_hint(found, 'pass it before the event: add(key, at("10:00"), event)')
+        )
+    return row
+
+
+def _check_class(spec: AnySpec, event: Any) -> None:
+    if not isinstance(event, spec.event):
+        hint = "use add_row for a row with nulls"
+        raise ScriptError(wrong_class("the event must be a", spec.event, event, hint))
+
+
+def _key_columns(spec: AnySpec, key: Any) -> Row:
+    values = key if isinstance(key, tuple) else (key,)
+    if len(values) != len(spec.keys):
+        found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
+        hint = "pass the value, or a tuple of values if there are several columns"
+        raise ScriptError(with_hint(found, hint))
+    return dict(zip(spec.keys, values, strict=True))
+
+
+def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
+    """Add columns to a row; one that is there already must have the same value."""
+    for name, value in columns.items():
+        if row.setdefault(name, value) != value:
+            found = f"`{name}` is {row[name]} in the {type(event).__name__}, and {value} {where}"
+            raise ScriptError(with_hint(found, "give both the same value"))
+
+
+def plain_key(key: Any) -> Any:
+    """Return the key as `add` takes it: the value of its only column, else a plain tuple."""
+    if not isinstance(key, tuple):
+        return key
+    return key[0] if len(key) == 1 else tuple(key)
+
+
+def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
+    """
+    Check that the values of a row fit their columns.
+
+    Raises:
+        ScriptError: A value doesn't have the type of its column.
+    """
+    for column in wire_columns(spec):
+        _wire_value(column, row.get(column.field.name))
+
+
+def packed_frames(
+    spec: AnySpec,
+    rows: Sequence[Mapping[str, Any]],
+    is_future: Sequence[bool],
+    groups: Sequence[int],
+) -> tuple[dict[int, pd.DataFrame], int | None]:
+    """
+    Return rows as Spark hands them to the worker: packed, one frame a group.
+
+    Args:
+        spec: The spec whose columns cross.
+        rows: The values by column name; a value that is missing or None is a null.
+        is_future: For each row, whether its event time is too far ahead.
+        groups: For each row, the number of its group.
+
+    Returns:
+        The frames by group, and the latest event time, in microseconds, that moves the watermark.
+    """
+    table = _input_table(spec, rows, is_future).append_column(GROUP, pa.array(groups, pa.int64()))
+    packer = Packer(spec, (GROUP,), moves_watermark=True)
+    packed = [row for batch in packer(table.to_batches()) for row in batch.to_pylist()]
+    latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
+    frames = {
+        group: pd.DataFrame([row for row in packed if row[GROUP] == group], dtype=object)
+        for group in dict.fromkeys(groups)
+    }
+    return frames, max(latest, default=None)
+
+
+def input_frame(
+    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
+) -> pd.DataFrame:
+    """Return rows of one group as Spark hands them to the worker."""
+    frames, _ = packed_frames(spec, rows, is_future, [0] * len(rows))
+    return frames[0]
+
+
+def _input_table(
+    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
+) -> pa.Table:
+    """Return rows as Spark's projection hands them to the packer."""
+    columns: dict[str, pa.Array] = {}
+    if spec.event_time is not None:
+        times = [row.get(spec.event_time) for row in rows]
+        columns[TIME_COLUMN] = pa.array(
+            [None if time is None else micros_of(time) for time in times], INSTANT
+        )
+        columns[FUTURE_COLUMN] = pa.array(is_future, pa.bool_())
+    for column in wire_columns(spec):
+        values = [_wire_value(column, row.get(column.field.name)) for row in rows]
+        columns[column.name] = pa.array(values, inner_type(column.field.type).arrow)
+    return pa.table(columns)
+
+
+def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a row as Spark groups by it, a null filled."""
+    return tuple(
+        _grouped(column, _wire_value(column, row.get(column.field.name)))
+        for column in wire_columns(spec)
+        if column.role == "key"
+    )
+
+
+def _grouped(column: WireColumn, value: Any) -> Any:
+    form = key_form(column.field.type)
+    if value is None:
+        return form.null
+    return value if form.of is None else form.of(value)
+
+
+def _wire_value(column: WireColumn, value: Any) -> Any:
+    kind = inner_type(column.field.type)
+    if value is None:
+        return None
+    try:
+        return kind.dump(kind.coerce(value, column.field.name))
+    except StateValueError as error:
+        raise ScriptError(str(error)) from error
+
+
+@attrs.frozen
+class Seed:
+    """
+    What a query begins with.
+
+    Attributes:
+        format: How it is written, and the watermark at which it was taken.
+        frames: Its rows by group, until the first micro-batch has run.
+    """
+
+    format: SeedFormat
+    frames: Mapping[Any, pd.DataFrame] = attrs.field(repr=False)
+
+    @property
+    def spent(self) -> "Seed":
+        """The seed without its rows."""
+        return attrs.evolve(self, frames={})
+
+
+def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, group_of: GroupOf) -> Seed:
+    """
+    Return a seed of what groups remember.
+
+    Args:
+        spec: Under whose rules they remember it.
+        memories: What each of them remembers.
+        form: How it is written, and when it was taken.
+        group_of: Says which group has a key.
+    """
+    rows: dict[Hashable, list[dict[str, Any]]] = {}
+    for memory in memories:
+        for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):
+            for group, part in _parts(spec, table, group_of).items():
+                packs = packs_of(whole_batch(part))
+                rows.setdefault(group, []).extend({name: pack} for pack in packs)
+    columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
+    return Seed(
+        form,
+        {
+            group: pd.DataFrame(found, columns=columns, dtype=object)
+            for group, found in rows.items()
+        },
+    )
+
+
+def _parts(spec: AnySpec, table: pa.Table, group_of: GroupOf) -> dict[Hashable, pa.Table]:
+    """Return the rows of each group."""
+    places: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(decode_keys(spec, table)):
+        places.setdefault(group_of(spec, key._asdict()), []).append(place)
+    return {group: table.take(pa.array(found)) for group, found in places.items()}

@@ -1,1 +1,0 @@
-"""Why a session is open or closed, in words and as a picture."""

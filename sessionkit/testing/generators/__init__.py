@@ -1,1 +1,0 @@
-"""Events, batches and classes made by hypothesis."""

@@ -1,0 +1,1 @@
+"""Runs as pictures, and why the sessions of a key are open or closed."""

@@ -1,0 +1,399 @@
+"""What became of the events of a key, and why its sessions are open or closed."""
+
+import html
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
+from sessionkit._engine.sessions.view import OpenSession
+from sessionkit._instants import duration_text
+from sessionkit.errors import ScriptError, SpecError, with_hint
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import E, R, S
+from sessionkit.state import codec_of
+from sessionkit.testing.drivers.driver import SessionDriver
+from sessionkit.testing.drivers.results import Rejection
+from sessionkit.testing.drivers.rows import plain_key
+from sessionkit.testing.literals import clock_text, literal
+from sessionkit.testing.pictures.svg import Lane, svg_timeline
+from sessionkit.testing.pictures.timeline import Axis, Event, Span, axis_of, drawn
+from sessionkit.timeouts import ClosedBy
+
+__all__ = ["ExplainedRejection", "ExplainedSession", "Explanation", "TimedEvent", "explain_session"]
+
+TimedEvent: TypeAlias = tuple[datetime, Any]
+"""An event and its time."""
+
+MOST_TIMES: Final = 6
+
+
+@attrs.frozen
+class ExplainedSession:
+    """
+    A session, why it is over or would be, and what lets it close. All times are event time, in UTC.
+
+    Attributes:
+        id: Its id; that of an open one stays if its start does.
+        start: The time of its first event.
+        end: The time of its last event plus the gap, exclusive.
+        events: Its events, by time, as pairs of time and event.
+        closes: When it is over: it closes once the watermark is there. That of an open one changes
+            if a further event joins it.
+        closed_by: The rule that ends it then: `"gap"`, or one of `SessionRules`.
+        why: What the rule says, in words.
+        is_open: Whether it's open.
+        to_go: How far the watermark has to move to close it; None where it is closed, or there is
+            no watermark yet.
+        closing_event_time: The earliest event time, of any key, that moves the watermark there;
+            None where the session is closed.
+    """
+
+    id: str
+    start: datetime
+    end: datetime
+    events: tuple[TimedEvent, ...]
+    closes: datetime
+    closed_by: ClosedBy
+    why: str
+    is_open: bool
+    to_go: timedelta | None = None
+    closing_event_time: datetime | None = None
+
+
+@attrs.frozen
+class ExplainedRejection:
+    """
+    An event that no session took, or a session that gave no row.
+
+    Attributes:
+        kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
+        reason: Why, in words.
+        event_time: The event's time; None where it had none, and for `failed_output`.
+        event: The event; None for `failed_output`.
+        watermark: The watermark by which it was judged; None where there was none.
+    """
+
+    kind: str
+    reason: str
+    event_time: datetime | None
+    event: Any
+    watermark: datetime | None
+
+
+@attrs.frozen
+class Explanation:
+    """
+    What became of the events of a key. All times are event time, in UTC.
+
+    `str()` says it in words, with a picture; a notebook shows both.
+
+    Attributes:
+        key: The key: the value of the key column, or a tuple of values if there are several.
+        sessions: Its sessions, by start.
+        rejected: What no session took, in order of rejection.
+        others: Keys and times of the events of other keys, which moved the watermark.
+        watermarks: Where the watermark stood, from micro-batch to micro-batch.
+        watermark_delay: By how much it trails the latest event.
+        idle: What else closes open sessions, under `close_idle_after`, in words; None without it.
+    """
+
+    key: Any
+    sessions: tuple[ExplainedSession, ...]
+    rejected: tuple[ExplainedRejection, ...]
+    others: tuple[tuple[Any, datetime], ...]
+    watermarks: tuple[datetime, ...]
+    watermark_delay: timedelta
+    idle: str | None = None
+
+    @property
+    def watermark(self) -> datetime | None:
+        """Where the watermark stands at the end; None while there is none."""
+        return self.watermarks[-1] if self.watermarks else None
+
+    def __str__(self) -> str:
+        """Say it in words, and draw it."""
+        axis = self._axis
+        picture = (
+            [] if axis is None else ["", *drawn(axis, self._events, self._spans, self._clocks)]
+        )
+        return "\n".join([*self._words(), *picture])
+
+    def _repr_svg_(self) -> str | None:
+        """Draw it for a notebook; None where there is nothing to draw."""
+        if self._axis is None:
+            return None
+        keys = dict.fromkeys([self.key, *(key for key, _ in self.others)])
+        lanes = [
+            Lane(literal(key), self._events_of(key), self._spans if key == self.key else ())
+            for key in keys
+        ]
+        title = f"Sessions of {literal(self.key)}"
+        return svg_timeline(self._axis, lanes, self.watermarks, title, "\n".join(self._words()))
+
+    def _repr_html_(self) -> str:
+        """Draw it for a notebook, with the words below."""
+        words = html.escape("\n".join(self._words()))
+        return f"<div>{self._repr_svg_() or ''}<pre>{words}</pre></div>"
+
+    @property
+    def _axis(self) -> Axis | None:
+        # What other keys did may lie outside.
+        return axis_of(self._events_of(self.key), self._spans, self._clocks)
+
+    def _events_of(self, key: Any) -> list[Event]:
+        return [event for event in self._events if event.key == key]
+
+    @property
+    def _events(self) -> list[Event]:
+        read = [time for session in self.sessions for time, _ in session.events]
+        rejected = [one.event_time for one in self.rejected if one.event_time]
+        return [
+            *(Event(self.key, time, "read") for time in read),
+            *(Event(self.key, time, "rejected") for time in rejected),
+            *(Event(key, time, "read") for key, time in self.others),
+        ]
+
+    @property
+    def _spans(self) -> list[Span]:
+        return [Span(self.key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
+
+    @property
+    def _clocks(self) -> dict[str, Sequence[datetime]]:
+        return {"watermark": self.watermarks} if self.watermarks else {}
+
+    def _words(self) -> Iterator[str]:
+        yield self._heading()
+        entries = [
+            ("open" if one.is_open else "closed", self._session(one)) for one in self.sessions
+        ]
+        entries += [(rejected.kind, _rejection(rejected)) for rejected in self.rejected]
+        width = max([len(label) for label, _ in entries], default=0) + 2
+        for label, lines in entries:
+            for place, line in enumerate(lines):
+                yield f"{'' if place else label:{width}}{line}"
+
+    def _heading(self) -> str:
+        count, opened = len(self.sessions), sum(one.is_open for one in self.sessions)
+        sessions = f"{count or 'no'} session{'s' if count != 1 else ''} of {literal(self.key)}"
+        at = self.watermark and clock_text(self.watermark)
+        clock = f"the watermark is at {at}" if at else "there is no watermark yet"
+        return f"{sessions}, {opened or 'none'} of them open; {clock} (times in UTC)"
+
+    def _session(self, session: ExplainedSession) -> Iterator[str]:
+        over = f"over at {clock_text(session.closes)}, by `{session.closed_by}`: {session.why}"
+        yield f"from {clock_text(session.start)}, {'would be ' if session.is_open else ''}{over}"
+        count = len(session.events)
+        yield f"{count} event{'s' if count != 1 else ''}: {_times(session.events)}"
+        if session.closing_event_time is not None:
+            to_go, delay = session.to_go, duration_text(self.watermark_delay)
+            way = "" if to_go is None else f", which has {duration_text(to_go)} to go"
+            yield f"it closes once the watermark gets there{way}"
+            at = clock_text(session.closing_event_time)
+            yield f"an event at {at}, of any key, moves it there: the watermark delay is {delay}"
+            if self.idle is not None:
+                yield f"or it closes by `idle`, once {self.idle}"
+
+
+def _rejection(rejected: ExplainedRejection) -> Iterator[str]:
+    at = "" if rejected.event_time is None else f"{clock_text(rejected.event_time)}, "
+    yield from f"{at}{rejected.reason}".splitlines() or [""]
+    if rejected.kind == "late" and rejected.watermark is not None:
+        yield f"the watermark was at {clock_text(rejected.watermark)} when it came"
+
+
+def _times(events: Sequence[TimedEvent]) -> str:
+    shown = [clock_text(time) for time, _ in events[:MOST_TIMES]]
+    more = len(events) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])])
+
+
+Given: TypeAlias = E | tuple[datetime | None, E] | tuple[Any, datetime | None, E]
+
+
+def explain_session(
+    spec: SessionSpec[E, Any, Any],
+    key: Any,
+    events: Iterable[Given[E]],
+    *,
+    watermark: datetime | None = None,
+    processing_time: datetime | None = None,
+) -> Explanation:
+    """
+    Say why the sessions of a key are open or closed, and what lets the open ones close.
+
+    Each event comes in a micro-batch of its own, in the order given, and moves the watermark of the
+    next one, as in a stream. So order them as they arrive.
+
+    Args:
+        spec: The definition.
+        key: The value of the key column; a tuple of values if there are several columns.
+        events: The events that arrive: `(time, event)`, or the event alone if its class has the
+            event time as a field; and `(key, time, event)` for those of other keys, which move the
+            watermark too.
+        watermark: Where the watermark stands in the end, as other keys moved it. It never goes
+            back: one before that of the events is ignored.
+        processing_time: The processing time of all micro-batches. Without it, no event time is too
+            far in the future. It stands still, so no session closes by `idle`.
+
+    Raises:
+        SpecError: Sessions may go on after their close.
+        ScriptError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
+        UserFunctionError: A function failed, and the spec says `on_error="raise"`.
+    """
+    if spec.mergeable is not None:
+        found = "sessions that go on after their close can't be explained"
+        hint = "pass attrs.evolve(spec, allowed_lateness=None, reopen_within=None)"
+        raise SpecError(with_hint(found, hint))
+    driver = SessionDriver(_by_events(spec), processing_time=processing_time)
+    run = _Run(driver, plain_key(key))
+    for given in events:
+        run.take(*_arrival(spec, key, given))
+    if watermark is not None:
+        run.driver.advance_watermark_to(watermark)
+    while not run.driver.is_idle:
+        run.run_batch()
+    idle = None if spec.close_idle_after is None else rule_text(spec, "idle")
+    return attrs.evolve(run.explanation(), idle=idle)
+
+
+def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
+    """Return the spec without early rows and `close_idle_after`: processing time stands still."""
+    if spec.early is not None:
+        spec = attrs.evolve(spec, emit="on_close", revisions="accumulating")
+    if spec.rules is None or spec.close_idle_after is None:
+        return spec
+    return attrs.evolve(spec, timeout=attrs.evolve(spec.rules, close_idle_after=None))
+
+
+def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any]:
+    """Return an event with its key and its time."""
+    match given:
+        case (time, event):
+            return key, time, event
+        case (other, time, event):
+            return other, time, event
+    if isinstance(given, spec.event) and hasattr(given, spec.event_time):
+        return key, getattr(given, spec.event_time), given
+    found = f"an event must come with its time, found {given!r}"
+    raise ScriptError(with_hint(found, 'pass (at("10:00"), event), or (key, at("10:00"), event)'))
+
+
+@attrs.frozen(eq=False)
+class _Arrived:
+    """An event that arrived. Each is itself: a second one may be equal."""
+
+    time: datetime | None
+    event: Any
+
+
+@attrs.define
+class _Run:
+    """A driver, and what became so far of the events of a key, as `plain_key` has it."""
+
+    driver: SessionDriver[Any, Any, Any]
+    key: Any
+    # Its events that are neither in a closed session nor rejected.
+    unsettled: list[_Arrived] = attrs.field(factory=list, init=False)
+    closed: list[ExplainedSession] = attrs.field(factory=list, init=False)
+    rejected: list[ExplainedRejection] = attrs.field(factory=list, init=False)
+    others: list[tuple[Any, datetime]] = attrs.field(factory=list, init=False)
+    watermarks: list[datetime] = attrs.field(factory=list, init=False)
+
+    def take(self, key: Any, time: datetime | None, event: Any) -> None:
+        """Let an event arrive, in a micro-batch of its own."""
+        self.driver.add(key, time, event)
+        if plain_key(key) == self.key:
+            self.run_batch(_Arrived(time, event))
+            return
+        rejected = self.run_batch()
+        if time is not None and not any(plain_key(one.key) != self.key for one in rejected):
+            self.others.append((plain_key(key), time))
+
+    def run_batch(self, *arrived: _Arrived) -> list[Rejection]:
+        """Run a micro-batch, and return what it rejected."""
+        opened, before = self._opened(), self.unsettled
+        self.unsettled = [*before, *arrived]
+        result = self.driver.run_batch()
+        if result.watermark is not None and result.watermark not in self.watermarks[-1:]:
+            self.watermarks.append(result.watermark)
+        for rejection in result.rejections:
+            if plain_key(rejection.key) == self.key:
+                self._reject(rejection, result.watermark)
+        # What has just arrived can't join a session that is over by now.
+        settled = [one for one in before if one in self.unsettled]
+        for session, events in _parted(opened, settled):
+            if result.watermark is not None and session.closes <= result.watermark:
+                self.closed.append(self._session(session, events, is_open=False))
+                self.unsettled = [one for one in self.unsettled if one not in events]
+        return result.rejections
+
+    def explanation(self) -> Explanation:
+        """Return what became of all events."""
+        parts = _parted(self._opened(), self.unsettled)
+        opened = [self._session(session, events, is_open=True) for session, events in parts]
+        return Explanation(
+            self.key,
+            tuple(sorted([*self.closed, *opened], key=lambda one: one.start)),
+            tuple(self.rejected),
+            tuple(self.others),
+            tuple(self.watermarks),
+            self.driver.spec.watermark_delay,
+        )
+
+    def _opened(self) -> list[OpenSession[Any]]:
+        return [one for one in self.driver.open_sessions() if plain_key(one.key) == self.key]
+
+    def _reject(self, rejection: Rejection, watermark: datetime | None) -> None:
+        """Note a rejection, with the event that it's about."""
+        event = None
+        if rejection.event_id is not None:
+            same = [one for one in self.unsettled if one.time == rejection.event_time]
+            equal = [one for one in same if _values(one.event) == rejection.event]
+            # Of equal ones the last: an event is late, or isn't one at all, when it arrives.
+            found = (equal or same)[-1]
+            self.unsettled = [one for one in self.unsettled if one is not found]
+            event = found.event
+        kind, reason, time = rejection.kind, rejection.reason, rejection.event_time
+        self.rejected.append(ExplainedRejection(kind, reason, time, event, watermark))
+
+    def _session(
+        self, session: OpenSession[Any], events: Sequence[_Arrived], *, is_open: bool
+    ) -> ExplainedSession:
+        spec, watermark = self.driver.spec, self.driver.watermark
+        at = event_that_closes(spec, session.closes)
+        moved_to = at - timedelta(milliseconds=spec.delay_ms or 0)
+        return ExplainedSession(
+            id=session.id,
+            start=session.start,
+            end=session.end,
+            events=tuple((one.time, one.event) for one in events if one.time is not None),
+            closes=session.closes,
+            closed_by=session.closed_by,
+            why=rule_text(spec, session.closed_by),
+            is_open=is_open,
+            to_go=moved_to - watermark if is_open and watermark else None,
+            closing_event_time=at if is_open else None,
+        )
+
+
+def _parted(
+    sessions: Sequence[OpenSession[Any]], events: Sequence[_Arrived]
+) -> list[tuple[OpenSession[Any], list[_Arrived]]]:
+    """Return open sessions of a key with their events: those from its start to the next start."""
+    starts = [session.start for session in sessions]
+    parts: list[list[_Arrived]] = [[] for _ in sessions]
+    timed = [(one.time, one) for one in events if one.time is not None]
+    for time, one in sorted(timed, key=itemgetter(0)):
+        place = bisect_right(starts, time) - 1
+        if place >= 0:
+            parts[place].append(one)
+    return list(zip(sessions, parts, strict=True))
+
+
+def _values(event: Any) -> dict[str, Any]:
+    return {field.name: getattr(event, field.name) for field in codec_of(type(event)).type.fields}
