@@ -38,7 +38,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "keys.results:result_rows",
     ),
     "states to columns": (
-        "sessions.attempt:state_columns",
+        "sessions.folding:_columns",
         "sessions.planning:sessions_after",
         "keys.active:ActiveKeys.table",
     ),

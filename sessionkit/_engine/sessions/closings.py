@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules, days_of
 
-__all__ = ["CODES", "NAMES", "PRIORITIES", "closing_of", "closings"]
+__all__ = ["CODES", "NAMES", "PRIORITIES", "closings"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -47,9 +47,3 @@ def closings(
     fired = np.stack([midnight, ends, longest])
     codes = np.array([CODES[name] for name in BY_TIMES], np.int8)
     return fired.min(axis=0), codes[fired.argmin(axis=0)]
-
-
-def closing_of(rules: SessionRules, start_us: int, end_us: int) -> tuple[int, int]:
-    """Return when one session closes by its own times, and by which rule; see `closings`."""
-    closes, closed_by = closings(rules, np.array([start_us]), np.array([end_us]))
-    return int(closes[0]), int(closed_by[0])

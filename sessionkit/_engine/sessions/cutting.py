@@ -1,89 +1,281 @@
 """
-Where rules cut sessions, beside the gap.
+Where rules cut sessions, besides the gap.
 
 The rule that fires first in event time ends a session; where several fire at one instant, the order
 of `CLOSED_BY` decides.
 
     midnight, gap                  depend on each session's own times: all sessions at once
-    the rules that need an order   depend on where the session was cut before: one after the other;
-                                   `state_gap` on its state, too
+    the rules that need an order   depend on where the session was cut before: one instant of a key
+                                   after the other, as pieces; `state_gap` on its state, too
 
 The second kind looks only at sessions in which such a rule fires at all, and where the gap depends
-on the state, at those with events.
+on the state, at those with events. Events of one instant have no order, so they stay together.
 """
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._engine.sessions.closings import closings
+from sessionkit._engine.sessions.closings import CODES, PRIORITIES, closings
 from sessionkit._engine.sessions.intervals import Unions, unite
-from sessionkit._engine.sessions.pieces import Instants, Piece, RuledIntervals
-from sessionkit._engine.sessions.state_gaps import StateGaps
 from sessionkit._instants import span_us
-from sessionkit.timeouts import SessionRules, days_of
+from sessionkit.timeouts import ClosedBy, SessionRules, days_of, starts_new_session
 
-__all__ = ["cut", "groups_of"]
+__all__ = [
+    "Instant",
+    "Interval",
+    "Piece",
+    "RuledIntervals",
+    "by_times",
+    "closed_pieces",
+    "cut",
+    "instants_of",
+]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-def cut(rules: SessionRules, intervals: RuledIntervals, gaps: StateGaps | None = None) -> Unions:
+class Interval(NamedTuple):
+    """An open session or event, at its place by key and start; see `RuledIntervals`."""
+
+    place: int
+    at: int
+    end: int
+    events: int
+    extends: bool
+    until: bool
+    starts_with: bool
+    values: Sequence[int]
+
+
+@attrs.frozen
+class RuledIntervals:
+    """
+    Open sessions and events, by key and start, and what the rules need to know of them.
+
+    Attributes:
+        keys: The number of the key of each.
+        starts: Its start, in microseconds.
+        ends: The end of its gap, exclusive.
+        least: The end that it would have if it kept no session open; of an open session, its end.
+        events: How many events it stands for.
+        extends: Whether it's an event that keeps its session open.
+        until: Whether it's an event that ends its session.
+        starts_with: Whether it's an event that starts a session.
+        values: For each field of `changes_of`, a number for its value; -1 for a null.
+    """
+
+    keys: Numbers
+    starts: Numbers
+    ends: Numbers
+    least: Numbers
+    events: Numbers
+    extends: Mask
+    until: Mask
+    starts_with: Mask
+    values: Sequence[Numbers]
+
+    @classmethod
+    def by_gap(cls, keys: Numbers, starts: Numbers, ends: Numbers) -> "RuledIntervals":
+        """Return intervals of which no rule needs to know more than their times."""
+        none, no = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        return cls(keys, starts, ends, ends, none, no, no, no, [])
+
+    def part(self, rules: SessionRules, first: int, size: int) -> list[Interval]:
+        """Return so many from a place on; where the state says the gap, with none of their own."""
+        chosen = slice(first, first + size)
+        ends = self.ends if rules.state_gap is None else self.least
+        facts = [self.starts, ends, self.events, self.extends, self.until, self.starts_with]
+        columns = [column[chosen].tolist() for column in facts]
+        codes = [column[chosen].tolist() for column in self.values]
+        values = zip(*codes, strict=True) if codes else [()] * size
+        return list(map(Interval, range(first, first + size), *columns, values))
+
+
+@attrs.frozen
+class Instant:
+    """What some intervals of a key, which start at one instant, say together."""
+
+    first: int
+    at: int
+    end: int
+    events: int
+    extends: bool
+    until: bool
+    starts_with: bool
+    shown: Sequence[Sequence[int]]
+    """For each field of `changes_of`, the values that are not null, in order."""
+
+    @classmethod
+    def of(cls, together: Sequence[Interval]) -> "Instant":
+        """Put intervals together, at least one."""
+        one = together[0]
+        if len(together) == 1:
+            shown = [[value] if value >= 0 else [] for value in one.values]
+            return cls(*one[:-1], shown)
+        return cls(
+            one.place,
+            one.at,
+            max(each.end for each in together),
+            sum(each.events for each in together),
+            any(each.extends for each in together),
+            any(each.until for each in together),
+            any(each.starts_with for each in together),
+            [
+                [value for value in column if value >= 0]
+                for column in zip(*(each.values for each in together), strict=True)
+            ],
+        )
+
+    @property
+    def shows(self) -> bool:
+        """Whether what stands here, and not only when, may be why it begins a session."""
+        return self.starts_with or any(self.shown)
+
+
+@attrs.frozen
+class Piece:
+    """
+    A session so far: its instants from one cut on.
+
+    Attributes:
+        first: The place of its first interval.
+        start: Its start.
+        end: The end of its gap.
+        events: How many events it has.
+        values: For each field of `changes_of`, its last value; -1 for none.
+        cuts: When rules fired that depend on the order of events, and which.
+    """
+
+    first: int
+    start: int
+    end: int
+    events: int
+    values: Sequence[int]
+    cuts: Sequence[tuple[int, int]] = ()
+
+    @classmethod
+    def at(cls, instant: Instant) -> "Piece":
+        """Return one that begins at an instant, before it takes this."""
+        return cls(instant.first, instant.at, instant.at, 0, [-1] * len(instant.shown))
+
+    def after(self, rules: SessionRules, instant: Instant, gap_us: int | None = None) -> "Piece":
+        """Take an instant, and the gap by the state after it, where the state says that."""
+        events, cuts = self.events + instant.events, [*self.cuts]
+        if instant.until:
+            cuts.append(_fired(instant, "until"))
+        if rules.max_events is not None and events >= rules.max_events:
+            cuts.append(_fired(instant, "max_events"))
+        values = [
+            new[-1] if new else old for new, old in zip(instant.shown, self.values, strict=True)
+        ]
+        end = max(self.end, instant.end) if gap_us is None else instant.at + gap_us
+        return Piece(self.first, self.start, end, events, values, cuts)
+
+    def is_cut_at(self, rules: SessionRules, instant: Instant) -> bool:
+        """Return whether an instant belongs to another session."""
+        if self.cuts or self._fired_by(instant):
+            return True
+        if starts_new_session(instant.at, self.end, gap_inclusive=rules.gap_inclusive):
+            return True
+        longest = rules.max_duration
+        return longest is not None and instant.at - self.start > span_us(longest)
+
+    def cut_by(self, instant: Instant) -> "Piece":
+        """Note the rules that the instant fires that begins the next session."""
+        return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(instant)])
+
+    def closing(self, by_times: tuple[int, int], *, gap_inclusive: bool) -> tuple[int, int]:
+        """Return when it closes, and by which rule, where its own times say this of it."""
+        at, rule = by_times
+        if rule == CODES["max_duration"] or (rule == CODES["gap"] and gap_inclusive):
+            # An event at that very instant still belongs to the session.
+            before = [one for one in self.cuts if one[0] <= at]
+            return min(before, key=_turn, default=by_times)
+        return min([*self.cuts, by_times], key=_turn)
+
+    def _fired_by(self, instant: Instant) -> list[tuple[int, int]]:
+        fired: list[tuple[int, int]] = []
+        if instant.starts_with:
+            fired.append(_fired(instant, "starts_with"))
+        if any(set(new) - {old} for new, old in zip(instant.shown, self.values, strict=True)):
+            fired.append(_fired(instant, "changes_of"))
+        return fired
+
+
+GapAfter: TypeAlias = Callable[..., int | None]
+"""Takes the places of an instant, `extends` and `begins`; returns the gap by the state after it."""
+Gaps: TypeAlias = Callable[[Numbers, Numbers], Iterator[GapAfter]]
+"""Takes the first places and sizes of parts; yields what says the gaps within each."""
+
+
+def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None) -> Unions:
     """
     Join intervals, at least one, into sessions, and say when and why each of these closes.
 
-    Args:
-        rules: The rules.
-        intervals: The intervals; with gaps by the state, each with the longest gap.
-        gaps: The gaps by the state, where the rules have these.
+    With gaps by the state, each interval has the longest gap, and `gaps` says the others.
     """
-    whole = _by_times(rules, intervals)
+    whole = by_times(rules, intervals)
     if not rules.in_order:
         return whole
-    marked = np.flatnonzero(_marked(rules, intervals, whole))
-    if not len(marked):
+    marked = _marked(rules, intervals, whole)
+    if not marked.any():
         return whole
-    if gaps is not None:
-        intervals = intervals.without_gaps()
-    by_times = zip(whole.end.tolist(), whole.closes.tolist(), whole.closed_by.tolist(), strict=True)
-    ended = dict(zip(whole.first.tolist(), by_times, strict=True))
-    for low, size in zip(whole.first[marked].tolist(), whole.sizes[marked].tolist(), strict=True):
-        for piece in _pieces(rules, Instants.of(intervals, low, size), gaps):
-            ended[piece.first] = (piece.end, *piece.closing(rules))
-    first = np.array(sorted(ended), np.intp)
-    ends, closes, closed_by = zip(*(ended[place] for place in first.tolist()), strict=True)
+    first, sizes = whole.first[marked], whole.sizes[marked]
+    within = [None] * len(first) if gaps is None else gaps(first, sizes)
+    parts = zip(first.tolist(), sizes.tolist(), within, strict=True)
+    pieces = [piece for part in parts for piece in _pieces(rules, intervals, *part)]
+    closes, closed_by = closed_pieces(rules, pieces)
+    first = np.concatenate([whole.first[~marked], [piece.first for piece in pieces]])
+    order = np.argsort(first)
+    first = first[order]
+    ends = np.array([piece.end for piece in pieces], np.int64)
     return Unions(
         first,
         np.diff(first, append=len(intervals.keys)),
         intervals.starts[first],
-        np.array(ends, np.int64),
-        np.array(closes, np.int64),
-        np.array(closed_by, np.int8),
+        np.concatenate([whole.end[~marked], ends])[order],
+        np.concatenate([whole.closes[~marked], closes])[order],
+        np.concatenate([whole.closed_by[~marked], closed_by])[order],
     )
 
 
-def groups_of(rules: SessionRules, intervals: RuledIntervals) -> Numbers:
-    """Return, for each interval, the number of its key and day: no session is in two of them."""
+def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
+    """Join intervals by the gap, within a key and a day: no other rule joins more."""
     new = np.diff(intervals.keys) != 0
     if rules.midnight is not None:
         new |= np.diff(days_of(rules.midnight, intervals.starts)[0]) != 0
-    return np.concatenate([[0], np.cumsum(new)])
-
-
-def _by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
-    """Join intervals by the gap, within a key and a day."""
-    unions = unite(
-        groups_of(rules, intervals),
-        intervals.starts,
-        intervals.ends,
-        gap_inclusive=rules.gap_inclusive,
-    )
+    groups = np.concatenate([[0], np.cumsum(new)])
+    inclusive = rules.gap_inclusive
+    unions = unite(groups, intervals.starts, intervals.ends, gap_inclusive=inclusive)
     closes, closed_by = closings(rules, unions.start, unions.end)
     return attrs.evolve(unions, closes=closes, closed_by=closed_by)
+
+
+def closed_pieces(
+    rules: SessionRules, pieces: Sequence[Piece]
+) -> tuple[Numbers, npt.NDArray[np.int8]]:
+    """Return when pieces close, and by which rules."""
+    starts = np.array([piece.start for piece in pieces], np.int64)
+    ends = np.array([piece.end for piece in pieces], np.int64)
+    closes, closed_by = closings(rules, starts, ends)
+    for place, piece in enumerate(pieces):
+        if piece.cuts:
+            own = int(closes[place]), int(closed_by[place])
+            found = piece.closing(own, gap_inclusive=rules.gap_inclusive)
+            closes[place], closed_by[place] = found
+    return closes, closed_by
+
+
+def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
+    """Return the intervals of a key by the instants at which they start."""
+    return [list(together) for _, together in groupby(intervals, key=attrgetter("at"))]
 
 
 def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Mask:
@@ -103,19 +295,31 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
     return marked
 
 
-def _pieces(rules: SessionRules, instants: Instants, gaps: StateGaps | None) -> Iterator[Piece]:
-    """Yield the parts of a session that only the gap holds together, one instant after another."""
+def _pieces(
+    rules: SessionRules, intervals: RuledIntervals, first: int, size: int, gap: GapAfter | None
+) -> Iterator[Piece]:
+    """Yield the sessions of what only the gap holds together, one instant after another."""
     piece: Piece | None = None
-    for instant in map(instants.instant, instants.places()):
-        if piece is None or piece.is_cut_at(rules, instant):
-            if piece is not None:
-                yield piece
-            piece = Piece.of(instant)
-            if gaps is not None:
-                gaps.begin()
+    for together in instants_of(intervals.part(rules, first, size)):
+        instant, before = Instant.of(together), piece
+        begins = before is None or before.is_cut_at(rules, instant)
+        if begins and before is not None:
+            yield before.cut_by(instant)
+        piece = Piece.at(instant) if before is None or begins else before
         gap_us = None
-        if gaps is not None:
-            gap_us = gaps.after(instant.places, extends=instant.extends)
-        piece.take(rules, instant, gap_us)
+        if gap is not None:
+            places = [one.place for one in together]
+            gap_us = gap(places, extends=instant.extends, begins=begins)
+        piece = piece.after(rules, instant, gap_us)
     if piece is not None:
         yield piece
+
+
+def _fired(instant: Instant, rule: ClosedBy) -> tuple[int, int]:
+    return instant.at, CODES[rule]
+
+
+def _turn(closing: tuple[int, int]) -> tuple[int, int]:
+    """Return by what closings are compared: the first instant, then the rule that goes first."""
+    at, code = closing
+    return at, PRIORITIES[code]

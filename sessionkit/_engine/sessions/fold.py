@@ -1,12 +1,13 @@
 """
-The fold of one session: what the functions of the user make of its parts.
+The functions of the user, as they fold one session.
 
-The open sessions of the union are merged in the order of their starts; then its events are taken in
-the order of time, those at one instant in the order of their content, so that a micro-batch that
-runs again folds them alike.
+A session is folded in one order, whoever folds it: first the open sessions that became part of it
+are merged, in the order of their starts; then its events are taken in the order of time, those at
+one instant in the order of their content, so that a micro-batch that runs again folds them alike.
 
-`fold_all` is the loop over all sessions; it says only which of them fail. `fold` folds one of these
-again, from new objects since the functions may have changed the old ones, and says why.
+`fold_all` is the loop over all sessions; it says only which of them fail. `careful_fold` takes one
+step after another, from new objects since the functions may have changed the old ones, and says
+why.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,10 +29,10 @@ class FoldError(UserFunctionError):
     """
     Raised when a function raised or returned the wrong thing during a fold.
 
-    `merged` is set where `merge` failed: the place of the right one among the open sessions.
+    `place` is where the open session or event stands over which it did, once that's known.
     """
 
-    merged: int | None = None
+    place: int | None = None
 
 
 @attrs.frozen
@@ -87,8 +88,8 @@ class SessionFold:
             try:
                 if opened_count:
                     state = opened[first_old]
-                    if opened_count > 1:
-                        state = self.merged(None, opened[first_old:old])
+                    for right in opened[first_old + 1 : old]:
+                        state = self.merged(None, state, right)
                 elif create is None:
                     state = cls()
                 else:
@@ -109,52 +110,36 @@ class SessionFold:
             states.append(state)
         return states, failed
 
-    def fold(self, key: Any, opened: Sequence[Any], events: Sequence[Any]) -> Any:
+    def merged(self, key: Any, left: Any, right: Any) -> Any:
         """
-        Return the state of one session: merge what was open, then take its events in order.
-
-        Args:
-            key: The key, as the functions see it.
-            opened: The states of the open sessions, by start; they may be changed.
-            events: The events in order, each with its time where a function takes that. At least
-                one state or event is given.
-
-        Raises:
-            FoldError: A function raised, or returned something other than a state.
-        """
-        if opened:
-            state, rest = self.merged(key, opened), events
-        elif self.create is None:
-            state, rest = self._made(key), events
-        else:
-            state, rest = self._created(self.create, key, events[0]), events[1:]
-        update, cls = self.update, self.spec.state
-        try:
-            for event in rest:
-                found = update(state, event)
-                state = found if found.__class__ is cls else self._kept("update", state, found)
-        except Exception as error:
-            failure = _fold_error("update", self.spec.update, key, error)
-            raise failure from error
-        return state
-
-    def merged(self, key: Any, opened: Sequence[Any]) -> Any:
-        """
-        Return the state of several open sessions that events bridge.
+        Return the state of two open sessions that events bridge.
 
         Raises:
             FoldError: `merge` raised, or returned something other than a state.
         """
-        state = opened[0]
-        for place in range(1, len(opened)):
-            merge = self.spec.merge or _no_merge
-            try:
-                state = self._kept("merge", state, merge(state, opened[place]))
-            except Exception as error:
-                failure = _fold_error("merge", merge, key, error)
-                failure.merged = place
-                raise failure from error
-        return state
+        merge = self.spec.merge or _no_merge
+        try:
+            return self._kept("merge", left, merge(left, right))
+        except Exception as error:
+            failure = _fold_error("merge", merge, key, error)
+            raise failure from error
+
+    def added(self, key: Any, state: Any, event: Any) -> Any:
+        """
+        Return a state, which may be changed, with one more event; None for no state yet.
+
+        Raises:
+            FoldError: A function raised, or returned something other than a state.
+        """
+        if state is None:
+            if self.create is not None:
+                return self._created(self.create, key, event)
+            state = self._made(key)
+        try:
+            return self._kept("update", state, self.update(state, event))
+        except Exception as error:
+            failure = _fold_error("update", self.spec.update, key, error)
+            raise failure from error
 
     def _made(self, key: Any) -> Any:
         try:

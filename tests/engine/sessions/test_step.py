@@ -423,7 +423,7 @@ def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
     spec = in_order(EventTimeGap(GAP))
 
     with pytest.raises(FoldError, match="has no `merge`"):
-        SessionFold.of(spec).fold(("a",), [Open([1]), Open([2])], [])
+        SessionFold.of(spec).merged(("a",), Open([1]), Open([2]))
 
 
 def test_times_of_other_zones_are_the_same_instants() -> None:

@@ -18,14 +18,12 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.marks import is_trace
 from sessionkit._engine.rows.table import INSTANT, instants, micros, whole, with_column
+from sessionkit._engine.sessions.careful_fold import Members, StateGaps
 from sessionkit._engine.sessions.closings import CODES, NAMES, closings
-from sessionkit._engine.sessions.cutting import cut
+from sessionkit._engine.sessions.cutting import RuledIntervals, cut
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.pieces import RuledIntervals
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.state_gaps import StateGaps
-from sessionkit._engine.sessions.trial import Trial
 from sessionkit._instants import span_us
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -100,7 +98,7 @@ class Rules:
         """
         gaps = None
         if self.rules.state_gap is not None:
-            gaps = StateGaps(Trial.of(self.spec, touched, events, order))
+            gaps = StateGaps(Members(self.spec, touched, events, order))
         unions = cut(self.rules, self.intervals(touched, events, order, bounds), gaps)
         return unions, {} if gaps is None else gaps.failures
 

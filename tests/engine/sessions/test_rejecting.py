@@ -190,7 +190,8 @@ def test_an_event_that_leaves_what_can_not_be_stored_fails_alone() -> None:
     assert "for Key(key='a'), left a state that does not fit: `Path.numbers[1]`" in failed.reason
 
 
-def test_an_event_over_which_a_function_fails_once_is_not_lost() -> None:
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["plain", "ruled"])
+def test_an_event_over_which_a_function_fails_once_is_not_lost(options: dict[str, Any]) -> None:
     """It's tried again, and that counts."""
     functions = Functions()
 
@@ -201,16 +202,19 @@ def test_an_event_over_which_a_function_fails_once_is_not_lost() -> None:
             raise ValueError(message)
         return Path([*state.numbers, event.number])
 
-    driver = fed(
-        SessionDriver(spec_of(functions, update=update)),
-        ("10:00", Step(1)), ("10:01", Step(2)),
-    )  # fmt: skip
+    spec = spec_of(functions, update=update, create=None, **options)
+    driver = fed(SessionDriver(spec), ("10:00", Step(1)), ("10:01", Step(2)))
+    driver.advance_watermark_to(at("10:05"))
+    driver.run_batch()
 
     assert [[1, 2]] == opened(driver)
     assert (2, 0) == (driver.counts.processed, driver.counts.failed)
 
 
-def test_functions_that_fail_at_random_cost_the_events_that_fail_twice() -> None:
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["plain", "ruled"])
+def test_functions_that_fail_at_random_cost_the_events_that_fail_twice(
+    options: dict[str, Any],
+) -> None:
     """No event takes others with it, and nothing is counted twice."""
     chance = random.Random(7)
 
@@ -220,9 +224,11 @@ def test_functions_that_fail_at_random_cost_the_events_that_fail_twice() -> None
             raise ValueError(message)
         return Path([*state.numbers, event.number])
 
-    driver = SessionDriver(spec_of(Functions(), update=update))
+    driver = SessionDriver(spec_of(Functions(), update=update, **options))
     for place in range(300):
         driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place))
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:06"))
     driver.run_batch()
 
     assert driver.counts.is_balanced
@@ -345,3 +351,60 @@ def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merg
     found = [failed.event_time for failed in driver.take_rejections("failed")]
     assert [at("10:01"), at("10:05")] == sorted(filter(None, found))
     assert [[1], [2, 5, 6]] == sorted(row.result.numbers for row in driver.take_rows())
+
+
+def carried(before: SessionSpec[Any, Any, Any], **rules: Any) -> SessionDriver[Any, Any, Any]:
+    """Open sessions at 10:10 and 10:30, and carry them over to rules and time order."""
+    driver = fed(SessionDriver(before), ("10:10", Step(10)), ("10:30", Step(30)))
+    timeout = SessionRules(GAP, **rules)
+    return driver.carry_over(attrs.evolve(before, timeout=timeout, order="event_time"))
+
+
+def closed(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
+    """Close all sessions; return their numbers."""
+    driver.advance_watermark_to(at("2026-01-02 00:00"))
+    driver.run_until_idle()
+    return sorted(row.result.numbers for row in driver.take_rows())
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_an_event_before_an_open_session_is_folded_onto_it(bad: bool) -> None:
+    """Under rules that need an order too, and whether another event fails or not."""
+
+    def update(state: Path, event: Step) -> Path:
+        if event.bad or not state.numbers:
+            message = "bad"
+            raise ValueError(message)
+        return Path([*state.numbers, event.number])
+
+    before = spec_of(Functions())
+    driver = carried(attrs.evolve(before, update=update), max_events=10)
+    fed(driver, ("10:05", Step(5)), ("10:12", Step(12, bad=bad)))
+
+    assert [[10, 5] if bad else [10, 5, 12], [30]] == closed(driver)
+    assert bad == driver.counts.failed
+
+
+def test_a_session_that_reaches_an_open_one_without_a_failed_event_is_folded_onto_it() -> None:
+    """The failed event counted to `max_events`, so it was planned to end the session before."""
+    driver = carried(spec_of(Functions()), max_events=4)
+    fed(driver, ("10:15", Step(15)), ("10:20", Step(20, bad=True)), ("10:22", Step(22)))
+
+    assert [[10, 30, 15, 22]] == closed(driver)
+
+
+def test_an_event_that_leaves_a_misfit_did_not_end_the_session_before() -> None:
+    """What stands at its instant is judged again without it, on the session before."""
+
+    def update(state: Path, event: Step) -> Path:
+        return Path([*state.numbers, "x" if event.bad else event.number])  # type: ignore[list-item]
+
+    timeout = SessionRules(GAP, starts_with="bad")
+    spec = spec_of(Functions(), update=update, create=None, timeout=timeout, order="event_time")
+    driver = fed(
+        SessionDriver(spec),
+        ("10:00", Step(1)), ("10:01", Step(2)), ("10:01", Step(3, bad=True)), ("10:02", Step(4)),
+    )  # fmt: skip
+
+    assert [[1, 2, 4]] == closed(driver)
+    assert 1 == driver.counts.failed

@@ -1,0 +1,218 @@
+"""
+Sessions folded one step after another: to say why one fails, to try events, to ask for a gap.
+
+The order is that of `fold`, whatever asks: the open sessions of a session are merged first, by
+start, then its events are taken. Where a `state_gap` is asked, the events come after them anyway:
+it needs sessions whose events came in order.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
+from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
+from sessionkit._instants import span_us
+from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure, call_failed, name_of
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state import codec_of
+
+__all__ = ["CarefulFold", "Members", "StateGaps"]
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+@attrs.frozen
+class Members:
+    """Open sessions and events, and the order of their numbers: first those of sessions."""
+
+    spec: AnySessionSpec
+    touched: pa.Table
+    events: WindowedEvents
+    order: Numbers
+
+    def parts(self, first: Numbers, sizes: Numbers) -> "Iterator[CarefulFold]":
+        """Yield the folds of parts, each of one key, from their first places and sizes."""
+        fold, number, after = SessionFold.of(self.spec), self.touched.num_rows, np.cumsum(sizes)
+        numbers = self.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
+        stored = self.touched.take(pa.array(numbers[numbers < number]))
+        came = self.events.at(numbers[numbers >= number] - number)
+        states, counts = decode_states(self.spec.state, stored), stored["events"].to_pylist()
+        # Rows may discard all events of an open session: then it has no state.
+        opened = iter([one if count else None for one, count in zip(states, counts, strict=True)])
+        events = iter(timed(self.spec, build_events(self.spec, came.table)[0], came.starts))
+        names = [name for name in stored.column_names if name.startswith("key.")]
+        every = pa.concat_tables([self.touched.select(names), self.events.table.select(names)])
+        keys = decode_keys(self.spec, every.take(pa.array(self.order[first])))
+        parts = zip(keys, first.tolist(), np.split(numbers - number, after[:-1]), strict=True)
+        for key, place, part in parts:
+            contents = [next(events if one >= 0 else opened) for one in part.tolist()]
+            yield CarefulFold(fold, key, place, part.tolist(), contents)
+
+
+@attrs.frozen
+class CarefulFold:
+    """
+    The fold of open sessions and events of one key, which stand at places one after the other.
+
+    Attributes:
+        fold: The functions.
+        key: The key.
+        first: The first place.
+        numbers: For each place, that of the event among all; below 0 for an open session.
+        contents: The states of the open sessions, and the events.
+        known: Why events fail, by their numbers, as far as that's known.
+        strict: Places where what stands must leave a state that fits.
+    """
+
+    fold: SessionFold
+    key: Any
+    first: int
+    numbers: Sequence[int]
+    contents: Sequence[Any]
+    known: Mapping[int, Failure] = attrs.field(factory=dict)
+    strict: set[int] = attrs.field(factory=set)
+
+    @property
+    def places(self) -> range:
+        """All places."""
+        return range(self.first, self.first + len(self.numbers))
+
+    def event_at(self, place: int | None) -> int | None:
+        """Return the number of the event at a place; None where none stands."""
+        number = -1 if place is None else self.numbers[place - self.first]
+        return None if number < 0 else number
+
+    def opened(self, places: Iterable[int]) -> list[int]:
+        """Return those of some places where an open session stands."""
+        return [place for place in places if self.numbers[place - self.first] < 0]
+
+    def state_of(self, places: Sequence[int]) -> Any:
+        """
+        Return the state of a session that has what stands at some places.
+
+        Raises:
+            FoldError: One of them fails.
+        """
+        opened, state = self.opened(places), None
+        for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
+            state = self.taken(state, place)
+        return state
+
+    def taken(self, state: Any, place: int) -> Any:
+        """
+        Return a state, which may be changed, with what stands at a place; None for no state.
+
+        Raises:
+            FoldError: The event there fails, or the open session can't be merged.
+        """
+        try:
+            return self._with(state, place)
+        except FoldError as error:
+            error.place = place
+            raise
+
+    def _with(self, state: Any, place: int) -> Any:
+        event, content = self.event_at(place), self.contents[place - self.first]
+        if event is None:
+            if state is None or content is None:
+                return self.copied(content) if state is None else state
+            role, state = "merge", self.fold.merged(self.key, state, self.copied(content))
+        elif event in self.known:
+            raise FoldError(*self.known[event])
+        else:
+            role = "create" if state is None and self.fold.create else "update"
+            state = self.fold.added(self.key, state, content)
+        misfit = codec_of(self.fold.spec.state).misfit(state) if place in self.strict else None
+        if misfit is not None:
+            function = name_of(getattr(self.fold.spec, role))
+            what = f"`{role}` ({function}), for {self.key!r}, left a state"
+            reason = f"{what} that does not fit: {misfit}"
+            raise FoldError(reason)
+        return state
+
+    def copied(self, state: Any) -> Any:
+        """Return a copy of a state; None where there is none."""
+        return None if state is None else codec_of(self.fold.spec.state).copied(state)
+
+    def fits(self, state: Any) -> bool:
+        """Return whether a state fits its fields."""
+        return codec_of(self.fold.spec.state).misfit(state) is None
+
+    def gap_us(self, state: Any, last: int, *, extends: bool) -> int | None:
+        """
+        Return the gap by the state after an instant; None where the state doesn't say it.
+
+        Raises:
+            FoldError: `state_gap` fails over what stands last there.
+        """
+        rules = self.fold.spec.rules
+        if rules is None or rules.state_gap is None or not extends or self.event_at(last) is None:
+            return None
+        try:
+            found = rules.state_gap(state)
+            _check_gap(rules.state_gap, found, rules.longest)
+        except Exception as error:
+            failure = FoldError(*call_failed("state_gap", rules.state_gap, repr(self.key), error))
+            failure.place = last
+            raise failure from error
+        return span_us(found)
+
+
+def _check_gap(state_gap: Callable[[Any], Any], found: Any, longest: timedelta) -> None:
+    what = f"`state_gap` ({name_of(state_gap)}) must return"
+    if not isinstance(found, timedelta):
+        what = f"{what} a timedelta, found {type(found).__name__}"
+        raise UserFunctionError(with_hint(what, "return timedelta(minutes=...)"))
+    if span_us(found) <= 0:
+        what = f"{what} a gap longer than zero, found {found}"
+        raise UserFunctionError(with_hint(what, "return the shortest gap that a session may have"))
+    if found > longest:
+        what = f"{what} no gap longer than `gap`, {longest}, found {found}"
+        raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
+
+
+@attrs.define
+class StateGaps:
+    """
+    The gaps by the state, while sessions are cut; see `Gaps`.
+
+    The states are thrown away: from there on it's a plan like any other. From an event that fails
+    on, nothing keeps its session open.
+    """
+
+    members: Members
+    failures: dict[int, Failure] = attrs.field(factory=dict)
+    """The first failure of each session in which there is one, by the event's number."""
+    state: Any = None
+    has_failed: bool = False
+
+    def __call__(self, first: Numbers, sizes: Numbers) -> Iterator[Callable[..., int | None]]:
+        """Yield what says the gap after each instant of a part."""
+        for part in self.members.parts(first, sizes):
+            yield partial(self._after, part)
+
+    def _after(
+        self, part: CarefulFold, places: Sequence[int], *, extends: bool, begins: bool
+    ) -> int | None:
+        if begins:
+            self.state, self.has_failed = None, False
+        if self.has_failed:
+            return None
+        try:
+            for place in places:
+                self.state = part.taken(self.state, place)
+            return part.gap_us(self.state, places[-1], extends=extends)
+        except FoldError as error:
+            self.has_failed, event = True, part.event_at(error.place)
+            if event is not None:
+                self.failures[event] = Failure.of(error)
+            return None

@@ -1,0 +1,250 @@
+"""
+Sessions that can't be folded, under `on_error="reject"`: folded again without the events that fail.
+
+A failed event leaves no trace. So events are tried on a copy of the state, and the state goes on
+without those that fail: at first those of one instant, then of two, four and so on, until one
+fails. So there are few copies where few events fail, and at most about two calls and a copy an
+event. Where an event fails, what else stands at its instant is judged again without it.
+
+A session may fall apart where a failed event was all that held two parts together; and under rules
+that need an order, every session after a failed event may be another one. So sessions are cut while
+they're folded. Their open sessions are merged first, as they were planned. One that so turns out to
+be apart, or can't be merged, is taken out, and what comes before it is folded anew; so it is where
+one shows only later to belong to it.
+
+A state must fit its fields where it's stored, after the last event. Where it doesn't, its session
+is folded anew, and each event must leave one that fits.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from sessionkit._engine.sessions.careful_fold import CarefulFold
+from sessionkit._engine.sessions.cutting import Instant, Interval, Piece, instants_of
+from sessionkit._engine.sessions.fold import FoldError
+from sessionkit.spec.functions import Failure
+from sessionkit.timeouts import SessionRules, starts_new_session
+
+__all__ = ["Session", "Walk"]
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Together: TypeAlias = Sequence[Interval]
+"""What stands at one instant."""
+
+
+@attrs.define
+class Session:
+    """
+    A session without the events that fail.
+
+    Attributes:
+        turn: The number of its first instant.
+        begins: That instant.
+        piece: Its bounds, and what cuts it.
+        state: Its state; None where it has none.
+        previous: The session before it.
+        places: Where what it has stands.
+        merged: Its open sessions that are part of the state: some may come only later.
+    """
+
+    turn: int
+    begins: Instant
+    piece: Piece
+    state: Any
+    previous: "Session | None" = None
+    places: list[int] = attrs.field(factory=list)
+    merged: set[int] = attrs.field(factory=set)
+
+
+@attrs.define
+class Walk:
+    """
+    Cuts and folds open sessions and events of one key, and leaves out the events that fail.
+
+    Attributes:
+        part: What is folded.
+        rules: Its rules; the gap alone where the spec has none.
+        intervals: The same, as the rules see it.
+        reach: For each place, up to where the session goes that was planned there.
+        failures: Why events fail, by their numbers.
+        limits: By the first place of a session, up to where open sessions are merged first.
+        alone: The open sessions that can't be merged with what comes before.
+        session: The session so far.
+    """
+
+    part: CarefulFold
+    rules: SessionRules
+    intervals: Sequence[Interval]
+    reach: Numbers
+    failures: dict[int, Failure]
+    limits: dict[int, int] = attrs.field(factory=dict)
+    alone: set[int] = attrs.field(factory=set)
+    session: Session | None = None
+
+    def sessions(self) -> Iterator[Session]:
+        """Take one instant after another, and yield the sessions, the last one first."""
+        turns = instants_of(self.intervals)
+        turn, most = 0, 1
+        while True:
+            run = [self._left(together) for together in turns[turn : turn + most]]
+            if run and not run[0]:
+                turn += 1
+                continue
+            begins = not run or self._begins(self.session, run[0])
+            if begins and self.session is not None and self._is_unsound(self.session, run):
+                turn, most = self._back(self.session), 1
+            elif run:
+                try:
+                    turn, most = self._go_on(turn, run, most, begins=begins)
+                except FoldError as error:
+                    turn, most = self._without(error, turn, run[0], begins=begins), 1
+            else:
+                break
+        cut_by: Instant | None = None
+        while self.session is not None:
+            if cut_by is not None:
+                self.session.piece = self.session.piece.cut_by(cut_by)
+            yield self.session
+            cut_by, self.session = self.session.begins, self.session.previous
+
+    def _left(self, together: Together) -> list[Interval]:
+        return [one for one in together if self.part.event_at(one.place) not in self.failures]
+
+    def _begins(self, session: Session | None, together: Together) -> bool:
+        """Return whether what stands at an instant belongs to another session."""
+        if session is None or any(one.place in self.alone for one in together):
+            return True
+        return session.piece.is_cut_at(self.rules, Instant.of(together))
+
+    def _back(self, session: Session) -> int:
+        """Give up a session; return the turn from which on what it has is judged again."""
+        self.session = session.previous
+        return session.turn
+
+    def _is_unsound(self, session: Session, run: Sequence[Together]) -> bool:
+        """Return whether a session that ends before a run must be folded anew, and note how."""
+        strict, places = self.part.strict, session.places
+        if run and any(place >= run[0][0].place for place in session.merged):
+            self.limits[session.piece.first] = run[0][0].place
+            return True
+        if len(self.part.opened(places)) == len(places) or strict.issuperset(places):
+            return False
+        if self.part.fits(session.state):
+            return False
+        strict.update(places)
+        return True
+
+    def _go_on(
+        self, turn: int, run: Sequence[Together], most: int, *, begins: bool
+    ) -> tuple[int, int]:
+        """
+        Take what one session has of a run; return the next turn, and how many to try from there.
+
+        Raises:
+            FoldError: What stands first fails.
+        """
+        session = self._with_opened(turn, run[0], begins=begins)
+        for number, together in enumerate(run):
+            if not together:
+                continue
+            if number and self._waits(session, together):
+                run = run[:number]
+                break
+            try:
+                for one in together:
+                    if self.part.event_at(one.place) is not None:
+                        session.state = self.part.taken(session.state, one.place)
+                self._take(session, together)
+            except FoldError:
+                if number:
+                    return turn, number
+                if len(together) == 1:
+                    raise
+                return self._one_by_one(turn, together, begins=begins), 1
+        self.session = session
+        return turn + len(run), 2 * most
+
+    def _waits(self, session: Session, together: Together) -> bool:
+        """Return whether an instant is taken alone: it's another session's, or merges one."""
+        opened = self.part.opened(one.place for one in together)
+        return not session.merged.issuperset(opened) or self._begins(session, together)
+
+    def _with_opened(self, turn: int, together: Together, *, begins: bool) -> Session:
+        """Return a copy of the session that an instant belongs to, with the open ones merged."""
+        part, session, first = self.part, self.session, together[0].place
+        if session is None or begins:
+            planned = int(self.reach[first - part.first])
+            end = min([planned, *(place for place in self.alone if place > first)])
+            ahead = part.opened(range(first, min(end, self.limits.get(first, end))))
+            instant, state = Instant.of(together), part.state_of(ahead)
+            return Session(turn, instant, Piece.at(instant), state, session, [], {*ahead})
+        opened = part.opened(one.place for one in together)
+        merged, places = session.merged.union(opened), [*session.places]
+        if merged == session.merged:
+            state = part.copied(session.state)
+        else:
+            state = part.state_of(sorted(merged.union(places)))
+        return attrs.evolve(session, state=state, places=places, merged=merged)
+
+    def _take(self, session: Session, together: Together) -> None:
+        """Let a session take an instant, after the state has."""
+        instant, last = Instant.of(together), together[-1].place
+        gap_us = self.part.gap_us(session.state, last, extends=instant.extends)
+        session.piece = session.piece.after(self.rules, instant, gap_us)
+        session.places += [one.place for one in together]
+
+    def _one_by_one(self, turn: int, together: Together, *, begins: bool) -> int:
+        """Leave out the events of an instant that fail; return the turn to go on with."""
+        session, good = self._with_opened(turn, together, begins=begins), list[Interval]()
+        for one in together:
+            try:
+                if self.part.event_at(one.place) is not None:
+                    state = self.part.copied(session.state)
+                    session.state = self.part.taken(state, one.place)
+            except FoldError as error:
+                self._fails(error)
+                if begins and session.begins.shows:
+                    # Without it, the others may belong to the session before.
+                    return turn
+                continue
+            good.append(one)
+        if not good:
+            return turn + 1
+        try:
+            self._take(session, good)
+        except FoldError as error:
+            self._fails(error)
+            return turn
+        self.session = session
+        return turn + 1
+
+    def _fails(self, error: FoldError) -> None:
+        event = self.part.event_at(error.place)
+        if event is not None:
+            self.failures[event] = Failure.of(error)
+
+    def _without(self, error: FoldError, turn: int, together: Together, *, begins: bool) -> int:
+        """Leave out what fails at an instant, or before it; return the turn to go on with."""
+        session, place = self.session, error.place
+        is_opened = place is not None and self.part.event_at(place) is None
+        self._fails(error)
+        if place is not None and is_opened:
+            first = together[0].place if session is None or begins else session.piece.first
+            self._keep_apart(first, place, Failure.of(error))
+        if session is None or begins or (not is_opened and place == together[0].place):
+            return turn
+        return self._back(session)
+
+    def _keep_apart(self, first: int, place: int, failure: Failure) -> None:
+        """Blame the events that lead up to an open session, which can't be merged."""
+        self.alone.add(place)
+        low, inclusive = self.part.first, self.rules.gap_inclusive
+        at = self.intervals[place - low].at
+        for one in self._left(self.intervals[first - low : place - low]):
+            event = self.part.event_at(one.place)
+            if event is not None and not starts_new_session(at, one.end, gap_inclusive=inclusive):
+                self.failures[event] = failure
