@@ -15,7 +15,7 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.signatures import Place, check_class, inferred_class
 from sessionkit.spec.upgrades import Upgrade, UpgradeStep, last_version, read_upgrade, upgrade_steps
-from sessionkit.state import Field, OptionalType, codec_of, field_type, may_be_key
+from sessionkit.state import Field, OptionalType, codec_of, field_type, fields_of, may_be_key
 from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy, deadlines_of
 
 if TYPE_CHECKING:
@@ -292,11 +292,11 @@ def check_shared(spec: AnySpec) -> None:
         SpecError: Something cannot work; the message says what to change.
         FieldTypeError: A class has fields that cannot be stored; all are named.
     """
+    for cls in (spec.event, spec.state, spec.result):
+        fields_of(cls)
     _check_keys(spec)
     _check_passthrough(spec)
     _check_names(spec)
-    for cls in (spec.event, spec.state):
-        codec_of(cls)
     _check_event_id(spec)
     if spec.max_jump is not None and spec.event_time is None:
         found = "`max_jump` compares event times, and the spec has none"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ class ClassCodec:
 
     type: AttrsType
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema: a column for each field."""
         return pa.schema([pa.field(field.name, field.type.arrow) for field in self.type.fields])
@@ -107,9 +108,10 @@ def _is_flat(kind: FieldType) -> bool:
     return isinstance(kind, ListType) and inner_type(kind.item).facts is not None
 
 
+@lru_cache(maxsize=256)
 def codec_of(cls: type[Any]) -> ClassCodec:
     """
-    Return the codec of an attrs class.
+    Return the codec of an attrs class; made once for each class.
 
     Raises:
         FieldTypeError: Some of its fields can't be stored; the message names all of them.
