@@ -37,17 +37,13 @@ BY_HAND: Final = (
 
 @attrs.frozen
 class Differences:
-    """
-    What a comparison of a class with stored values has found.
+    """What a comparison of a class with stored values has found."""
 
-    Attributes:
-        problems: A line for each field that no rule covers.
-        renames: For each new field that may be one that is gone, a line, and what to write.
-        stored: For each field, by its path, whether it was stored.
-    """
-
+    # A line for each field that no rule covers.
     problems: list[str] = attrs.field(factory=list)
+    # For each new field that may be one that is gone, a line, and what to write.
     renames: list[tuple[str, str]] = attrs.field(factory=list)
+    # For each field, by its path, whether it was stored.
     stored: dict[str, bool] = attrs.field(factory=dict)
 
 
@@ -72,16 +68,7 @@ class Change:
         return self.convert is None and self.source == self.field.name
 
     def column(self, stored: Mapping[str, pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
-        """
-        Return the column of the field.
-
-        Args:
-            stored: The stored columns, by name.
-            rows: How many rows there are.
-
-        Raises:
-            StateMismatchError: A stored value doesn't fit.
-        """
+        """Return the column of the field, of the stored ones by name."""
         name, kind = self.field.name, self.field.type
         if self.source is None:
             values = [self._default() for _ in range(rows)]
@@ -110,15 +97,7 @@ class Change:
 def changes_of(
     stored: Mapping[str, Form], fields: Sequence[Field], path: str, found: Differences
 ) -> list[Change]:
-    """
-    Return how stored values become those of each field.
-
-    Args:
-        stored: The forms under which they are stored, by the names of the fields then.
-        fields: The fields.
-        path: What the fields belong to, for the problems.
-        found: Receives what no rule covers, and what may be a mistake.
-    """
+    """Return how values that were stored under some forms become those of each field."""
     changes = [_change(stored, field, f"{path}.{field.name}", found) for field in fields]
     taken = {change.source for change in changes}
     for change in changes:

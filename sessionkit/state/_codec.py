@@ -31,12 +31,7 @@ MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 @attrs.frozen
 class ClassCodec:
-    """
-    Convert objects of one attrs class to Arrow columns, one for each field, and back.
-
-    Attributes:
-        type: The fields of the class.
-    """
+    """Convert objects of one attrs class to Arrow columns, one for each field, and back."""
 
     type: AttrsType
 

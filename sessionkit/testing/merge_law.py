@@ -39,13 +39,7 @@ ROUNDING: Final = 1e-9
 
 @attrs.frozen
 class _Ways:
-    """
-    Events of one key, and the batches in which they come the second time.
-
-    Attributes:
-        arrivals: The events in time order; the first time they come in one batch.
-        batches: The number of the batch of each.
-    """
+    """Events of one key in time order, and in which batch each comes the second time."""
 
     arrivals: list[Arrival]
     batches: list[int]
@@ -120,7 +114,7 @@ def _search(max_examples: int) -> settings:
 
 
 def _smallest(spec: AnySessionSpec, ways: _Ways) -> _Ways:
-    """Leave out every event that can be spared: hypothesis can't, where they have many fields."""
+    """Leave out every event that changes nothing: hypothesis can't, where they have many fields."""
     for place in range(len(ways.arrivals)):
         fewer = ways.without(place)
         if fewer.arrivals and _differ(spec, fewer):

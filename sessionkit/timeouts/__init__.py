@@ -1,6 +1,7 @@
 """When a session or a key ends: the policies, and the boundary rules between two instants."""
 
 from sessionkit.timeouts._boundaries import (
+    days_of,
     event_that_moves_to,
     has_passed,
     is_late,
@@ -13,7 +14,6 @@ from sessionkit.timeouts._boundaries import (
     watermark_in_force,
     window_end,
 )
-from sessionkit.timeouts._days import days_of
 from sessionkit.timeouts._every import Emit, Every, read_emit
 from sessionkit.timeouts._policies import (
     Clock,

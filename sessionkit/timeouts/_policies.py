@@ -39,17 +39,21 @@ def _read_span(value: Duration) -> timedelta:
     return duration(value, "span")
 
 
-@attrs.frozen
-class NoTimeout:
-    """Keys never expire: the state of a key stays until your code removes it."""
+class _Combinable:
+    __slots__ = ()
 
-    def __or__(self, other: object) -> "FirstOf":
-        """Refuse: "never" can't be combined with another policy."""
+    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
+        """Expire a key when the first of the policies does."""
         return FirstOf((self, other))
 
 
 @attrs.frozen
-class TimeToLive:
+class NoTimeout(_Combinable):
+    """Keys never expire: the state of a key stays until your code removes it."""
+
+
+@attrs.frozen
+class TimeToLive(_Combinable):
     """
     Expire a key some time after its state was created, or last set.
 
@@ -76,13 +80,9 @@ class TimeToLive:
         validator=choice("processing_time", "event_time"),
     )
 
-    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """Expire a key when the first of the two policies does."""
-        return FirstOf((self, other))
-
 
 @attrs.frozen
-class ProcessingTimeGap:
+class ProcessingTimeGap(_Combinable):
     """
     Expire a key after a time without events, on the engine's clock (processing time).
 
@@ -99,13 +99,9 @@ class ProcessingTimeGap:
 
     gap: timedelta = attrs.field(converter=_read_gap)
 
-    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """Expire a key when the first of the two policies does."""
-        return FirstOf((self, other))
-
 
 @attrs.frozen
-class EventTimeGap:
+class EventTimeGap(_Combinable):
     """
     Close a session, or expire a key, after a time without events, in event time.
 
@@ -154,10 +150,6 @@ class EventTimeGap:
             return self.at_most
         return duration(self.gap, "gap")
 
-    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """Expire a key when the first of the two policies does."""
-        return FirstOf((self, other))
-
 
 SinglePolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap | TimeToLive
 
@@ -174,7 +166,7 @@ def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
 
 
 @attrs.frozen
-class FirstOf:
+class FirstOf(_Combinable):
     """
     Expire a key when the first of several policies does; written `policy | policy`.
 
@@ -208,10 +200,6 @@ class FirstOf:
         if len({part.clock for part in self.policies if isinstance(part, TimeToLive)}) > 1:
             found = "`|` combines a TimeToLive on each clock, but a state has one age"
             raise SpecError(with_hint(found, "put both on one clock, or use a gap for one"))
-
-    def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """Expire a key when the first of all the policies does."""
-        return FirstOf((self, other))
 
 
 TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
@@ -10,7 +11,6 @@ from sessionkit._instants import Duration, duration
 from sessionkit._validators import at_least_one
 from sessionkit.aggregates import Condition
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.timeouts._days import check_zone
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_at_most
 
 __all__ = ["CLOSED_BY", "ClosedBy", "Predicate", "SessionRules", "StateGap"]
@@ -24,16 +24,7 @@ StateGap: TypeAlias = Callable[[Any], timedelta]
 ClosedBy: TypeAlias = Literal[
     "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration", "idle"
 ]
-CLOSED_BY: Final[tuple[ClosedBy, ...]] = (
-    "until",
-    "max_events",
-    "midnight",
-    "gap",
-    "starts_with",
-    "changes_of",
-    "max_duration",
-    "idle",
-)
+CLOSED_BY: Final[tuple[ClosedBy, ...]] = get_args(ClosedBy)
 """
 Why a session is over. Of rules that fire at one instant, the first one counts.
 
@@ -125,7 +116,7 @@ class SessionRules:
             found = "`gap` and `state_gap` are both functions"
             raise SpecError(with_hint(found, "pass the longest gap as `gap`, a duration"))
         if self.midnight is not None:
-            check_zone(self.midnight, "midnight")
+            _check_zone(self.midnight, "midnight")
 
     @property
     def longest(self) -> timedelta:
@@ -138,3 +129,12 @@ class SessionRules:
         names = ("state_gap", "max_duration", "max_events", "until", "starts_with", "changes_of")
         unused = attrs.fields_dict(SessionRules)
         return tuple(name for name in names if getattr(self, name) is not unused[name].default)
+
+
+def _check_zone(zone: str, name: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+        found = f"`{name}` must be the name of a time zone, found {zone!r}"
+        hint = f'write {name}="Europe/Berlin"; on a machine without zones, `pip install tzdata`'
+        raise SpecError(with_hint(found, hint)) from error

@@ -23,15 +23,7 @@ MILLISECOND_US: Final = 1_000
 
 @attrs.frozen
 class Clocks:
-    """
-    The clocks at a batch border.
-
-    Attributes:
-        watermark_ms: The watermark of the next batch, in milliseconds; 0 while there is none.
-        before_ms: The watermark of the last batch.
-        processing: The processing time; None where the test has none.
-        since_us: The watermark at which the query began with a seed, in microseconds.
-    """
+    """The clocks at a batch border: the watermark of the next batch, 0 while there is none."""
 
     watermark_ms: int = 0
     before_ms: int = 0
@@ -57,13 +49,7 @@ class Clocks:
         return max(watermark_in_force(self.watermark_ms), self.since_us)
 
     def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
-        """
-        Move the watermark of the next batch; an earlier one is ignored, as in Spark.
-
-        Raises:
-            ScriptError: It isn't a whole millisecond, isn't after 1970-01-01, or is after the year
-                9999.
-        """
+        """Move the watermark of the next batch; an earlier one is ignored, as in Spark."""
         if spec.delay_ms is None:
             found = "the spec has no watermark"
             raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
@@ -83,12 +69,7 @@ class Clocks:
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
     def after(self, span: timedelta) -> "Clocks":
-        """
-        Move the processing time of the next batch.
-
-        Raises:
-            ScriptError: It would go back, or past the year 9999, or there is none.
-        """
+        """Move the processing time of the next batch."""
         if self.processing is None:
             found = "the driver has no processing time"
             raise ScriptError(with_hint(found, "pass processing_time=... when you build it"))
@@ -108,12 +89,7 @@ class Clocks:
 
 
 def aware(instant: object, name: str) -> datetime | None:
-    """
-    Return a time that has a zone, or None.
-
-    Raises:
-        ScriptError: It is something else.
-    """
+    """Return a time that has a zone, or None."""
     if instant is None:
         return None
     if not isinstance(instant, datetime) or instant.utcoffset() is None:
@@ -123,12 +99,7 @@ def aware(instant: object, name: str) -> datetime | None:
 
 
 def on_clock(instant: datetime | None, name: str) -> datetime | None:
-    """
-    Return a time that a clock can show, or None.
-
-    Raises:
-        ScriptError: It has no zone, or is before 1970 or after the year 9999 in UTC.
-    """
+    """Return a time that a clock of Spark can show, or None."""
     found = aware(instant, name)
     if found is not None and not 0 <= micros_of(found) <= LAST_INSTANT_US:
         text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"

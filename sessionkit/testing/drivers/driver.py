@@ -105,7 +105,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         Start a query where a batch over history left off, as with `hand_over` on Spark.
 
         `take_rows` returns what the batch has closed; its first micro-batch opens what was open. A
-        row of before `until` that the stream reads is late: the batch may have read it.
+        row before `until` that the stream reads is late: the batch may have read it.
 
         Args:
             spec: The definition, of the batch and of the stream.

@@ -29,13 +29,7 @@ __all__ = ["PagedGroupState", "Query", "Ran", "Snapshot", "Worker", "group_of"]
 
 @attrs.frozen(eq=False)
 class PagedGroupState:
-    """
-    A group state whose row ends in the pages, by their numbers.
-
-    Attributes:
-        row: The group state that holds both.
-        pages: The pages as this call leaves them.
-    """
+    """The group state of a driver, whose row ends in the pages of its bucket, by their numbers."""
 
     row: FakeGroupState
     pages: dict[int, bytes]
@@ -146,14 +140,7 @@ class Snapshot:
 
 @attrs.frozen
 class Ran:
-    """
-    A micro-batch that ran.
-
-    Attributes:
-        batch_id: Its number, from 0; None if Spark would have had no reason to run one.
-        watermark: The watermark in force, in UTC; None while there is none.
-        frames: The output of the worker.
-    """
+    """A micro-batch that ran; no `batch_id` if Spark would have had no reason to run one."""
 
     batch_id: int | None
     watermark: datetime | None
@@ -162,15 +149,7 @@ class Ran:
 
 @attrs.define
 class Query:
-    """
-    Runs a worker as Spark's operator does, micro-batch by micro-batch.
-
-    Attributes:
-        spec: The spec that the worker runs.
-        worker: The callable that Spark would call for every group.
-        clocks: The clocks of the next batch.
-        seed: What the query began with.
-    """
+    """Runs a worker as Spark's operator does, micro-batch by micro-batch."""
 
     spec: AnySpec
     worker: Worker

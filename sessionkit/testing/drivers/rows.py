@@ -55,20 +55,7 @@ def event_row(
     event: Any,
     passthrough: Mapping[str, Any],
 ) -> Row:
-    """
-    Return an event as a row, by column name.
-
-    Args:
-        spec: The spec whose columns are read.
-        key: The value of the key column; a tuple of values if there are several columns.
-        event_time: When it happened; `attrs.NOTHING` where the event says so.
-        event: The event.
-        passthrough: The values of the passthrough columns.
-
-    Raises:
-        ScriptError: The event has another class, the key the wrong number of values, no event time
-            is given, or a column is given two values.
-    """
+    """Return an event as a row; no time is `attrs.NOTHING`, where the event has it as a field."""
     _check_class(spec, event)
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
@@ -116,12 +103,7 @@ def plain_key(key: Any) -> Any:
 
 
 def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
-    """
-    Check that the values of a row fit their columns.
-
-    Raises:
-        ScriptError: A value doesn't have the type of its column.
-    """
+    """Check that the values of a row fit their columns."""
     for column in wire_columns(spec):
         _wire_value(column, row.get(column.field.name))
 
@@ -133,16 +115,9 @@ def packed_frames(
     groups: Sequence[int],
 ) -> tuple[dict[int, pd.DataFrame], int | None]:
     """
-    Return rows as Spark hands them to the worker: packed, one frame a group.
+    Return rows as Spark hands them to the worker: packed, a frame for each group by its number.
 
-    Args:
-        spec: The spec whose columns cross.
-        rows: The values by column name; a value that is missing or None is a null.
-        is_future: For each row, whether its event time is too far ahead.
-        groups: For each row, the number of its group.
-
-    Returns:
-        The frames by group, and the latest event time, in microseconds, that moves the watermark.
+    The latest event time that moves the watermark, in microseconds, comes with them.
     """
     table = _input_table(spec, rows, is_future).append_column(GROUP, pa.array(groups, pa.int64()))
     packer = Packer(spec, (GROUP,), moves_watermark=True)
@@ -208,13 +183,7 @@ def _wire_value(column: WireColumn, value: Any) -> Any:
 
 @attrs.frozen
 class Seed:
-    """
-    What a query begins with.
-
-    Attributes:
-        format: How it is written, and the watermark at which it was taken.
-        frames: Its rows by group, until the first micro-batch has run.
-    """
+    """What a query begins with; the rows, by group, until the first micro-batch has run."""
 
     format: SeedFormat
     frames: Mapping[Any, pd.DataFrame] = attrs.field(repr=False)
@@ -226,15 +195,7 @@ class Seed:
 
 
 def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, group_of: GroupOf) -> Seed:
-    """
-    Return a seed of what groups remember.
-
-    Args:
-        spec: Under whose rules they remember it.
-        memories: What each of them remembers.
-        form: How it is written, and when it was taken.
-        group_of: Says which group has a key.
-    """
+    """Return what groups remember as a seed under the rules of a spec."""
     rows: dict[Hashable, list[dict[str, Any]]] = {}
     for memory in memories:
         for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from sessionkit.errors import with_hint
 from sessionkit.testing.fakes.spark_values import (
     TimeoutConf,
     check_forward,
@@ -114,11 +115,9 @@ class FakeGroupState:
             ValueError: there is none (PySpark: STATE_NOT_EXISTS).
         """
         if self._value is None:
-            msg = (
-                "`state.get`: the key has no state value.\n\n"
-                "Hint: ask `state.exists` first, or use `state.getOption`, which gives None."
-            )
-            raise ValueError(msg)
+            found = "`state.get`: the key has no state value."
+            hint = "ask `state.exists` first, or use `state.getOption`, which gives None."
+            raise ValueError(with_hint(found, hint))
         return self._value
 
     @property
@@ -221,13 +220,15 @@ class FakeGroupState:
         raw = epoch_ms(timestampMs) if isinstance(timestampMs, dt.datetime) else timestampMs
         timestamp = positive_ms("setTimeoutTimestamp(timestampMs)", raw)
         if self._watermark_ms is not None and timestamp < self._watermark_ms:
-            msg = (
+            found = (
                 f"`setTimeoutTimestamp(timestampMs)`: {timestamp} is before the current watermark, "
-                f"{self._watermark_ms}.\n\n"
-                "Hint: pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is "
+                f"{self._watermark_ms}."
+            )
+            hint = (
+                "pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is "
                 "only just on time can be before the watermark of its own batch."
             )
-            raise ValueError(msg)
+            raise ValueError(with_hint(found, hint))
         self._armed_ms = int(timestamp)
 
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 - PySpark's name
@@ -238,12 +239,12 @@ class FakeGroupState:
             RuntimeError: the query declares no watermark.
         """
         if self._watermark_ms is None:
-            msg = (
-                "`state.getCurrentWatermarkMs()`: the query has no watermark.\n\n"
-                "Hint: build the state with `watermark_ms=...`, and the query with "
+            found = "`state.getCurrentWatermarkMs()`: the query has no watermark."
+            hint = (
+                "build the state with `watermark_ms=...`, and the query with "
                 "`withWatermark` before `applyInPandasWithState`."
             )
-            raise RuntimeError(msg)
+            raise RuntimeError(with_hint(found, hint))
         return self._watermark_ms
 
     def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - PySpark's name
@@ -288,12 +289,12 @@ class FakeGroupState:
         check_forward("processing_time_ms", self._processing_time_ms, processing_time_ms)
         row = self.stored_after() or StoredGroup(None, None)
         if has_timed_out and row.timeout_timestamp_ms is None:
-            msg = (
+            found = (
                 "`next_call(has_timed_out=True)`: no timer is stored for the key, so Spark does "
-                "not call on timeout.\n\n"
-                "Hint: the function has to set the timer again in every call that updates."
+                "not call on timeout."
             )
-            raise ValueError(msg)
+            hint = "the function has to set the timer again in every call that updates."
+            raise ValueError(with_hint(found, hint))
         return FakeGroupState(
             value=row.value,
             timeout=self._timeout,
@@ -319,24 +320,25 @@ class FakeGroupState:
 
     def _require_timeout_conf(self, method: str, needed: TimeoutConf) -> None:
         if self._timeout != needed:
-            msg = (
-                f"`state.{method}` needs the timeout mode {needed}; this state has "
-                f"{self._timeout}.\n\n"
-                f'Hint: build the state with `timeout="{needed}"`, and the query with '
+            found = (
+                f"`state.{method}` needs the timeout mode {needed}; this state has {self._timeout}."
+            )
+            hint = (
+                f'build the state with `timeout="{needed}"`, and the query with '
                 f"`GroupStateTimeout.{needed}`."
             )
-            raise RuntimeError(msg)
+            raise RuntimeError(with_hint(found, hint))
 
     def _check_width(self, value: tuple[Any, ...]) -> None:
         stored = self._stored.value if self._stored else None
         before = stored if self._value is None else self._value
         if before is not None and len(before) != len(value):
-            msg = (
+            found = (
                 f"`update(newValue)`: the state value has {len(before)} fields, the new one has "
-                f"{len(value)}; Spark fails the task on a tuple that does not fit the schema.\n\n"
-                "Hint: give one element for each field of the state schema, in its order."
+                f"{len(value)}; Spark fails the task on a tuple that does not fit the schema."
             )
-            raise ValueError(msg)
+            hint = "give one element for each field of the state schema, in its order."
+            raise ValueError(with_hint(found, hint))
 
     def _checked_stored_timeout(self) -> int | None:
         stored = self._stored_timeout_ms
@@ -344,24 +346,22 @@ class FakeGroupState:
             stored = whole_ms("stored_timeout_ms", stored)
         if self._timeout == "NoTimeout":
             if stored is not None or self._has_timed_out:
-                msg = (
-                    "`has_timed_out` and `stored_timeout_ms` need a timeout mode; found "
-                    "NoTimeout.\n\n"
-                    'Hint: pass `timeout="EventTimeTimeout"` or `timeout="ProcessingTimeTimeout"`.'
+                found = (
+                    "`has_timed_out` and `stored_timeout_ms` need a timeout mode; found NoTimeout."
                 )
-                raise ValueError(msg)
+                hint = 'pass `timeout="EventTimeTimeout"` or `timeout="ProcessingTimeTimeout"`.'
+                raise ValueError(with_hint(found, hint))
             return None
         if not self._has_timed_out:
             return stored
         name, now = self._timeout_clock()
         timer = now - 1 if stored is None else stored
         if not 0 < timer < now:
-            msg = (
+            found = (
                 f"`has_timed_out=True`: a timer at {timer} does not fire at {name}={now}; Spark "
-                "fires positive timers strictly before the clock.\n\n"
-                f"Hint: pass a `{name}` later than the timer."
+                "fires positive timers strictly before the clock."
             )
-            raise ValueError(msg)
+            raise ValueError(with_hint(found, f"pass a `{name}` later than the timer."))
         return timer
 
     def _timeout_clock(self) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from sessionkit.errors import with_hint
 from sessionkit.testing.fakes.group_state import FakeGroupState
 from sessionkit.testing.fakes.spark_values import type_name
 
@@ -60,11 +61,8 @@ def run_group(
             a timeout, a state that another call has used).
     """
     if not isinstance(key, tuple):
-        msg = (
-            f"`key`: Spark passes the key as a tuple, found {type_name(key)}.\n\n"
-            f"Hint: pass `({key!r},)` for one grouping column."
-        )
-        raise TypeError(msg)
+        found = f"`key`: Spark passes the key as a tuple, found {type_name(key)}."
+        raise TypeError(with_hint(found, f"pass `({key!r},)` for one grouping column."))
     _check_unused(state)
     timed_out = state.hasTimedOut
     chunks = _timeout_chunks(frames, columns) if timed_out else _data_chunks(frames, columns)
@@ -80,12 +78,12 @@ def _as_column_scalar(part: object) -> object:
 
 def _check_unused(state: FakeGroupState) -> None:
     if state.is_updated or state.is_removed or state.timeout_timestamp_ms is not None:
-        msg = (
+        found = (
             f"`state`: already changed by another call, found {state!r}; Spark makes a new one "
-            "for each call.\n\n"
-            "Hint: pass `state.next_call(...)`, which carries over what Spark stores."
+            "for each call."
         )
-        raise ValueError(msg)
+        hint = "pass `state.next_call(...)`, which carries over what Spark stores."
+        raise ValueError(with_hint(found, hint))
 
 
 def _data_chunks(
@@ -95,30 +93,26 @@ def _data_chunks(
     source = iter(frames)
     first = next(source, None)
     if first is None:
-        msg = (
+        found = (
             "`frames`: no frame, and the state has not timed out; Spark calls only for rows or "
-            "for a timeout.\n\n"
-            "Hint: pass a frame, or a state with `has_timed_out=True`."
+            "for a timeout."
         )
-        raise ValueError(msg)
+        raise ValueError(with_hint(found, "pass a frame, or a state with `has_timed_out=True`."))
     expected = list(first.columns) if columns is None else list(columns)
     return (_checked_chunk(frame, expected) for frame in itertools.chain([first], source))
 
 
 def _checked_chunk(frame: pd.DataFrame, expected: list[Any]) -> pd.DataFrame:
     if len(frame) == 0:
-        msg = (
-            "`frames`: a frame without rows; Spark passes one only on a timeout.\n\n"
-            "Hint: leave it out, or pass a state with `has_timed_out=True`."
-        )
-        raise ValueError(msg)
+        found = "`frames`: a frame without rows; Spark passes one only on a timeout."
+        hint = "leave it out, or pass a state with `has_timed_out=True`."
+        raise ValueError(with_hint(found, hint))
     if list(frame.columns) != expected:
-        msg = (
+        found = (
             f"`frames`: columns {expected} are expected in this order, found "
-            f"{list(frame.columns)}; all frames of a query have the same.\n\n"
-            "Hint: select the columns of the query's input in each frame."
+            f"{list(frame.columns)}; all frames of a query have the same."
         )
-        raise ValueError(msg)
+        raise ValueError(with_hint(found, "select the columns of the query's input in each frame."))
     return frame
 
 
@@ -127,19 +121,16 @@ def _timeout_chunks(
 ) -> list[pd.DataFrame]:
     given = list(frames)
     if any(len(frame) for frame in given):
-        msg = (
-            "`frames`: rows, and the state has timed out; Spark passes none on a timeout.\n\n"
-            "Hint: pass `[]` and name the input's `columns=`, or a state without "
-            "`has_timed_out=True`."
-        )
-        raise ValueError(msg)
+        found = "`frames`: rows, and the state has timed out; Spark passes none on a timeout."
+        hint = "pass `[]` and name the input's `columns=`, or a state without `has_timed_out=True`."
+        raise ValueError(with_hint(found, hint))
     if columns is None and not given:
-        msg = (
+        found = (
             "`columns`: missing; on a timeout Spark passes one frame without rows, with the "
-            "columns of the input.\n\n"
-            'Hint: pass `columns=["ts", "url"]`, the names of the input columns.'
+            "columns of the input."
         )
-        raise ValueError(msg)
+        hint = 'pass `columns=["ts", "url"]`, the names of the input columns.'
+        raise ValueError(with_hint(found, hint))
     return [pd.DataFrame(columns=list(given[0].columns if columns is None else columns))]
 
 
@@ -147,11 +138,9 @@ def _checked_frames(
     name: str, result: object, output_columns: Sequence[str] | None
 ) -> list[pd.DataFrame]:
     if isinstance(result, pd.DataFrame) or not isinstance(result, Iterable):
-        msg = (
-            f"`{name}` must return an iterable of pandas DataFrames, found {type_name(result)}.\n\n"
-            "Hint: `yield` each frame, or return a list of frames, `[]` for no output."
-        )
-        raise TypeError(msg)
+        found = f"`{name}` must return an iterable of pandas DataFrames, found {type_name(result)}."
+        hint = "`yield` each frame, or return a list of frames, `[]` for no output."
+        raise TypeError(with_hint(found, hint))
     expected = None if output_columns is None else list(output_columns)
     kept: list[pd.DataFrame] = []
     for frame in result:
@@ -165,28 +154,23 @@ def _checked_frames(
 def _check_frame(name: str, frame: object, expected: list[str] | None) -> None:
     """Refuse what Spark refuses, and the names for which it stores NULL."""
     if not isinstance(frame, pd.DataFrame):
-        msg = (
-            f"`{name}` must return pandas DataFrames, found {type_name(frame)} among them.\n\n"
-            "Hint: wrap the row, as in `pd.DataFrame([row])`."
-        )
-        raise TypeError(msg)
-    found = list(frame.columns)
-    if expected is None or not (found or len(frame)):
+        found = f"`{name}` must return pandas DataFrames, found {type_name(frame)} among them."
+        raise TypeError(with_hint(found, "wrap the row, as in `pd.DataFrame([row])`."))
+    names = list(frame.columns)
+    if expected is None or not (names or len(frame)):
         return
-    if len(found) != len(expected):
-        msg = (
-            f"`{name}` returned a frame with {len(found)} columns, {found}; the output has "
-            f"{len(expected)}, {expected}.\n\n"
-            "Hint: yield all columns of the output schema and no other."
+    if len(names) != len(expected):
+        found = (
+            f"`{name}` returned a frame with {len(names)} columns, {names}; the output has "
+            f"{len(expected)}, {expected}."
         )
-        raise RuntimeError(msg)
-    if len(frame) and set(found) != set(expected):
-        msg = (
-            f"`{name}` returned a frame with the columns {found}; the output has {expected}. "
-            "Spark goes by name, and fills a column it does not find with NULL.\n\n"
-            "Hint: name the columns of the frame as in the output schema."
+        raise RuntimeError(with_hint(found, "yield all columns of the output schema and no other."))
+    if len(frame) and set(names) != set(expected):
+        found = (
+            f"`{name}` returned a frame with the columns {names}; the output has {expected}. "
+            "Spark goes by name, and fills a column it does not find with NULL."
         )
-        raise ValueError(msg)
+        raise ValueError(with_hint(found, "name the columns of the frame as in the output schema."))
 
 
 def _joined(frames: list[pd.DataFrame], output_columns: Sequence[str] | None) -> pd.DataFrame:

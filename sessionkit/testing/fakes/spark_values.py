@@ -15,6 +15,8 @@ from typing import Any, Literal, SupportsIndex, get_args
 import numpy as np
 import pandas as pd
 
+from sessionkit.errors import with_hint
+
 __all__ = [
     "TimeoutConf",
     "check_forward",
@@ -57,12 +59,12 @@ def state_value(where: str, value: object) -> tuple[Any, ...]:
     """Convert the fields of a state value as PySpark does; refuse what Spark cannot store."""
     unordered = isinstance(value, str | bytes | bytearray | Mapping | AbstractSet)
     if unordered or not isinstance(value, Iterable):
-        msg = (
+        found = (
             f"`{where}`: a state value is a tuple with one element a field; found "
-            f"{type_name(value)}.\n\n"
-            "Hint: pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
+            f"{type_name(value)}."
         )
-        raise TypeError(msg)
+        hint = "pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
+        raise TypeError(with_hint(found, hint))
     fields = tuple(_converted(field) for field in value)
     for position, field in enumerate(fields):
         _check_plain(where, f"[{position}]", field)
@@ -87,22 +89,20 @@ def _check_plain(where: str, path: str, field: object) -> None:
         for position, item in enumerate(field):
             _check_plain(where, f"{path}[{position}]", item)
     elif type(field) not in _PLAIN_TYPES:
-        msg = (
+        found = (
             f"`{where}`: {path} of the state value is {type_name(field)}, which Spark cannot "
-            "store: the task fails, or the field becomes NULL.\n\n"
-            "Hint: convert it to a plain Python value first, `None` for a missing one."
+            "store: the task fails, or the field becomes NULL."
         )
-        raise TypeError(msg)
+        hint = "convert it to a plain Python value first, `None` for a missing one."
+        raise TypeError(with_hint(found, hint))
 
 
 def epoch_ms(when: dt.datetime) -> float:
     """Give epoch milliseconds, to the microsecond; a naive time is the machine's."""
     if pd.isna(when):
-        msg = (
-            "`setTimeoutTimestamp(timestampMs)`: a time is needed, found NaT.\n\n"
-            "Hint: drop rows without an event time before the timer is computed."
-        )
-        raise ValueError(msg)
+        found = "`setTimeoutTimestamp(timestampMs)`: a time is needed, found NaT."
+        hint = "drop rows without an event time before the timer is computed."
+        raise ValueError(with_hint(found, hint))
     if isinstance(when, pd.Timestamp):
         when = when.to_pydatetime(warn=False)
     return (when.astimezone(dt.UTC) - _EPOCH) / dt.timedelta(milliseconds=1)
@@ -113,17 +113,13 @@ def positive_ms(where: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise not_a_number(where, value)
     if value <= 0:
-        msg = (
-            f"`{where}`: a positive number of milliseconds is needed, found {value!r}.\n\n"
-            "Hint: to leave the key without a timer, set none in this call."
-        )
-        raise ValueError(msg)
+        found = f"`{where}`: a positive number of milliseconds is needed, found {value!r}."
+        hint = "to leave the key without a timer, set none in this call."
+        raise ValueError(with_hint(found, hint))
     if not value <= _MAX_LONG:
-        msg = (
-            f"`{where}`: {value!r} does not fit a 64-bit number of milliseconds.\n\n"
-            "Hint: check the arithmetic before the call, and that its unit is milliseconds."
-        )
-        raise ValueError(msg)
+        found = f"`{where}`: {value!r} does not fit a 64-bit number of milliseconds."
+        hint = "check the arithmetic before the call, and that its unit is milliseconds."
+        raise ValueError(with_hint(found, hint))
     return value
 
 
@@ -140,45 +136,37 @@ def whole_ms(name: str, value: SupportsIndex) -> int:
     try:
         moment = operator.index(value)
     except TypeError:
-        msg = (
+        found = (
             f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} "
-            f"({type_name(value)}).\n\n"
-            "Hint: pass `int(when.timestamp() * 1000)` of an aware datetime."
+            f"({type_name(value)})."
         )
-        raise TypeError(msg) from None
+        hint = "pass `int(when.timestamp() * 1000)` of an aware datetime."
+        raise TypeError(with_hint(found, hint)) from None
     if moment < 0:
-        msg = (
-            f"`{name}`: found {moment}; Spark's clocks start at 0, the epoch.\n\n"
-            "Hint: pass 0 for the watermark of a first batch, None for no watermark."
-        )
-        raise ValueError(msg)
+        found = f"`{name}`: found {moment}; Spark's clocks start at 0, the epoch."
+        hint = "pass 0 for the watermark of a first batch, None for no watermark."
+        raise ValueError(with_hint(found, hint))
     return moment
 
 
 def check_timeout_conf(timeout: str, watermark_ms: int | None) -> None:
     """Refuse an unknown timeout mode, and event time without a watermark."""
     if timeout not in get_args(TimeoutConf):
-        msg = (
+        found = (
             f"`timeout`: one of {', '.join(get_args(TimeoutConf))} is needed, found {timeout!r}."
-            "\n\nHint: the names are those of PySpark's `GroupStateTimeout`."
         )
-        raise ValueError(msg)
+        raise ValueError(with_hint(found, "the names are those of PySpark's `GroupStateTimeout`."))
     if timeout == "EventTimeTimeout" and watermark_ms is None:
-        msg = (
-            '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.\n\n'
-            "Hint: pass `watermark_ms=...`; it is 0 in the first batch of a query."
-        )
-        raise ValueError(msg)
+        found = '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.'
+        hint = "pass `watermark_ms=...`; it is 0 in the first batch of a query."
+        raise ValueError(with_hint(found, hint))
 
 
 def check_forward(name: str, before: int | None, after: int | None) -> None:
     """Refuse a clock that goes back between two calls."""
     if before is not None and after is not None and after < before:
-        msg = (
-            f"`next_call({name}={after})`: the clock stands at {before}, and never goes back.\n\n"
-            f"Hint: pass a `{name}` of at least {before}."
-        )
-        raise ValueError(msg)
+        found = f"`next_call({name}={after})`: the clock stands at {before}, and never goes back."
+        raise ValueError(with_hint(found, f"pass a `{name}` of at least {before}."))
 
 
 def type_name(value: object) -> str:

@@ -74,16 +74,7 @@ class Lane:
 def svg_timeline(
     axis: Axis, lanes: Sequence[Lane], watermarks: Sequence[datetime], title: str, words: str
 ) -> str:
-    """
-    Return a timeline as SVG; what lies outside of the axis is drawn beside it.
-
-    Args:
-        axis: What the picture spans.
-        lanes: The keys, from top to bottom.
-        watermarks: Where the watermark stood.
-        title: What it shows.
-        words: The same as the picture, for those who can't see it.
-    """
+    """Return a timeline as SVG; what lies outside is at its edge, and `words` say the same."""
     bottom = TOP + sum(lane.height for lane in lanes)
     image = _frame(bottom + 2 * LINE, title, words)
     _draw_scale(image, axis, bottom)

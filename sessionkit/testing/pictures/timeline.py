@@ -83,7 +83,7 @@ class Event:
 
 @attrs.frozen
 class Span:
-    """A session to draw; its end is exclusive, and `rule` is what ends it, if that is told."""
+    """A session to draw; its end is exclusive, and `rule` is what ends it, where that is known."""
 
     key: Any
     start: datetime
@@ -145,11 +145,6 @@ def timeline(
     The axis spans the sessions or timers, and the events that were not rejected. A rejected event
     may be years away, and a watermark is often moved far on to close everything: both are shown at
     the edge.
-
-    Args:
-        events: The events.
-        bars: The sessions, or the timers.
-        clocks: By name, where each clock stood in the batches.
     """
     axis = axis_of(events, bars, clocks)
     return [] if axis is None else drawn(axis, events, bars, clocks)

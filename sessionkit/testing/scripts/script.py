@@ -50,7 +50,7 @@ def run_script(spec: Any, steps: Iterable[Step], *, processing_time: datetime | 
     Raises:
         ExpectationError: Something else came than was expected, or something is left at the end:
             a row or a rejection that no step expected, an event that no batch has read. The text
-            shows the script, what was expected beside what came, and a timeline.
+            shows the script, what was expected next to what came, and a timeline.
         ScriptError: A step is impossible; the text shows the script and a timeline.
         UserFunctionError: A function of the spec failed under `on_error="raise"`; the script and
             a timeline are added as a note.
@@ -92,21 +92,14 @@ def _picture(stage: Stage, script: Sequence[Step], notes: Sequence[str]) -> str:
 
 
 def _failure(mismatch: Mismatch, number: int, picture: str) -> str:
-    """Return the whole message: what, expected beside got, the picture, and the hint."""
+    """Return the whole message: what, expected next to got, the picture, and the hint."""
     found = f"step {number} does not hold: {mismatch.what}"
     sides = "\n".join(_side_by_side(mismatch.expected, mismatch.got))
     return with_hint(f"{found}\n\n{sides}\n\n{picture}", mismatch.hint)
 
 
 def _script(steps: Sequence[str], notes: Sequence[str], timeline: Sequence[str]) -> str:
-    """
-    Return the script, a line for each step, with an arrow at the one that failed, and a timeline.
-
-    Args:
-        steps: The steps as they are written.
-        notes: What each step did that was played; the next one is the one that failed.
-        timeline: The lines of the timeline.
-    """
+    """Return the script, with what each step did that was played, and an arrow at the next one."""
     lines = []
     width = len(str(len(steps)))
     for place, step in enumerate(steps):

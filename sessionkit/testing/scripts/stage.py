@@ -73,15 +73,7 @@ Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]
 
 @attrs.define
 class Stage:
-    """
-    The run of a script.
-
-    Attributes:
-        driver: The driver; a restart puts another one in its place.
-        note: What the last step did, in words.
-        rows: The result rows that no step expected yet, in the order of `take_rows` of the driver.
-        rejections: What was rejected and no step expected yet.
-    """
+    """The run of a script: its driver, and the rows and rejections that no step expected yet."""
 
     driver: AnyDriver
     note: str = ""

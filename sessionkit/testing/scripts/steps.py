@@ -57,15 +57,7 @@ P = ParamSpec("P")
 
 @attrs.frozen
 class Mismatch:
-    """
-    An expectation that does not hold.
-
-    Attributes:
-        what: What is wrong, in words.
-        expected: What the step says, line by line.
-        got: What there was.
-        hint: What to change if the run is right and the script is wrong.
-    """
+    """An expectation that does not hold; its hint is for a run that is right."""
 
     what: str
     expected: Sequence[str]
@@ -195,8 +187,8 @@ def _batch_note(result: BatchResult[Any]) -> str:
         return "no batch: no event waits, and nothing is due"
     at_watermark = "" if result.watermark is None else f" at {clock_text(result.watermark)}"
     counts = attrs.asdict(result.counts, filter=lambda _, number: bool(number))
-    told = ", ".join(f"{name}={number}" for name, number in counts.items())
-    return f"batch {result.batch_id}{at_watermark}: {told or 'no event'}"
+    shown = ", ".join(f"{name}={number}" for name, number in counts.items())
+    return f"batch {result.batch_id}{at_watermark}: {shown or 'no event'}"
 
 
 D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
