@@ -63,14 +63,8 @@ class CarefulFold:
     """
     The fold of open sessions and events of one key, which stand at places one after the other.
 
-    Attributes:
-        fold: The functions.
-        key: The key.
-        first: The first place.
-        numbers: For each place, that of the event among all; below 0 for an open session.
-        contents: The states of the open sessions, and the events.
-        known: Why events fail, by their numbers, as far as that's known.
-        strict: Places where what stands must leave a state that fits.
+    `numbers` has for each place that of the event among all, below 0 for an open session; what
+    stands at those in `strict` must leave a state that fits.
     """
 
     fold: SessionFold

@@ -141,17 +141,7 @@ class Instant:
 
 @attrs.frozen
 class Piece:
-    """
-    A session so far: its instants from one cut on.
-
-    Attributes:
-        first: The place of its first interval.
-        start: Its start.
-        end: The end of its gap.
-        events: How many events it has.
-        values: For each field of `changes_of`, its last value; -1 for none.
-        cuts: When rules fired that depend on the order of events, and which.
-    """
+    """A session so far, from one cut on, and when which rules fired that depend on order."""
 
     first: int
     start: int

@@ -28,14 +28,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def dropped_sessions(plan: Plan, dropped: Mask, failures: Sequence[Failure]) -> list[Rejected]:
-    """
-    Return the rows of sessions that are dropped: their events, and they themselves.
-
-    Args:
-        plan: What they're made of.
-        dropped: Which of its sessions; each has events.
-        failures: Why, for each of them.
-    """
+    """Return the rows of sessions that are dropped, and why: their events, and they themselves."""
     came, before = plan.counts[dropped].tolist(), plan.counts_before[dropped].tolist()
     places = plan.places_of(dropped).tolist()
     of_session = np.repeat(np.arange(len(failures)), came).tolist()
@@ -54,14 +47,7 @@ def dropped_sessions(plan: Plan, dropped: Mask, failures: Sequence[Failure]) -> 
 
 
 def traced(plan: Plan, dropped: Mask, sessions: pa.Table) -> pa.Table:
-    """
-    Return sessions with the traces of those that are dropped.
-
-    Args:
-        plan: What they're made of.
-        dropped: Which of its sessions.
-        sessions: The table of the others.
-    """
+    """Return a table of sessions with the traces of those of a plan that are dropped."""
     closes, starts = plan.unions.closes[dropped], plan.unions.start[dropped]
     # None begins at or after a rule; exactly one gap after the last event, some join.
     joins = plan.spec.timeout.gap_inclusive & (plan.unions.closed_by[dropped] == CODES["gap"])

@@ -37,15 +37,7 @@ class FoldError(UserFunctionError):
 
 @attrs.frozen
 class SessionFold:
-    """
-    The functions of a spec, as they fold one session after the other.
-
-    Attributes:
-        spec: Whose functions are called.
-        create: `create` over what is folded: an event, or an event and its time.
-        update: `update` over the same.
-        may_return_nothing: Whether a function may change the state in place and return None.
-    """
+    """The functions of a spec, over what is folded: an event, or an event and its time."""
 
     spec: AnySessionSpec
     create: Callable[[Any, Any], Any] | None
@@ -71,11 +63,8 @@ class SessionFold:
         """
         Return the states of many sessions, and the places of those that fail.
 
-        Args:
-            new_keys: The keys of those that have no open session, where there is a `create`.
-            opened: The states of the open sessions of all, in order; they may be changed.
-            events: The events of all, in order.
-            counts: For each, how many of the open sessions and of the events are its own.
+        `new_keys` are of those without an open session, where there is a `create`; `counts` says
+        how many of the open sessions, whose states may be changed, and of the events are whose.
         """
         cls, create, update = self.spec.state, self.create, self.update
         needs_return = not self.may_return_nothing

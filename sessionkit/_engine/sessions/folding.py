@@ -240,35 +240,24 @@ def _in_time(
 def _replanned(
     plan: Plan, rules: SessionRules, again: Mask, sessions: Sequence[Session], gone: Sequence[int]
 ) -> Plan:
-    """
-    Return a plan with other sessions, after those that stay.
-
-    Args:
-        plan: The plan.
-        rules: Its rules.
-        again: Which of its sessions are others.
-        sessions: The others.
-        gone: The events that none of these has.
-    """
+    """Return a plan with others in place of some sessions, after those that stay."""
     stored, unions = plan.touched.num_rows, plan.unions
     stays = np.ones(stored + len(plan.events.starts), np.bool_)
     stays[stored + np.array(gone, np.int64)] = False
     places = np.array([place for one in sessions for place in one.places], np.int64)
     members = np.concatenate([np.flatnonzero(unions.spread(~again)), places])
     order = (np.cumsum(stays) - 1)[plan.order[members]]
-    new = [len(one.places) for one in sessions]
-    sizes = np.concatenate([unions.sizes[~again], np.array(new, np.intp)])
     pieces = [one.piece for one in sessions]
-    columns = [[piece.start for piece in pieces], [piece.end for piece in pieces]]
-    closes, closed_by = closed_pieces(rules, pieces)
-    others = Unions(
-        np.cumsum(sizes) - sizes,
-        sizes,
-        np.concatenate([unions.start[~again], np.array(columns[0], np.int64)]),
-        np.concatenate([unions.end[~again], np.array(columns[1], np.int64)]),
-        np.concatenate([unions.closes[~again], closes]),
-        np.concatenate([unions.closed_by[~again], closed_by]),
-    )
+    new: list[npt.NDArray[Any]] = [
+        np.array([len(one.places) for one in sessions], np.intp),
+        np.array([one.start for one in pieces], np.int64),
+        np.array([one.end for one in pieces], np.int64),
+        *closed_pieces(rules, pieces),
+    ]
+    old: list[npt.NDArray[Any]]
+    old = [unions.sizes, unions.start, unions.end, unions.closes, unions.closed_by]
+    columns = [np.concatenate([one[~again], two]) for one, two in zip(old, new, strict=True)]
+    others = Unions(np.cumsum(columns[0]) - columns[0], *columns)
     is_event = order >= stored
     return attrs.evolve(
         plan,

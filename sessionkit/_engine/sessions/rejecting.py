@@ -16,7 +16,7 @@ A state must fit its fields where it's stored, after the last event. Where it do
 is folded anew, and each event must leave one that fits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -38,18 +38,7 @@ Together: TypeAlias = Sequence[Interval]
 
 @attrs.define
 class Session:
-    """
-    A session without the events that fail.
-
-    Attributes:
-        turn: The number of its first instant.
-        begins: That instant.
-        piece: Its bounds, and what cuts it.
-        state: Its state; None where it has none.
-        previous: The session before it.
-        places: Where what it has stands.
-        merged: Its open sessions that are part of the state: some may come only later.
-    """
+    """A session so far. Some of the open sessions that are merged may come only later."""
 
     turn: int
     begins: Instant
@@ -65,15 +54,9 @@ class Walk:
     """
     Cuts and folds open sessions and events of one key, and leaves out the events that fail.
 
-    Attributes:
-        part: What is folded.
-        rules: Its rules; the gap alone where the spec has none.
-        intervals: The same, as the rules see it.
-        reach: For each place, up to where the session goes that was planned there.
-        failures: Why events fail, by their numbers.
-        limits: By the first place of a session, up to where open sessions are merged first.
-        alone: The open sessions that can't be merged with what comes before.
-        session: The session so far.
+    `reach` says for each place up to where the session goes that was planned there: so far its open
+    sessions are merged first, unless `limits` says less for a session with this first place. Those
+    in `alone` can't be merged with what comes before.
     """
 
     part: CarefulFold
@@ -85,8 +68,8 @@ class Walk:
     alone: set[int] = attrs.field(factory=set)
     session: Session | None = None
 
-    def sessions(self) -> Iterator[Session]:
-        """Take one instant after another, and yield the sessions, the last one first."""
+    def sessions(self) -> list[Session]:
+        """Take one instant after another; return the sessions that come of them."""
         turns = instants_of(self.intervals)
         turn, most = 0, 1
         while True:
@@ -104,12 +87,13 @@ class Walk:
                     turn, most = self._without(error, turn, run[0], begins=begins), 1
             else:
                 break
-        cut_by: Instant | None = None
+        found, cut_by = list[Session](), None
         while self.session is not None:
             if cut_by is not None:
                 self.session.piece = self.session.piece.cut_by(cut_by)
-            yield self.session
+            found.append(self.session)
             cut_by, self.session = self.session.begins, self.session.previous
+        return found[::-1]
 
     def _left(self, together: Together) -> list[Interval]:
         return [one for one in together if self.part.event_at(one.place) not in self.failures]
