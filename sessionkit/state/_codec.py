@@ -1,10 +1,10 @@
 """Convert the objects of an attrs class to the columns of an Arrow table, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import pyarrow as pa
@@ -25,6 +25,7 @@ __all__ = [
     "unreadable",
 ]
 
+T = TypeVar("T")
 HALF_WORD: Final = 32
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -103,7 +104,12 @@ def _is_flat(kind: FieldType) -> bool:
     return isinstance(kind, ListType) and inner_type(kind.item).facts is not None
 
 
-@lru_cache(maxsize=256)
+def _made_once(make: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
+    # mypy holds that a class may not be hashable.
+    return cast("Callable[[type[Any]], T]", lru_cache(maxsize=256)(make))
+
+
+@_made_once
 def codec_of(cls: type[Any]) -> ClassCodec:
     """
     Return the codec of an attrs class; made once for each class.

@@ -22,7 +22,8 @@ from sessionkit._instants import END_OF_TIME_US
 from sessionkit.errors import StateMismatchError
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing import SessionDriver, at
-from sessionkit.testing.drivers.query import QUERY_ID, group_of
+from sessionkit.testing.drivers.query import QUERY_ID
+from sessionkit.testing.drivers.rows import group_of
 from sessionkit.testing.fakes.group_state import StoredGroup
 from sessionkit.timeouts import SessionRules
 from tests.support.changed_classes import (

@@ -26,7 +26,7 @@ from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, on_clock
-from sessionkit.testing.drivers.query import Query, Snapshot, group_of
+from sessionkit.testing.drivers.query import Query, Snapshot
 from sessionkit.testing.drivers.results import (
     BatchResult,
     KeyRow,
@@ -160,7 +160,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         cls, spec: Spec, memories: Iterable[Memory], form: SeedFormat, now: datetime | None
     ) -> Self:
         driver = cls(spec, processing_time=now)
-        seed = seed_of(spec, memories, form, group_of)
+        seed = seed_of(spec, memories, form)
         worker = worker_of(spec, with_rejected=True, seed=seed.format)
         clocks = attrs.evolve(driver._query.clocks, since_us=form.watermark_us)
         driver._query = Query(spec, worker, clocks, seed)

@@ -1,7 +1,6 @@
 """A streaming query without Spark: a source of rows, two clocks, groups of state, micro-batches."""
 
-import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -18,13 +17,13 @@ from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.testing.drivers.clocks import Clocks, aware
-from sessionkit.testing.drivers.rows import Row, Seed, check_row, key_on_wire, packed_frames
+from sessionkit.testing.drivers.rows import Group, Row, Seed, check_row, group_of, packed_frames
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["PagedGroupState", "Query", "Ran", "Snapshot", "Worker", "group_of"]
+__all__ = ["PagedGroupState", "Query", "Ran", "Snapshot", "Worker"]
 
 
 @attrs.frozen(eq=False)
@@ -39,44 +38,17 @@ class PagedGroupState:
         """Return the pages that a group state holds."""
         return cls(row, dict(row.get[-1]) if row.exists else {})
 
-    @property
-    def exists(self) -> bool:
-        """Whether the bucket remembers anything."""
-        return self.row.exists
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.row, name)
 
     @property
     def get(self) -> tuple[Any, ...]:
         """The row of the bucket, without the pages."""
         return self.row.get[:-1]
 
-    @property
-    def hasTimedOut(self) -> bool:  # noqa: N802 (Spark's name)
-        """Whether Spark calls because the timer of the bucket went off."""
-        return self.row.hasTimedOut
-
     def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
         """Replace the row; the pages are those of this moment."""
         self.row.update((*newValue, self.pages))
-
-    def remove(self) -> None:
-        """Remove the row, and with it all pages."""
-        self.row.remove()
-
-    def setTimeoutTimestamp(self, timestampMs: int) -> None:  # noqa: N802, N803 (Spark's names)
-        """Arm the event-time timer."""
-        self.row.setTimeoutTimestamp(timestampMs)
-
-    def setTimeoutDuration(self, durationMs: int) -> None:  # noqa: N802, N803 (Spark's names)
-        """Arm the processing-time timer."""
-        self.row.setTimeoutDuration(durationMs)
-
-    def getCurrentWatermarkMs(self) -> int:  # noqa: N802 (Spark's name)
-        """Return the watermark."""
-        return self.row.getCurrentWatermarkMs()
-
-    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 (Spark's name)
-        """Return the processing time."""
-        return self.row.getCurrentProcessingTimeMs()
 
     @property
     def has_pages(self) -> bool:
@@ -96,7 +68,6 @@ class PagedGroupState:
         del self.pages[start]
 
 
-Group: TypeAlias = Hashable
 Worker: TypeAlias = Callable[
     [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin, Neighbours],
     Iterator[pd.DataFrame],
@@ -173,23 +144,15 @@ class Query:
 
     def snapshot(self, counts: Counts) -> Snapshot:
         """Return what the query would leave if it stopped now."""
-        waiting = tuple(self._waiting)
+        groups, waiting = dict(self._groups), tuple(self._waiting)
         return Snapshot(
-            dict(self._groups),
-            self.clocks,
-            self._batch_id,
-            waiting,
-            self._planned,
-            counts,
-            self.seed,
+            groups, self.clocks, self._batch_id, waiting, self._planned, counts, self.seed
         )
 
     def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return the stored groups and their values."""
-        found = self._groups.items()
-        return [
-            (_as_key(group), stored.value) for group, stored in found if stored.value is not None
-        ]
+        found = [(_as_key(group), stored.value) for group, stored in self._groups.items()]
+        return [(key, value) for key, value in found if value is not None]
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Put a row before the source, see `Driver.add_row`."""
@@ -273,13 +236,8 @@ class Query:
         """Return the rows of every group, packed, and the latest time that moves the watermark."""
         if not rows:
             return {}, None
-        named = [group_of(self.spec, row) for row in rows]
-        groups = list(dict.fromkeys(named))
-        number = {group: place for place, group in enumerate(groups)}
-        numbers = [number[group] for group in named]
-        is_future = [self._is_future(row) for row in rows]
-        frames, latest_us = packed_frames(self.spec, rows, is_future, numbers)
-        return {groups[place]: frame for place, frame in frames.items()}, latest_us
+        groups = [group_of(self.spec, row) for row in rows]
+        return packed_frames(self.spec, rows, [self._is_future(row) for row in rows], groups)
 
     def _is_woken(self, timer_ms: int | None) -> bool:
         """
@@ -310,7 +268,7 @@ class Query:
             has_timed_out=not parts,
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
-        shown = PagedGroupState.of(state) if self.spec.layout == "pages" else state
+        shown: Any = PagedGroupState.of(state) if self.spec.layout == "pages" else state
         run = Origin.of(QUERY_ID, self._batch_id)
         frames = list(self.worker(_as_key(group), parts, shown, run, seen))
         after = state.stored_after()
@@ -331,13 +289,6 @@ class Query:
         name = self.spec.event_time
         instant = None if name is None else row.get(name)
         return instant is not None and self.clocks.is_future(self.spec, micros_of(instant))
-
-
-def group_of(spec: AnySpec, row: Row) -> Group:
-    """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
-    if spec.layout == "per_key":
-        return key_on_wire(spec, row)
-    return zlib.crc32(repr([row.get(name) for name in spec.keys]).encode()) % spec.bucket_count
 
 
 def _as_key(group: Group) -> tuple[Any, ...]:

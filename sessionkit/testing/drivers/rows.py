@@ -1,6 +1,7 @@
 """What goes into a driver, as Spark hands it to the worker: events, rows, and a seed."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -31,10 +32,12 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of, inner_type, key_form
 
 __all__ = [
+    "Group",
     "Row",
     "Seed",
     "check_row",
     "event_row",
+    "group_of",
     "input_frame",
     "key_on_wire",
     "packed_frames",
@@ -43,20 +46,19 @@ __all__ = [
 ]
 
 Row: TypeAlias = dict[str, Any]
-GroupOf: TypeAlias = Callable[[AnySpec, Row], Hashable]
+Group: TypeAlias = Hashable
+"""The number of a bucket, or a key."""
 
 GROUP: Final = "_group"
 
 
 def event_row(
-    spec: AnySpec,
-    key: Any,
-    event_time: Any,
-    event: Any,
-    passthrough: Mapping[str, Any],
+    spec: AnySpec, key: Any, event_time: Any, event: Any, passthrough: Mapping[str, Any]
 ) -> Row:
     """Return an event as a row; no time is `attrs.NOTHING`, where the event has it as a field."""
-    _check_class(spec, event)
+    if not isinstance(event, spec.event):
+        hint = "use add_row for a row with nulls"
+        raise ScriptError(wrong_class("the event must be a", spec.event, event, hint))
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
     row = {field.name: getattr(event, field.name) for field in fields}
@@ -66,16 +68,9 @@ def event_row(
     _add(row, passthrough, event, "in the passthrough columns")
     if name not in {None, *row}:
         found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
-        raise ScriptError(
-            with_hint(found, 'pass it before the event: add(key, at("10:00"), event)')
-        )
+        hint = 'pass it before the event: add(key, at("10:00"), event)'
+        raise ScriptError(with_hint(found, hint))
     return row
-
-
-def _check_class(spec: AnySpec, event: Any) -> None:
-    if not isinstance(event, spec.event):
-        hint = "use add_row for a row with nulls"
-        raise ScriptError(wrong_class("the event must be a", spec.event, event, hint))
 
 
 def _key_columns(spec: AnySpec, key: Any) -> Row:
@@ -112,20 +107,22 @@ def packed_frames(
     spec: AnySpec,
     rows: Sequence[Mapping[str, Any]],
     is_future: Sequence[bool],
-    groups: Sequence[int],
-) -> tuple[dict[int, pd.DataFrame], int | None]:
+    groups: Sequence[Group],
+) -> tuple[dict[Group, pd.DataFrame], int | None]:
     """
-    Return rows as Spark hands them to the worker: packed, a frame for each group by its number.
+    Return rows as Spark hands them to the worker: packed, a frame for each of their groups.
 
     The latest event time that moves the watermark, in microseconds, comes with them.
     """
-    table = _input_table(spec, rows, is_future).append_column(GROUP, pa.array(groups, pa.int64()))
+    places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    numbers = pa.array([places[group] for group in groups], pa.int64())
+    table = _input_table(spec, rows, is_future).append_column(GROUP, numbers)
     packer = Packer(spec, (GROUP,), moves_watermark=True)
     packed = [row for batch in packer(table.to_batches()) for row in batch.to_pylist()]
     latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
     frames = {
-        group: pd.DataFrame([row for row in packed if row[GROUP] == group], dtype=object)
-        for group in dict.fromkeys(groups)
+        group: pd.DataFrame([row for row in packed if row[GROUP] == place], dtype=object)
+        for group, place in places.items()
     }
     return frames, max(latest, default=None)
 
@@ -153,6 +150,13 @@ def _input_table(
         values = [_wire_value(column, row.get(column.field.name)) for row in rows]
         columns[column.name] = pa.array(values, inner_type(column.field.type).arrow)
     return pa.table(columns)
+
+
+def group_of(spec: AnySpec, row: Row) -> Group:
+    """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
+    if spec.layout == "per_key":
+        return key_on_wire(spec, row)
+    return zlib.crc32(repr([row.get(name) for name in spec.keys]).encode()) % spec.bucket_count
 
 
 def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -194,27 +198,17 @@ class Seed:
         return attrs.evolve(self, frames={})
 
 
-def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, group_of: GroupOf) -> Seed:
+def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat) -> Seed:
     """Return what groups remember as a seed under the rules of a spec."""
-    rows: dict[Hashable, list[dict[str, Any]]] = {}
+    rows: dict[Group, list[dict[str, Any]]] = {}
     for memory in memories:
         for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):
-            for group, part in _parts(spec, table, group_of).items():
-                packs = packs_of(whole_batch(part))
+            places: dict[Group, list[int]] = {}
+            for place, key in enumerate(decode_keys(spec, table)):
+                places.setdefault(group_of(spec, key._asdict()), []).append(place)
+            for group, found in places.items():
+                packs = packs_of(whole_batch(table.take(pa.array(found))))
                 rows.setdefault(group, []).extend({name: pack} for pack in packs)
     columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
-    return Seed(
-        form,
-        {
-            group: pd.DataFrame(found, columns=columns, dtype=object)
-            for group, found in rows.items()
-        },
-    )
-
-
-def _parts(spec: AnySpec, table: pa.Table, group_of: GroupOf) -> dict[Hashable, pa.Table]:
-    """Return the rows of each group."""
-    places: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(decode_keys(spec, table)):
-        places.setdefault(group_of(spec, key._asdict()), []).append(place)
-    return {group: table.take(pa.array(found)) for group, found in places.items()}
+    made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
+    return Seed(form, made)
