@@ -49,14 +49,7 @@ class Differences:
 
 @attrs.frozen
 class Change:
-    """
-    How the stored values of a class become those of one field.
-
-    Attributes:
-        field: The field.
-        source: Under which name its values are stored; None where it is new.
-        convert: What becomes of a value; None where it stays as it is.
-    """
+    """How the stored values of a class become those of one field; new ones have no source."""
 
     field: Field
     source: str | None

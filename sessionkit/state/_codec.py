@@ -42,12 +42,7 @@ class ClassCodec:
         return pa.schema([pa.field(field.name, field.type.arrow) for field in self.type.fields])
 
     def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
-        """
-        Return one Arrow array for each field.
-
-        Raises:
-            StateValueError: A value doesn't fit its field; the message names its path.
-        """
+        """Return one Arrow array for each field; a `StateValueError` names the path of a misfit."""
         name = self.type.cls.__name__
         return [
             encode_column(
@@ -111,22 +106,12 @@ def _made_once(make: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
 
 @_made_once
 def codec_of(cls: type[Any]) -> ClassCodec:
-    """
-    Return the codec of an attrs class; made once for each class.
-
-    Raises:
-        FieldTypeError: Some of its fields can't be stored; the message names all of them.
-    """
+    """Return the codec of an attrs class, made once; a `FieldTypeError` names what has no type."""
     return ClassCodec(fields_of(cls))
 
 
 def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
-    """
-    Return the values of one field as an Arrow array.
-
-    Raises:
-        StateValueError: A value doesn't fit; the message names its path.
-    """
+    """Return the values of one field as an Arrow array; a `StateValueError` names a misfit."""
     if not set(map(type, values)) <= kind.exact:
         values = [kind.coerce(value, path) for value in values]
     try:

@@ -52,13 +52,7 @@ class _Problems(list[str]):
 
 
 def fields_of(cls: type[Any]) -> AttrsType:
-    """
-    Read the fields of an attrs class; compiled once for each class.
-
-    Raises:
-        FieldTypeError: It isn't an attrs class, or some of its fields can't be stored. The message
-            names all of them, each with its path and a hint.
-    """
+    """Read the fields of an attrs class, once; a `FieldTypeError` names all that have no type."""
     if not isinstance(cls, type):
         found = f"{cls!r} ({type(cls).__name__}) isn't a class"
         raise FieldTypeError(with_hint(found, "pass an attrs class"))
@@ -76,12 +70,7 @@ def _compiled(cls: Hashable) -> AttrsType:
 
 
 def field_type(annotation: Any, path: str) -> FieldType:
-    """
-    Read one annotation, such as that of a key column.
-
-    Raises:
-        FieldTypeError: It can't be stored.
-    """
+    """Read one annotation, such as that of a key column; a `FieldTypeError` says why not."""
     problems = _Problems()
     found = _read(annotation, path, problems, ())
     if problems:

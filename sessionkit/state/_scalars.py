@@ -3,6 +3,7 @@
 import base64
 from decimal import Context, Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final
 
 import attrs
@@ -216,7 +217,7 @@ class DecimalType:
         """Spark's decimal of these digits."""
         return f"decimal({self.precision},{self.scale})"
 
-    @property
+    @cached_property
     def facts(self) -> Facts:
         """Its facts; equal keys of any scale are the same text."""
         text = f"cast(try_cast({{}} as {self.sql}) as string)"
@@ -279,7 +280,7 @@ class EnumType:
         """The type of the members' values."""
         return self.base.sql
 
-    @property
+    @cached_property
     def facts(self) -> Facts:
         """Those of the members' values, but a key is none of a fixed set of values."""
         return attrs.evolve(self.base.facts, annotation=self.cls, key=None)

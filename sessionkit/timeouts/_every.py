@@ -77,12 +77,7 @@ Emit: TypeAlias = Every | str
 
 
 def read_emit(value: object) -> Any:
-    """
-    Read when a session gives rows.
-
-    Raises:
-        SpecError: It's none of the ways.
-    """
+    """Read when a session gives rows."""
     if isinstance(value, Every) or value in ("on_close", "on_update"):
         return value
     found = TEXT.fullmatch(value) if isinstance(value, str) else None

@@ -207,16 +207,7 @@ TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf
 
 @attrs.frozen
 class Deadline:
-    """
-    How a policy counts.
-
-    Attributes:
-        name: The name that `on_timer` receives.
-        clock: The clock that must reach it.
-        since: The instant at which it starts: the latest event time of the key, the processing
-            time of its last micro-batch with events, or when its state was created or updated.
-        span: The time from then on.
-    """
+    """How a policy counts: a span of a clock, since an instant; `on_timer` receives its name."""
 
     name: str
     clock: Clock
