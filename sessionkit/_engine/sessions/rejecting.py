@@ -136,7 +136,6 @@ class Walk:
             if not together:
                 continue
             if number and self._waits(session, together):
-                run = run[:number]
                 break
             try:
                 for one in together:
@@ -148,9 +147,14 @@ class Walk:
                     return turn, number
                 if len(together) == 1:
                     raise
-                return self._one_by_one(turn, together, begins=begins), 1
+                break
+        else:
+            number = len(run)
+        if not number:
+            # Not while the error is handled: it would be part of those that follow.
+            return self._one_by_one(turn, run[0], begins=begins), 1
         self.session = session
-        return turn + len(run), 2 * most
+        return turn + number, 2 * most
 
     def _waits(self, session: Session, together: Together) -> bool:
         """Return whether an instant is taken alone: it's another session's, or merges one."""
@@ -166,13 +170,14 @@ class Walk:
             ahead = part.opened(range(first, min(end, self.limits.get(first, end))))
             instant, state = Instant.of(together), part.state_of(ahead)
             return Session(turn, instant, Piece.at(instant), state, session, [], {*ahead})
-        opened = part.opened(one.place for one in together)
-        merged, places = session.merged.union(opened), [*session.places]
-        if merged == session.merged:
+        opened, merged = part.opened(one.place for one in together), session.merged
+        if merged.issuperset(opened):
             state = part.copied(session.state)
         else:
-            state = part.state_of(sorted(merged.union(places)))
-        return attrs.evolve(session, state=state, places=places, merged=merged)
+            merged = merged.union(opened)
+            state = part.state_of(sorted(merged.union(session.places)))
+        begins_at, before, places = session.begins, session.previous, [*session.places]
+        return Session(session.turn, begins_at, session.piece, state, before, places, merged)
 
     def _take(self, session: Session, together: Together) -> None:
         """Let a session take an instant, after the state has."""

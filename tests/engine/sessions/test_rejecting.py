@@ -408,3 +408,12 @@ def test_an_event_that_leaves_a_misfit_did_not_end_the_session_before() -> None:
 
     assert [[1, 2, 4]] == closed(driver)
     assert 1 == driver.counts.failed
+
+
+def test_the_traceback_of_an_event_does_not_show_those_before_it() -> None:
+    """Events of one instant are tried one after the other, each for itself."""
+    spec = spec_of(Functions())
+    driver = fed(SessionDriver(spec), *[("10:00", Step(place, bad=True)) for place in range(3)])
+
+    tracebacks = [failed.traceback or "" for failed in driver.take_rejections("failed")]
+    assert [1, 1, 1] == [one.count("Traceback (most recent call last)") for one in tracebacks]
