@@ -39,7 +39,8 @@ PLAIN: Final = np.dtype([("place", "<u4"), ("behind", "<i8")])
 
 def marks_of(sessions: pa.Table) -> Numbers:
     """Return the marks of sessions; 0 for what only remembers the ids of one."""
-    found: Numbers = whole(sessions[BEHIND.name]).fill_null(0).to_numpy()
+    column = whole(sessions[BEHIND.name])
+    found: Numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
     return found
 
 
@@ -51,10 +52,10 @@ def is_trace(sessions: pa.Table) -> Mask:
 
 def has_state(rows: pa.Table) -> Mask:
     """Mark the rows with a state: those of sessions that are remembered as such, or of keys."""
-    mask = np.ones(rows.num_rows, np.bool_)
-    if "exists" in rows.column_names:
+    mask, names = np.ones(rows.num_rows, np.bool_), rows.schema.names
+    if "exists" in names:
         mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
-    return mask & ~is_trace(rows) if BEHIND.name in rows.column_names else mask
+    return mask & (marks_of(rows) >= 0) if BEHIND.name in names else mask
 
 
 def unmarked(rows: pa.Table) -> tuple[pa.Table, Numbers]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import event_columns, key_columns, prefixed_columns
+from sessionkit._engine.rows.table import key_columns, prefixed_columns
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state import codec_of, decode_column
@@ -81,7 +81,8 @@ def build_events(
         The objects, and the reasons for those that their own class refuses (a validator, a
         converter), by their place among the objects. These are None.
     """
-    codec, columns = codec_of(spec.event), event_columns(table)
+    codec, first = codec_of(spec.event), 1 + len(spec.keys)
+    columns = table.columns[first : first + len(codec.type.fields)]
     if not columns:
         number = table.num_rows if places is None else len(places)
         return [codec.type.build() for _ in range(number)], {}

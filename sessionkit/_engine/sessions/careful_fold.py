@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
+from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of
@@ -48,7 +48,7 @@ class Members:
         states, counts = decode_states(self.spec.state, stored), stored["events"].to_pylist()
         # Rows may discard all events of an open session: then it has no state.
         opened = iter([one if count else None for one, count in zip(states, counts, strict=True)])
-        events = iter(timed(self.spec, build_events(self.spec, came.table)[0], came.starts))
+        events = iter(fold.timed(build_events(self.spec, came.table)[0], came.starts))
         names = [name for name in stored.column_names if name.startswith("key.")]
         every = pa.concat_tables([self.touched.select(names), self.events.table.select(names)])
         keys = decode_keys(self.spec, every.take(pa.array(self.order[first])))

@@ -22,7 +22,7 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import call_failed, is_frozen, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 
-__all__ = ["FoldError", "SessionFold", "timed"]
+__all__ = ["FoldError", "SessionFold"]
 
 
 class FoldError(UserFunctionError):
@@ -43,6 +43,7 @@ class SessionFold:
     create: Callable[[Any, Any], Any] | None
     update: Callable[[Any, Any], Any]
     may_return_nothing: bool
+    takes_time: bool
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "SessionFold":
@@ -51,7 +52,14 @@ class SessionFold:
         if create is not None:
             create = _over_events(spec, create, takes_time=spec.create_takes_time)
         update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
-        return cls(spec, create, update, not is_frozen(spec.state))
+        takes_time = spec.create_takes_time or spec.update_takes_time
+        return cls(spec, create, update, not is_frozen(spec.state), takes_time)
+
+    def timed(self, objects: list[Any], starts_us: npt.NDArray[np.int64]) -> list[Any]:
+        """Return events as they are folded: with their times where a function takes these."""
+        if not self.takes_time:
+            return objects
+        return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
     def fold_all(  # noqa: C901 (a call more a session would show in the speed)
         self,
@@ -154,13 +162,6 @@ class SessionFold:
         if found is None and self.may_return_nothing:
             return given
         return _refuse_type(role, self.spec, found)
-
-
-def timed(spec: AnySessionSpec, objects: list[Any], starts_us: npt.NDArray[np.int64]) -> list[Any]:
-    """Return events as they are folded: with their times where a function takes these."""
-    if not (spec.create_takes_time or spec.update_takes_time):
-        return objects
-    return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
 
 def _over_events(

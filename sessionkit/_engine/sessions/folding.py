@@ -26,7 +26,7 @@ from sessionkit._engine.sessions.cutting import (
     closed_pieces,
 )
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event, traced
-from sessionkit._engine.sessions.fold import FoldError, SessionFold, timed
+from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.planning import late_session, sessions_after
@@ -57,7 +57,7 @@ def fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
     spec, active = plan.spec, plan.active
     if plan.failures and spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
-    states, failed = _folded(plan, objects)
+    states, failed = _folded(program.functions or SessionFold.of(spec), plan, objects)
     if failed and spec.on_error == "raise":
         failing = np.flatnonzero(active)[failed]
         for place, part in zip(failed, _parts(plan, failing), strict=True):
@@ -81,10 +81,9 @@ def fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
     return left_out(program, plan, good, columns)
 
 
-def _folded(plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
+def _folded(fold: SessionFold, plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
     """Return the state of each session that has events, and the places of those that fail."""
     spec, active = plan.spec, plan.active
-    fold = SessionFold.of(spec)
     keys: list[Any] = []
     held, counts_held = plan.held_of(active)
     if fold.create is not None:
@@ -92,7 +91,9 @@ def _folded(plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
         new[active] = counts_held == 0
         keys = decode_keys(spec, plan.keys_of(new))
     opened = decode_states(spec.state, held)
-    events = timed(spec, objects, plan.events.starts[plan.event_places])
+    events = objects
+    if fold.takes_time:
+        events = fold.timed(objects, plan.events.starts[plan.event_places])
     counts = zip(counts_held.tolist(), plan.counts[active].tolist(), strict=True)
     return fold.fold_all(iter(keys), opened, events, counts)
 

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import is_trace, marks_of
-from sessionkit._engine.rows.table import parted
+from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions
@@ -42,6 +41,7 @@ class Plan:
         counts: How many events each of them has.
         horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
+        traces: The rows that remember dropped sessions; None where there is none.
     """
 
     spec: AnySessionSpec
@@ -54,6 +54,7 @@ class Plan:
     counts: Numbers
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
+    traces: pa.Table | None = None
 
     def only(self, chosen: Mask) -> "Plan":
         """Return the plan of some of the sessions, which stay as they are planned here."""
@@ -115,16 +116,11 @@ class Plan:
         members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
-    @cached_property
-    def traces(self) -> pa.Table:
-        """What remembers dropped sessions."""
-        return parted(self.untouched, is_trace(self.untouched))[0]
-
     def marks_of(self, chosen: Mask) -> Numbers:
         """Return the marks of the chosen sessions: of the open one that begins each, or new."""
         first, unions = self.unions.first[chosen], self.unions
         marks = self.horizon.marks(unions.start[chosen])
-        if self.traces.num_rows:
+        if self.traces is not None:
             marks = told_apart(self.traces, self.keys_of(chosen), unions.start[chosen], marks)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
@@ -167,6 +163,5 @@ class Plan:
     def keys_of(self, chosen: Mask) -> pa.Table:
         """Return the key columns of the chosen sessions, each of which has events."""
         first_event = np.cumsum(self.counts) - self.counts
-        names = [name for name in self.events.table.column_names if name.startswith("key.")]
         places = self.event_places[first_event[chosen]]
-        return self.events.table.select(names).take(pa.array(places))
+        return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import has_state
+from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, instants, key_columns, micros, parted, stacked
+from sessionkit._engine.rows.table import Rejected, instants, micros, parted, stacked
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.features.duplicates import Distinct
@@ -134,9 +134,14 @@ def _planned(
 
 def planned(program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
     """Find out what belongs together; there is at least one event."""
-    numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
-    touched, untouched = parted(sessions, (found >= 0) & has_state(sessions))
-    keys = np.concatenate([found[(found >= 0) & has_state(sessions)], numbers])
+    number = len(program.spec.keys)
+    numbers, found = key_numbers(events.table.columns[:number], sessions.columns[:number])
+    concerned, traces = found >= 0, None
+    if program.duplicates is not None or marks_of(sessions).min(initial=0) < 0:
+        concerned &= has_state(sessions)
+        traces = sessions.filter(pa.array(is_trace(sessions))) if is_trace(sessions).any() else None
+    touched, untouched = parted(sessions, concerned)
+    keys = np.concatenate([found[concerned], numbers])
     starts = np.concatenate([micros(touched["start"]), events.starts])
     ends = np.concatenate([micros(touched["end"]), events.ends])
     order = in_total_order(keys, starts, events.table, touched.num_rows)
@@ -148,7 +153,7 @@ def planned(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     is_event = order >= touched.num_rows
     counts = unions.sums(is_event.astype(np.int64))
     parts = program.spec, events, touched, untouched, order, is_event, unions, counts, horizon
-    return Plan(*parts, failures)
+    return Plan(*parts, failures, traces)
 
 
 def sessions_after(

@@ -23,6 +23,7 @@ from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.revisions import Revisions, forget_revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
+from sessionkit._engine.sessions.fold import SessionFold
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of
@@ -57,6 +58,8 @@ class Program:
         session_events: What hands out the events of closed sessions.
         rules: What cuts sessions before their gap.
         revisions: What lets sessions give several rows.
+        features: Those of these four that a spec uses, in the order of the columns they store.
+        functions: The functions that fold a session; None where there are none.
     """
 
     spec: AnySessionSpec
@@ -76,15 +79,18 @@ class Program:
     session_events: SessionEvents | None
     rules: Rules | None
     revisions: Revisions | None
+    features: Sequence[Feature]
+    functions: SessionFold | None
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Program":
         """Compile a spec."""
         duplicates, rules = Duplicates.of(spec), Rules.of(spec)
         session_events, revisions = SessionEvents.of(spec), Revisions.of(spec, duplicates)
-        stored = duplicates, session_events, rules, revisions
+        every = duplicates, session_events, rules, revisions
+        features = [feature for feature in every if feature is not None]
         own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
-        own += [BEHIND, *(field for one in stored if one is not None for field in one.fields)]
+        own += [BEHIND, *(field for feature in features for field in feature.fields)]
         codec = codec_of(spec.state).type.fields
         state = codec if spec.aggregates is None else stored_fields(spec)
         own += [pa.field(f"state.{field.name}", field.type.arrow) for field in state]
@@ -108,13 +114,9 @@ class Program:
             session_events=session_events,
             rules=rules,
             revisions=revisions,
+            features=features,
+            functions=None if spec.update is None else SessionFold.of(spec),
         )
-
-    @property
-    def features(self) -> list[Feature]:
-        """The features that store something of a session, in the order of their columns."""
-        every = self.duplicates, self.session_events, self.rules, self.revisions
-        return [one for one in every if one is not None]
 
     @property
     def identity(self) -> bytes:
