@@ -96,7 +96,10 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         """Return the counts of two micro-batches together."""
-        return Counts(*map(add, NUMBERS(self), NUMBERS(other)), self.unknown | other.unknown)
+        sums: dict[str, Any] = dict(
+            zip(COUNTED, map(add, NUMBERS(self), NUMBERS(other)), strict=True)
+        )
+        return Counts(**sums, unknown=self.unknown | other.unknown)
 
 
 DECLARED: Final = tuple(

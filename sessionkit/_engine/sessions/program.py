@@ -94,6 +94,7 @@ class Program:
         codec = codec_of(spec.state).type.fields
         state = codec if spec.aggregates is None else stored_fields(spec)
         own += [pa.field(f"state.{field.name}", field.type.arrow) for field in state]
+        has_functions = spec.aggregates is None and spec.per != "event"
         extends = spec.rules is not None and spec.rules.extends is not None
         return cls(
             spec=spec,
@@ -115,7 +116,7 @@ class Program:
             rules=rules,
             revisions=revisions,
             features=features,
-            functions=None if spec.update is None else SessionFold.of(spec),
+            functions=SessionFold.of(spec) if has_functions else None,
         )
 
     @property
