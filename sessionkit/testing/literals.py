@@ -44,6 +44,9 @@ INSTANT: Final = re.compile(
     re.ASCII,
 )
 SECOND_US: Final = 1_000_000
+NULL: Final = "null"
+RULE: Final = re.compile(r"[-+:]{3,}")
+CELL: Final = re.compile(r'\s*(?P<cell>"(?:[^"\\]|\\.)*"|[^|]*?)\s*\|')
 
 
 def at(text: str) -> datetime:
@@ -137,11 +140,6 @@ def _span_literal(span: timedelta) -> str:
         if not rest and (number or name == "seconds"):
             return f"{name}({number})"
     return f"seconds({span.total_seconds()!r})"
-
-
-NULL: Final = "null"
-RULE: Final = re.compile(r"[-+:]{3,}")
-CELL: Final = re.compile(r'\s*(?P<cell>"(?:[^"\\]|\\.)*"|[^|]*?)\s*\|')
 
 
 def events_table(spec: AnySpec, text: str) -> list[Row]:

@@ -25,6 +25,18 @@ from sessionkit.typing import GroupStateLike
 
 __all__ = ["PagedGroupState", "Query", "Ran", "Snapshot", "Worker"]
 
+Worker: TypeAlias = Callable[
+    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin, Neighbours],
+    Iterator[pd.DataFrame],
+]
+QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
+"""Of each driver, so that the same rows leave the same bytes."""
+TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
+    "event_time": "EventTimeTimeout",
+    "processing_time": "ProcessingTimeTimeout",
+    None: "NoTimeout",
+}
+
 
 @attrs.frozen(eq=False)
 class PagedGroupState:
@@ -66,20 +78,6 @@ class PagedGroupState:
     def remove_page(self, start: int) -> None:
         """Remove a page."""
         del self.pages[start]
-
-
-Worker: TypeAlias = Callable[
-    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin, Neighbours],
-    Iterator[pd.DataFrame],
-]
-
-QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
-"""Of each driver, so that the same rows leave the same bytes."""
-TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
-    "event_time": "EventTimeTimeout",
-    "processing_time": "ProcessingTimeTimeout",
-    None: "NoTimeout",
-}
 
 
 @attrs.frozen

@@ -30,6 +30,7 @@ TimedEvent: TypeAlias = tuple[datetime, Any]
 """An event and its time."""
 
 MOST_TIMES: Final = 6
+Given: TypeAlias = E | tuple[datetime | None, E] | tuple[Any, datetime | None, E]
 
 
 @attrs.frozen
@@ -210,9 +211,6 @@ def _times(events: Sequence[TimedEvent]) -> str:
     shown = [clock_text(time) for time, _ in events[:MOST_TIMES]]
     more = len(events) - len(shown)
     return ", ".join([*shown, *([f"and {more} more"] if more else [])])
-
-
-Given: TypeAlias = E | tuple[datetime | None, E] | tuple[Any, datetime | None, E]
 
 
 def explain_session(

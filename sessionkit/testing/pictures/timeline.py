@@ -12,6 +12,8 @@ from sessionkit.timeouts import ClosedBy
 
 __all__ = ["Axis", "Event", "Mark", "Span", "axis_of", "drawn", "timeline"]
 
+Fate: TypeAlias = Literal["read", "rejected", "waiting"]
+
 SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
 DAY_US: Final = 86_400 * SECOND_US
@@ -24,6 +26,11 @@ STEPS_US: Final = (
     *(digit * 10**power * 365 * DAY_US for power in range(4) for digit in (1, 2, 5)),
 )
 SPACE_BETWEEN_LABELS: Final = 3
+WIDTH: Final = 60
+NARROWEST_NAME: Final = len("2026-01-01")
+MANY: Final = 10
+SIGNS: Final = {"read": "o", "waiting": ".", "rejected": "x"}
+LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 
 
 @attrs.frozen
@@ -61,15 +68,6 @@ def _label(instant: datetime, step_us: int) -> str:
 
 def _room(step_us: int) -> int:
     return len(_label(instant_of(step_us), step_us)) + SPACE_BETWEEN_LABELS
-
-
-Fate: TypeAlias = Literal["read", "rejected", "waiting"]
-
-WIDTH: Final = 60
-NARROWEST_NAME: Final = len("2026-01-01")
-MANY: Final = 10
-SIGNS: Final = {"read": "o", "waiting": ".", "rejected": "x"}
-LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 
 
 @attrs.frozen

@@ -38,6 +38,9 @@ StoredLine: TypeAlias = tuple[Any, Any] | tuple[Any, Any, Mapping[str, datetime]
 """What is stored of a key: key, state, and its timers by name if it has any."""
 EventLine: TypeAlias = tuple[Any, datetime | None]
 """An event: key and event time."""
+AnyDriver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, Any]
+Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]
+"""The timers that are set, by key and name: their clocks and times."""
 
 
 def session_line(row: SessionRow[Any]) -> SessionLine:
@@ -64,11 +67,6 @@ def stored_line(stored: StoredKey[Any]) -> StoredLine:
 def event_line(rejection: Rejection) -> EventLine:
     """Return a rejected event; a failed output has no time."""
     return plain_key(rejection.key), rejection.event_time
-
-
-AnyDriver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, Any]
-Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]
-"""The timers that are set, by key and name: their clocks and times."""
 
 
 @attrs.define

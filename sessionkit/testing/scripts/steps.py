@@ -31,6 +31,7 @@ from sessionkit.testing.scripts.stage import (
 )
 
 __all__ = [
+    "Mismatch",
     "Step",
     "add",
     "add_row",
@@ -53,6 +54,9 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
+Kind: TypeAlias = Literal["late", "duplicate", "quarantined", "failed", "failed_output"]
+BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @attrs.frozen
@@ -86,9 +90,8 @@ class Step:
 def step(play: Callable[Concatenate[Stage, P], Mismatch | None]) -> Callable[P, Step]:
     """Turn a function that plays a step into one that writes it into a script."""
     signature = inspect.signature(play)
-    written = signature.replace(
-        parameters=list(signature.parameters.values())[1:], return_annotation=Step
-    )
+    parameters = list(signature.parameters.values())[1:]
+    written = signature.replace(parameters=parameters, return_annotation=Step)
 
     @wraps(play)
     def write(*args: P.args, **options: P.kwargs) -> Step:
@@ -99,14 +102,12 @@ def step(play: Callable[Concatenate[Stage, P], Mismatch | None]) -> Callable[P, 
     return write
 
 
+# -- steps that act ------------------------------------------------------------------------------
+
+
 @step
 def add(
-    stage: Stage,
-    key: Any,
-    time_or_event: Any,
-    event: Any = attrs.NOTHING,
-    /,
-    **passthrough: Any,
+    stage: Stage, key: Any, time_or_event: Any, event: Any = attrs.NOTHING, /, **passthrough: Any
 ) -> None:
     """
     Add an event to the source; the next batch reads it. See `SessionDriver.add`.
@@ -191,10 +192,7 @@ def _batch_note(result: BatchResult[Any]) -> str:
     return f"batch {result.batch_id}{at_watermark}: {shown or 'no event'}"
 
 
-D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
-Kind: TypeAlias = Literal["late", "duplicate", "quarantined", "failed", "failed_output"]
-
-BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
+# -- steps that expect ---------------------------------------------------------------------------
 
 
 @step
@@ -337,12 +335,11 @@ def _row_step(stage: Stage) -> tuple[str, Callable[..., Step], Callable[[Any], A
 
 def _output(stage: Stage) -> list[str]:
     word, _, line = _row_step(stage)
-    rows = [f"{word}: {literal(line(row))}" for row in stage.rows]
     rejected = [
-        f"{rejection.kind}: {literal(event_line(rejection))}, {_first_line(rejection.reason)}"
-        for rejection in stage.rejections
+        f"{one.kind}: {literal(event_line(one))}, {_first_line(one.reason)}"
+        for one in stage.rejections
     ]
-    return [*rows, *rejected]
+    return [*(f"{word}: {literal(line(row))}" for row in stage.rows), *rejected]
 
 
 def _how_to_expect(stage: Stage) -> str:
