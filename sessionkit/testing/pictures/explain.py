@@ -21,7 +21,7 @@ from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.literals import clock_text, literal
 from sessionkit.testing.pictures.svg import Lane, svg_timeline
-from sessionkit.testing.pictures.timeline import Axis, Event, Span, axis_of, drawn
+from sessionkit.testing.pictures.timeline import Axis, Event, Span, Timeline
 from sessionkit.timeouts import ClosedBy
 
 __all__ = ["ExplainedRejection", "ExplainedSession", "Explanation", "TimedEvent", "explain_session"]
@@ -118,11 +118,9 @@ class Explanation:
 
     def __str__(self) -> str:
         """Say it in words, and draw it."""
-        axis = self._axis
-        picture = (
-            [] if axis is None else ["", *drawn(axis, self._events, self._spans, self._clocks)]
-        )
-        return "\n".join([*self._words(), *picture])
+        picture = Timeline(self._events, self._spans, self._clocks)
+        drawn = [] if self._axis is None else ["", *picture.drawn(self._axis)]
+        return "\n".join([*self._words(), *drawn])
 
     def _repr_svg_(self) -> str | None:
         """Draw it for a notebook; None where there is nothing to draw."""
@@ -144,7 +142,7 @@ class Explanation:
     @property
     def _axis(self) -> Axis | None:
         # What other keys did may lie outside.
-        return axis_of(self._events_of(self.key), self._spans, self._clocks)
+        return Timeline(self._events_of(self.key), self._spans, self._clocks).axis
 
     def _events_of(self, key: Any) -> list[Event]:
         return [event for event in self._events if event.key == key]

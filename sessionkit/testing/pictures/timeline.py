@@ -10,7 +10,7 @@ from sessionkit._instants import instant_of, micros_of
 from sessionkit.testing.literals import clock_text, literal
 from sessionkit.timeouts import ClosedBy
 
-__all__ = ["Axis", "Event", "Mark", "Span", "axis_of", "drawn", "timeline"]
+__all__ = ["Axis", "Event", "Mark", "Span", "Timeline"]
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]
 
@@ -132,51 +132,46 @@ class Mark:
         return f"{bar:{WIDTH + 2}} {self.name} {word} {clock_text(self.at)}"
 
 
-def timeline(
-    events: Sequence[Event],
-    bars: Sequence[Span | Mark],
-    clocks: Mapping[str, Sequence[datetime]],
-) -> list[str]:
+@attrs.frozen
+class Timeline:
     """
-    Draw events, sessions or timers, and clocks, a lane for each key; nothing where nothing is.
+    What to draw, a lane for each key: events, sessions or timers, and where the clocks stood.
 
     The axis spans the sessions or timers, and the events that were not rejected. A rejected event
     may be years away, and a watermark is often moved far on to close everything: both are shown at
     the edge.
     """
-    axis = axis_of(events, bars, clocks)
-    return [] if axis is None else drawn(axis, events, bars, clocks)
 
+    events: Sequence[Event]
+    bars: Sequence[Span | Mark]
+    clocks: Mapping[str, Sequence[datetime]]
 
-def axis_of(
-    events: Sequence[Event],
-    bars: Sequence[Span | Mark],
-    clocks: Mapping[str, Sequence[datetime]],
-) -> Axis | None:
-    """Return the axis of a timeline; None where there is nothing to draw."""
-    shown = [instant for bar in bars for instant in bar.instants]
-    shown += [event.at for event in events if event.fate != "rejected"]
-    stood = [instant for instants in clocks.values() for instant in instants]
-    shown = shown or [*(event.at for event in events), *stood]
-    return Axis.over(shown) if shown else None
+    @property
+    def axis(self) -> Axis | None:
+        """Its scale; None where there is nothing to draw."""
+        shown = [instant for bar in self.bars for instant in bar.instants]
+        shown += [event.at for event in self.events if event.fate != "rejected"]
+        stood = [instant for instants in self.clocks.values() for instant in instants]
+        shown = shown or [*(event.at for event in self.events), *stood]
+        return Axis.over(shown) if shown else None
 
-
-def drawn(
-    axis: Axis,
-    events: Sequence[Event],
-    bars: Sequence[Span | Mark],
-    clocks: Mapping[str, Sequence[datetime]],
-) -> list[str]:
-    """Draw a timeline over an axis; what lies outside is shown at the edge."""
-    names = {thing.key: literal(thing.key) for thing in (*events, *bars)}
-    width = max(NARROWEST_NAME, *map(len, names.values()), 0)
-    lines = _scale(axis, width)
-    for key, name in sorted(names.items(), key=lambda pair: pair[1]):
-        lines.append(f"{name:{width}} {_events(axis, [e for e in events if e.key == key])}")
-        lines += [f"{'':{width}} {bar.drawn(axis)}" for bar in bars if bar.key == key]
-    lines += [f"{name:{width}} {_clock(axis, instants)}" for name, instants in clocks.items()]
-    legend = "  ".join(dict.fromkeys(bar.legend for bar in bars)) or Span.legend
-    return [line.rstrip() for line in (*lines, LEGEND.format(bars=legend))]
+    def drawn(self, axis: Axis | None = None) -> list[str]:
+        """Return the lines of the picture, over an axis of its own unless one is given."""
+        axis = axis or self.axis
+        if axis is None:
+            return []
+        names = {thing.key: literal(thing.key) for thing in (*self.events, *self.bars)}
+        width = max(NARROWEST_NAME, *map(len, names.values()), 0)
+        lines = _scale(axis, width)
+        for key, name in sorted(names.items(), key=lambda pair: pair[1]):
+            lines.append(
+                f"{name:{width}} {_events(axis, [e for e in self.events if e.key == key])}"
+            )
+            lines += [f"{'':{width}} {bar.drawn(axis)}" for bar in self.bars if bar.key == key]
+        clocks = self.clocks.items()
+        lines += [f"{name:{width}} {_clock(axis, instants)}" for name, instants in clocks]
+        legend = "  ".join(dict.fromkeys(bar.legend for bar in self.bars)) or Span.legend
+        return [line.rstrip() for line in (*lines, LEGEND.format(bars=legend))]
 
 
 def _column(axis: Axis, instant: datetime) -> int:

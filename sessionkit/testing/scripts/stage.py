@@ -13,7 +13,7 @@ from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
 from sessionkit.testing.drivers.rows import plain_key
-from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, timeline
+from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
 from sessionkit.timeouts import Clock
 
 __all__ = [
@@ -121,7 +121,7 @@ class Stage:
         ]
         events = [Event(key, time, fate) for fate, some in fates for key, time in some if time]
         clocks = _moved(self._clocks, self.driver, self.driver.snapshot())
-        return timeline(events, [*self._over, *_now(self.driver)], clocks)
+        return Timeline(events, [*self._over, *_now(self.driver)], clocks).drawn()
 
     def _keep(self, before: Snapshot) -> None:
         rejections = self.driver.take_rejections()
