@@ -1,6 +1,6 @@
 """The events of one micro-batch with their windows: from their time to the end of their gap."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["WindowedEvents"]
+from sessionkit._engine.rows.table import Rejected
+
+__all__ = ["Distinct", "WindowedEvents"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -57,3 +59,16 @@ class WindowedEvents:
         good = np.ones(len(self.starts), np.bool_)
         good[list(places)] = False
         return self.only(good)
+
+
+@attrs.frozen
+class Distinct:
+    """Events told apart by their ids: those that may be processed, their duplicates, and why."""
+
+    first: WindowedEvents
+    others: WindowedEvents | None = None
+    rejected: Sequence[Rejected] = ()
+
+    def with_others(self, events: WindowedEvents) -> WindowedEvents:
+        """Return some of the first ones, and all others."""
+        return events if self.others is None else events.joined(self.others)

@@ -45,7 +45,7 @@ def _joined(
         plan, distinct = found.plan, found.distinct
         rejected += [part for late in found.late for part in _late(program.spec, late)]
         if plan is None:
-            return Joined(sessions, 0, rejected + distinct.rejected)
+            return Joined(sessions, 0, [*rejected, *distinct.rejected])
         objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
         if refused:
             # What belongs together depends on the other events alone.
@@ -56,10 +56,11 @@ def _joined(
         folded = fold_plan(program, plan, objects)
         if not (folded.rejected or distinct.others):
             return Joined(folded.sessions, folded.events, rejected) if rejected else folded
-        failed = [part for part in folded.rejected if part.kind == "failed"]
-        left = distinct.without(failed) if program.spec.on_error == "reject" else None
+        failed, left = [part for part in folded.rejected if part.kind == "failed"], None
+        if program.duplicates is not None and program.spec.on_error == "reject":
+            left = program.duplicates.left(distinct, failed)
         if left is None:
-            rejected += distinct.rejected + folded.rejected
+            rejected += [*distinct.rejected, *folded.rejected]
             return Joined(folded.sessions, folded.events, rejected)
         # What failed was not processed, so the next event with its id counts.
         rejected += failed

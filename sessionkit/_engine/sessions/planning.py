@@ -16,8 +16,7 @@ from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import Rejected, instants, micros, parted, stacked
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.features.duplicates import Distinct
+from sessionkit._engine.sessions.events import Distinct, WindowedEvents
 from sessionkit._engine.sessions.intervals import unite
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.program import Program
@@ -64,7 +63,7 @@ class Timely:
     @property
     def rejected(self) -> list[Rejected]:
         """Those that can't be processed."""
-        return self.late + self.distinct.rejected
+        return [*self.late, *self.distinct.rejected]
 
 
 def timely(

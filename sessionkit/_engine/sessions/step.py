@@ -137,7 +137,9 @@ class SessionLogic:
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return the open sessions, without closed ones that wait or are only remembered."""
         sessions = parted(kept, has_state(kept))[0]
-        return sessions if self.keeps_only_open else parted(sessions, ~closed_ones(sessions))[0]
+        if self.program.revisions is None:
+            return sessions
+        return parted(sessions, ~closed_ones(sessions))[0]
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when each session ends."""

@@ -33,7 +33,7 @@ from sessionkit._engine.rows.table import (
     whole,
     with_column,
 )
-from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.sessions.events import Distinct, WindowedEvents
 from sessionkit._engine.sessions.lists import gathered
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.wire.event_ids import ID, event_digests
@@ -41,7 +41,7 @@ from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import is_over
 
-__all__ = ["Distinct", "Duplicates", "forget_ids"]
+__all__ = ["Duplicates", "forget_ids"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -49,41 +49,6 @@ IDS: Final = pa.field("ids", pa.list_(ID))
 EXISTS: Final = pa.field("exists", pa.bool_())
 INSTANTS: Final = ("start", "end", "closes")
 REASON: Final = "an event with its event_id was processed already"
-
-
-@attrs.frozen
-class Distinct:
-    """
-    The events of a micro-batch, told apart by their ids.
-
-    Attributes:
-        first: Those that may be processed: of several with one id, the first by time and content.
-        others: Their duplicates, and those of events that were processed before.
-    """
-
-    first: WindowedEvents
-    others: WindowedEvents | None = None
-
-    @property
-    def rejected(self) -> list[Rejected]:
-        """The duplicates."""
-        if self.others is None or not len(self.others.starts):
-            return []
-        return [Rejected("duplicate", [REASON] * len(self.others.starts), self.others.table)]
-
-    def with_others(self, events: WindowedEvents) -> WindowedEvents:
-        """Return some of the first ones, and all others."""
-        return events if self.others is None else events.joined(self.others)
-
-    def without(self, failed: Sequence[Rejected]) -> WindowedEvents | None:
-        """Return the events but those that failed, if one of these has a copy; None otherwise."""
-        if self.others is None or not failed or not len(self.others.starts):
-            return None
-        known = {one for part in failed for one in _names(part.rows)}
-        if known.isdisjoint(_names(self.others.table)):
-            return None
-        good = np.array([one not in known for one in _names(self.first.table)], np.bool_)
-        return self.first.only(good).joined(self.others)
 
 
 @attrs.frozen(eq=False)
@@ -114,7 +79,19 @@ class Duplicates:
         if not len(events.starts):
             return Distinct(events)
         repeated = _repeated(sessions, events)
-        return Distinct(events.only(~repeated), events.only(repeated))
+        others = events.only(repeated)
+        rejected = Rejected.chosen("duplicate", REASON, events.table, repeated)
+        return Distinct(events.only(~repeated), others, rejected)
+
+    def left(self, found: Distinct, failed: Sequence[Rejected]) -> WindowedEvents | None:
+        """Return the events but those that failed, if one of these has a copy; None otherwise."""
+        if found.others is None or not failed or not len(found.others.starts):
+            return None
+        known = {one for part in failed for one in _names(part.rows)}
+        if known.isdisjoint(_names(found.others.table)):
+            return None
+        good = np.array([one not in known for one in _names(found.first.table)], np.bool_)
+        return found.first.only(good).joined(found.others)
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan."""

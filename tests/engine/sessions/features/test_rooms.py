@@ -1,0 +1,141 @@
+"""A spec that doesn't use a feature runs no line of the module that holds it."""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import SessionRules, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver, at
+
+ENGINE = Path(sys.modules["sessionkit"].__file__ or "").parent / "_engine"
+SHARED: dict[str, Any] = {
+    "keys": {"key": str},
+    "event_time": "ts",
+    "watermark_delay": "1 minute",
+}
+GAP: dict[str, Any] = {"gap": timedelta(minutes=10)}
+FEATURES = frozenset(
+    {
+        "idle.py",
+        "rows/buffer.py",
+        "rows/encoding.py",
+        "seed.py",
+        "sessions/careful_fold.py",
+        "sessions/cutting.py",
+        "sessions/dropping.py",
+        "sessions/features/duplicates.py",
+        "sessions/features/event_functions.py",
+        "sessions/features/revisions.py",
+        "sessions/features/rules.py",
+        "sessions/features/session_events.py",
+        "sessions/lists.py",
+        "sessions/per_event.py",
+        "sessions/rejecting.py",
+        "sessions/traces.py",
+    }
+)
+"""Those of which a spec without options, whose sessions close, uses ids alone."""
+
+
+@attrs.frozen
+class Step:
+    """An event."""
+
+    number: int = 1
+
+
+@attrs.define
+class Total:
+    """A state: the sum so far."""
+
+    total: int = 0
+
+    def update(self, event: Step) -> None:
+        """Add a number."""
+        self.total += event.number
+
+    def merge(self, other: "Total") -> None:
+        """Add the sum of a later session."""
+        self.total += other.total
+
+
+def entered(spec: SessionSpec[Any, Any, Any]) -> set[str]:
+    """Return the files of the engine entered while sessions begin, go on, merge and close."""
+    now = at("10:00") if spec.clock == "processing_time" else None
+    driver, files = SessionDriver(spec, processing_time=now), set[str]()
+
+    def see(frame: FrameType, kind: str, _: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if kind == "call" and path.is_relative_to(ENGINE):
+            files.add(path.relative_to(ENGINE).as_posix())
+
+    sys.setprofile(see)
+    for times in (["10:00"], ["10:01", "10:15"], ["10:08"], ["12:00"], []):
+        for time in times:
+            driver.add("a", at(time), Step())
+        driver.run_batch()
+    sys.setprofile(None)
+    assert driver.counts.sessions
+    return files
+
+
+def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
+    """Return the features entered, without ids, which every closed session has."""
+    return (entered(spec) & FEATURES) - {"rows/encoding.py"}
+
+
+def test_a_spec_without_options_enters_no_feature() -> None:
+    """Not for an empty list either."""
+    assert set() == of_features(SessionSpec.of(Total, **SHARED, **GAP))
+
+
+def test_aggregates_without_options_enter_no_feature() -> None:
+    """They're another kind of fold, of the same plan."""
+    spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **SHARED, **GAP)
+    assert set() == of_features(spec)
+    assert not {"sessions/fold.py", "sessions/folding.py", "sessions/joining.py"} & entered(spec)
+
+
+def test_functions_enter_no_aggregates() -> None:
+    """The folds know nothing of each other."""
+    files = entered(SessionSpec.of(Total, **SHARED, **GAP))
+    assert not {file for file in files if file.startswith("sessions/aggregates/")}
+
+
+@pytest.mark.parametrize(
+    ("feature", "options"),
+    [
+        ({"duplicates.py"}, {"drop_duplicates_for": "1 hour"}),
+        ({"revisions.py"}, {"emit": "on_update"}),
+        ({"revisions.py"}, {"allowed_lateness": "1 hour"}),
+        ({"session_events.py"}, {"per": "both"}),
+    ],
+)
+def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:
+    """What keeps something of each event also enters the lists of them."""
+    found = of_features(SessionSpec.of(Total, **SHARED, **GAP, **options))
+    assert {f"sessions/features/{name}" for name in feature} == found - {"sessions/lists.py"}
+
+
+@pytest.mark.parametrize(
+    ("others", "rules"),
+    [
+        ({"sessions/cutting.py"}, {"midnight": "Europe/Berlin"}),
+        ({"sessions/cutting.py", "idle.py"}, {"close_idle_after": "1 hour"}),
+        (
+            {"sessions/cutting.py", "sessions/features/event_functions.py"},
+            {"extends": pc.field("number") > 0},
+        ),
+    ],
+)
+def test_a_rule_enters_the_rules_and_what_cuts(others: set[str], rules: Any) -> None:
+    """Neither revisions nor duplicates."""
+    spec = SessionSpec.of(Total, **SHARED, timeout=SessionRules("10 minutes", **rules))
+    assert {"sessions/features/rules.py", *others} == of_features(spec)
