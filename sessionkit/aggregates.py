@@ -22,9 +22,12 @@ result only if it is in the event class, or if there is a `where`.
 
 *`where`* chooses events: a pyarrow expression over the fields, such as `pc.field("kind") == "buy"`,
 or the name of a bool field. Where it is null, the event isn't chosen.
+
+*`holds`* asks a condition of a whole session, over other aggregates:
+
+    agg.holds(pc.field("views") >= 2, views=agg.count(where=pc.field("kind") == "view"))
 """
 
-from datetime import timedelta
 from typing import Literal, TypeAlias
 
 import attrs
@@ -42,6 +45,7 @@ __all__ = [
     "count_distinct",
     "duration",
     "first",
+    "holds",
     "last",
     "max",
     "mean",
@@ -65,22 +69,22 @@ Kind: TypeAlias = Literal[
     "any",
     "all",
     "duration",
-    "engaged",
+    "holds",
 ]
 
 
 @attrs.frozen
 class Aggregate:
     """
-    One aggregate of a session. The functions of this module make it, and `presets.ga4_engaged`.
+    One aggregate of a session. The functions of this module make it.
 
     Attributes:
         kind: The name of the function.
-        of: The field that it is of; the condition, for `any` and `all`; None for all events.
+        of: The field that it is of; the condition, for `any`, `all` and `holds`; None for all
+            events.
         where: Which events are chosen; None for all.
         at_most: How many values `collect` and `count_distinct` keep.
-        parts: The aggregates that `engaged` is made of, by what they are.
-        longer_than: How long an engaged session lasts, exclusive.
+        parts: The aggregates that the condition of `holds` is over, by their names there.
         is_from_now: Whether sessions that were open before it was added have none of their earlier
             events in it.
     """
@@ -91,7 +95,6 @@ class Aggregate:
     where: Condition | None = attrs.field(default=None, eq=repr)
     at_most: int | None = None
     parts: tuple[tuple[str, "Aggregate"], ...] = ()
-    longer_than: timedelta | None = None
     is_from_now: bool = False
 
     def from_now(self) -> "Aggregate":
@@ -103,16 +106,17 @@ class Aggregate:
         the checkpoint lives.
 
         Raises:
-            SpecError: It is of the session as a whole: `duration`, and `presets.ga4_engaged`.
+            SpecError: It is of the session as a whole: `duration`, alone or in `holds`.
         """
-        if self.kind in {"duration", "engaged"}:
-            found = f"`{self.kind}` is of a whole session, so it can't begin with later events"
+        if self.kind == "duration":
+            found = "`duration` is of a whole session, so it can't begin with later events"
             raise SpecError(with_hint(found, "add it in a query with a new checkpoint"))
-        return attrs.evolve(self, is_from_now=True)
+        parts = tuple((name, part.from_now()) for name, part in self.parts)
+        return attrs.evolve(self, parts=parts, is_from_now=True)
 
     def __attrs_post_init__(self) -> None:
         """Check what needs no event class."""
-        takes_condition = self.kind in {"any", "all"}
+        takes_condition = self.kind in {"any", "all", "holds"}
         if not isinstance(self.of, Condition if takes_condition else str | None):
             wanted = "a condition" if takes_condition else "the name of a field, as text"
             hint = f'write {self.kind}("seconds")'
@@ -122,15 +126,28 @@ class Aggregate:
         if not isinstance(self.where, Condition | None):
             found = f"`where` takes an expression or the name of a bool field, found {self.where!r}"
             raise SpecError(with_hint(found, 'write where=pc.field("kind") == "buy"'))
+        if self.kind == "holds":
+            self._check_parts()
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
             found = f"`at_most` must be a whole number from 1, found {self.at_most!r}"
             raise SpecError(with_hint(found, "leave it out for the default"))
+
+    def _check_parts(self) -> None:
+        parts: tuple[tuple[str, object], ...] = self.parts
+        for name, part in parts:
+            if not isinstance(part, Aggregate) or part.parts:
+                found = f"`holds`: `{name}` must be an aggregate of events, found {part!r}"
+                raise SpecError(with_hint(found, f"write {name}=agg.count()"))
+        if not self.parts:
+            found = "`holds` takes the aggregates that its condition is over, found none"
+            raise SpecError(with_hint(found, 'write holds(pc.field("n") > 1, n=agg.count())'))
 
     def __str__(self) -> str:
         """Return it as it is written, without its filter."""
         of = "" if self.of is None else repr(self.of) if isinstance(self.of, str) else str(self.of)
         limit = "" if self.at_most is None else f", at_most={self.at_most}"
-        return f"{self.kind}({of}{limit})"
+        parts = "".join(f", {name}={part}" for name, part in self.parts)
+        return f"{self.kind}({of}{limit}{parts})"
 
 
 def count(field: str | None = None, *, where: Condition | None = None) -> Aggregate:
@@ -268,3 +285,23 @@ def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  
         where: Which events count.
     """
     return Aggregate("all", condition, where)
+
+
+def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
+    """
+    Return whether a condition over other aggregates of the session is true.
+
+    A session is engaged, for instance, if it lasts long enough or has two views:
+
+        long, views = pc.field("lasted") > timedelta(seconds=10), pc.field("views") >= 2
+        agg.holds(long | views, lasted=agg.duration(), views=agg.count(where="is_view"))
+
+    It's worked out when a row is made: an open session stores the parts alone. So the condition may
+    change while a checkpoint lives, and the parts may not. Where it is null, it doesn't hold.
+
+    Args:
+        condition: An expression over the names of the parts, or the name of one that is a bool.
+        parts: The aggregates that it is over, each with its name there. They are no fields of the
+            result; none of them is a `holds` itself.
+    """
+    return Aggregate("holds", condition, parts=tuple(parts.items()))

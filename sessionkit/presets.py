@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Literal
 
+import pyarrow.compute as pc
+
+from sessionkit import aggregates as agg
 from sessionkit._instants import Duration, duration
-from sessionkit.aggregates import Aggregate, Condition, count
-from sessionkit.aggregates import duration as lasted_of
+from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.timeouts import SessionRules
 
 __all__ = [
@@ -77,11 +79,13 @@ def ga4_engaged(
     Raises:
         SpecError: A value can't work; the message says what to change.
     """
-    parts = {"lasted": lasted_of(), "page_views": count(where=page_view)}
+    parts = {"lasted": agg.duration(), "page_views": agg.count(where=page_view)}
+    engaged = pc.field("lasted") > duration(longer_than, "longer_than")
+    engaged |= pc.field("page_views") >= TWO_VIEWS
     if key_event is not None:
-        parts["key_events"] = count(where=key_event)
-    limit = duration(longer_than, "longer_than")
-    return Aggregate("engaged", parts=tuple(parts.items()), longer_than=limit)
+        parts["key_events"] = agg.count(where=key_event)
+        engaged |= pc.field("key_events") > 0
+    return agg.holds(engaged, **parts)
 
 
 def ga4_is_engaged(

@@ -1,5 +1,6 @@
 """The presets: which sessions each makes, and GA4's engaged ones."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMismatchError, presets
 from sessionkit import aggregates as agg
+from sessionkit._engine.storage import identity_of
 from sessionkit.testing import SessionDriver, at, minutes, seconds
 
 MICRO = timedelta(microseconds=1)
@@ -242,3 +244,15 @@ def test_the_time_may_change_over_a_checkpoint_and_the_parts_may_not() -> None:
             (session,) = again.open_sessions()
             shown.append(session.state.engaged)
     assert [True, False] == shown
+
+
+def test_what_a_checkpoint_remembers_of_engaged_sessions() -> None:
+    """Checkpoints written before `holds` was public have the same columns and the same text."""
+    engaged = presets.ga4_engaged(page_view=IS_VIEW, key_event=IS_KEY)
+    spec = spec_of(presets.ga4(), engaged=engaged)
+
+    identity = json.loads(identity_of(spec))
+
+    parts = ["engaged.lasted", "engaged.page_views", "engaged.key_events"]
+    assert f"engaged({', '.join(parts)}), None" == identity["aggregates"]["engaged"]
+    assert set(parts) == identity["state"].keys()

@@ -111,6 +111,8 @@ def _unbound(event: type[Any], what: str, error: Exception) -> str:
 
 ADDED: Final = (IntType, FloatType, TimedeltaType, DecimalType)
 MEANT: Final = (IntType, FloatType)
+STORED_AS: Final[Mapping[str, str]] = {"holds": "engaged"}
+"""The kinds that the text of an aggregate in a checkpoint calls otherwise."""
 
 
 @attrs.frozen
@@ -123,7 +125,7 @@ class BoundAggregate:
         aggregate: What is computed.
         type: The type of the values that it is of, without Optional; bool for a condition.
         may_be_missing: Whether an event may have no part in it: it isn't chosen, or has a null.
-        parts: The aggregates that it's made of.
+        parts: The aggregates that its condition is over, under its name, a dot and theirs.
     """
 
     name: str
@@ -134,7 +136,7 @@ class BoundAggregate:
 
     @property
     def is_of_condition(self) -> bool:
-        """Whether it is of a condition, not of a field."""
+        """Whether it is of a condition that is asked of events, not of a field."""
         return self.aggregate.kind in {"any", "all"}
 
     @property
@@ -147,10 +149,13 @@ class BoundAggregate:
     @property
     def text(self) -> str:
         """What must not change while a checkpoint lives: not its conditions, which are code."""
-        of = "" if self.is_of_condition or self.aggregate.of is None else self.aggregate.of
-        of = ", ".join(part.name for part in self.parts) if self.parts else of
-        since = ", from now" if self.aggregate.is_from_now else ""
-        return f"{self.aggregate.kind}({of}), {self.aggregate.at_most}{since}"
+        aggregate = self.aggregate
+        of = "" if self.is_of_condition or aggregate.of is None else aggregate.of
+        if self.parts:
+            # A part of all events has a column whose type tells which it is.
+            of = ", ".join(p.name if p.aggregate.of is None else _named(p) for p in self.parts)
+        since = ", from now" if aggregate.is_from_now else ""
+        return f"{STORED_AS.get(aggregate.kind, aggregate.kind)}({of}), {aggregate.at_most}{since}"
 
     @property
     def result(self) -> Any:
@@ -158,7 +163,7 @@ class BoundAggregate:
         match self.aggregate.kind:
             case "count":
                 return int
-            case "any" | "all" | "engaged":
+            case "any" | "all" | "holds":
                 return bool
             case "count_distinct":
                 return int | None
@@ -170,6 +175,10 @@ class BoundAggregate:
                 return _annotation(self.type)
         value = float if self.aggregate.kind == "mean" else _annotation(self.type)
         return value | None if self.may_be_missing else value
+
+
+def _named(part: BoundAggregate) -> str:
+    return f"{part.name}: {part.text}"
 
 
 def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggregate, ...]:
@@ -273,8 +282,10 @@ def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=True)
     if aggregate.kind == "duration":
         return BoundAggregate(name, aggregate, TimedeltaType(), may_be_missing=False)
-    if aggregate.kind == "engaged":
+    if aggregate.kind == "holds":
         parts = tuple(_bound(event, f"{name}.{part}", one) for part, one in aggregate.parts)
+        shown = aggregated_class([attrs.evolve(p, name=p.name.split(".")[1]) for p in parts])
+        check_condition(shown, f"`{name}`: `holds`", aggregate.of)
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=False, parts=parts)
     if aggregate.of is None:
         return BoundAggregate(name, aggregate, IntType(), may_be_missing=may_have_none)

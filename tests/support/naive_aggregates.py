@@ -94,6 +94,18 @@ AGGREGATES: Final = {
     "lasted": agg.duration(),
     "is_engaged": presets.ga4_engaged(page_view=IS_BUY, key_event="is_bad"),
     "is_viewed": presets.ga4_engaged(page_view="is_good", longer_than="4 seconds"),
+    "is_dear": agg.holds(
+        (pc.field("most") > 100.0) & pc.field("good"),
+        most=agg.max("light"),
+        good=agg.any("is_good"),
+    ),
+}
+HOLDS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
+    "is_engaged": lambda of: (
+        of["lasted"] > timedelta(seconds=10) or of["page_views"] > 1 or of["key_events"] > 0
+    ),
+    "is_viewed": lambda of: of["lasted"] > timedelta(seconds=4) or of["page_views"] > 1,
+    "is_dear": lambda of: (of["most"] or 0) > 100.0 and of["good"],
 }
 
 Pair = tuple[datetime, Act]
@@ -142,25 +154,15 @@ def _distinct(values: list[Any], most: int) -> int | None:
     return len(found) if len(found) <= most else None
 
 
-def _is_engaged(aggregate: agg.Aggregate, lasted: timedelta, events: Sequence[Pair]) -> bool:
-    counts = {part: _naive(one, events) for part, one in aggregate.parts}
-    return (
-        lasted > (aggregate.longer_than or timedelta.max)
-        or counts["page_views"] >= 2
-        or counts.get("key_events", 0) >= 1
-    )
-
-
 def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
     chosen = [(at, act) for at, act in events if CONDITIONS[repr(aggregate.where)](act)]
     if aggregate.kind in {"any", "all"}:
         holds = [CONDITIONS[repr(aggregate.of)](act) for _, act in chosen]
         known = [flag for flag in holds if flag is not None]
         return any(known) if aggregate.kind == "any" else all(known)
-    if aggregate.kind in {"duration", "engaged"}:
+    if aggregate.kind == "duration":
         times = [at for at, _ in events]
-        lasted = max(times) - min(times)
-        return _is_engaged(aggregate, lasted, events) if aggregate.parts else lasted
+        return max(times) - min(times)
     if aggregate.of is None:
         return len(chosen)
     pairs = [(at, getattr(act, aggregate.of)) for at, act in chosen]
@@ -217,7 +219,13 @@ def _merge(left: Kept, right: Kept) -> None:
 
 def naive_row(events: Sequence[Pair]) -> Any:
     """Return the row of a session from its events, in any order."""
-    return Row(**{name: _naive(aggregate, events) for name, aggregate in AGGREGATES.items()})
+    return Row(**{name: _of_session(name, one, events) for name, one in AGGREGATES.items()})
+
+
+def _of_session(name: str, aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
+    if name in HOLDS:
+        return HOLDS[name]({part: _naive(one, events) for part, one in aggregate.parts})
+    return _naive(aggregate, events)
 
 
 def _finish(session: Session, state: Kept) -> Any:

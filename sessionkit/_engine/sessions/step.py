@@ -39,9 +39,9 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.aggregates.folding import (
     close_by_aggregates,
     join_by_aggregates,
-    results_by_aggregates,
     states_by_aggregates,
 )
+from sessionkit._engine.sessions.aggregates.kernels import results_by_aggregates
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import close
 from sessionkit._engine.sessions.features.revisions import closed_ones

@@ -9,10 +9,13 @@ import pyarrow as pa
 from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.sessions.aggregates.kernels import kernels_of, stored_fields
+from sessionkit._engine.sessions.aggregates.kernels import (
+    folded,
+    results_by_aggregates,
+    stored_fields,
+)
 from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
-from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
-from sessionkit._engine.sessions.aggregates.values import Mask
+from sessionkit._engine.sessions.aggregates.rows import Mask, Rows, Segments
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.dropping import dropped_sessions, traced
@@ -26,12 +29,7 @@ from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = [
-    "close_by_aggregates",
-    "join_by_aggregates",
-    "results_by_aggregates",
-    "states_by_aggregates",
-]
+__all__ = ["close_by_aggregates", "join_by_aggregates", "states_by_aggregates"]
 
 
 def join_by_aggregates(
@@ -80,8 +78,15 @@ def _states(plan: Plan) -> list[pa.Array]:
 
 
 def _folded(plan: Plan) -> list[pa.Array]:
-    rows = _rows(plan)
-    return [column for kernel in kernels_of(plan.spec) for column in kernel.fold(rows)]
+    spec, events = plan.spec, plan.events
+    rows = Rows(
+        segments=Segments(plan.order, plan.unions.first, plan.unions.sizes),
+        stored=plan.touched,
+        events=events.table,
+        times=events.starts,
+        conditions=_conditions(spec, events.table),
+    )
+    return folded(spec, rows)
 
 
 def _new_states(plan: Plan) -> list[pa.Array]:
@@ -94,19 +99,8 @@ def _new_states(plan: Plan) -> list[pa.Array]:
         raise SumTooLargeError(error.bound, sessions) from error
 
 
-def _rows(plan: Plan) -> Rows:
-    spec, events = plan.spec, plan.events
-    return Rows(
-        segments=Segments(plan.order, plan.unions.first, plan.unions.sizes),
-        stored=plan.touched,
-        events=events.table,
-        times=events.starts,
-        conditions=_conditions(spec, events.table),
-    )
-
-
 def _conditions(spec: AnySessionSpec, events: pa.Table) -> dict[str, pa.Array]:
-    """Return what the conditions of a spec come to for events, by their text."""
+    """Return for which events each condition of a spec holds, by its text."""
     conditions = {repr(asked): asked for one in spec.bound for asked in one.conditions}
     return dict(zip(conditions, conditions_met(spec, events, conditions.values()), strict=True))
 
@@ -137,13 +131,7 @@ def close_by_aggregates(program: Program, over: pa.Table) -> Closed:
 
 
 def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
-    """Return the rows that sessions would come to if they were over, as objects."""
+    """Return the rows that sessions would give if they were over now, as objects."""
     if not sessions.num_rows:
         return []
     return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))
-
-
-def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
-    """Return the columns of the results, in the order of the fields of their class."""
-    found = {kernel.bound.name: kernel.result(sessions) for kernel in kernels_of(spec)}
-    return [found[field.name] for field in codec_of(spec.result).type.fields]

@@ -1,21 +1,20 @@
-"""How each aggregate is stored, folded and shown."""
+"""The aggregates of a spec: what an open session stores of them, and the columns of its row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.sessions.aggregates.lists import Collect, Distinct
-from sessionkit._engine.sessions.aggregates.numbers import Count, Mean, Sum, Truth
-from sessionkit._engine.sessions.aggregates.picks import Edge, Extreme
-from sessionkit._engine.sessions.aggregates.rows import Rows
-from sessionkit._engine.sessions.aggregates.whole import Duration, Engaged
-from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit._engine.rows.table import whole
+from sessionkit._engine.sessions.aggregates.numbers import COUNT, DURATION, MEAN, SUM, TRUTH
+from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME
+from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
+from sessionkit.spec.aggregates import BoundAggregate, condition_of, evaluated
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import (
     BoolType,
@@ -25,72 +24,46 @@ from sessionkit.state import (
     ListType,
     OptionalType,
     TimedeltaType,
+    codec_of,
     inner_type,
 )
 
-__all__ = ["Kernel", "kernels_of", "stored_fields"]
+__all__ = ["folded", "results_by_aggregates", "stored_fields"]
 
+Bound: TypeAlias = tuple[BoundAggregate, Kernel]
 
-class Kernel(Protocol):
-    """
-    One aggregate as the engine computes it.
-
-    A column of its state has its name, or the name, a dot and what it is.
-    """
-
-    @property
-    def bound(self) -> BoundAggregate:
-        """The aggregate."""
-
-    @property
-    def stored(self) -> list[Field]:
-        """The columns of the state of a session."""
-
-    def fold(self, rows: Rows) -> list[pa.Array]:
-        """Return these columns, a row for each session of the rows."""
-
-    def result(self, sessions: pa.Table) -> pa.Array:
-        """Return the column of the result from the table of sessions."""
-
-
-KERNELS: Final[Mapping[str, Callable[[BoundAggregate], Kernel]]] = {
-    "count": Count,
-    "sum": Sum,
-    "mean": Mean,
-    "min": Extreme,
-    "max": Extreme,
-    "first": Edge,
-    "last": Edge,
-    "count_distinct": Distinct,
-    "collect": Collect,
-    "any": Truth,
-    "all": Truth,
-    "duration": Duration,
+KERNELS: Final[Mapping[str, Kernel]] = {
+    "count": COUNT,
+    "sum": SUM,
+    "mean": MEAN,
+    "min": EXTREME,
+    "max": EXTREME,
+    "first": EDGE,
+    "last": EDGE,
+    "count_distinct": DISTINCT,
+    "collect": COLLECT,
+    "any": TRUTH,
+    "all": TRUTH,
+    "duration": DURATION,
 }
-"""Those that are made of no others, by their kind."""
+"""By their kind. A `holds` has none: its parts are stored and folded, each by its own."""
 
 
 @remembered
-def kernels_of(spec: AnySessionSpec) -> list[Kernel]:
-    """Return the kernels of the aggregates of a spec, in their order."""
-    return [_kernel(bound) for bound in spec.bound]
-
-
-def _kernel(bound: BoundAggregate) -> Kernel:
-    if bound.parts:
-        lasted, *counts = bound.parts
-        return Engaged(bound, Duration(lasted), [Count(part) for part in counts])
-    return KERNELS[bound.aggregate.kind](bound)
+def kernels_of(spec: AnySessionSpec) -> Sequence[Bound]:
+    """Return the aggregates of a spec with their kernels, the parts of a `holds` in its place."""
+    flat = [part for bound in spec.bound for part in bound.parts or [bound]]
+    return [(bound, KERNELS[bound.aggregate.kind]) for bound in flat]
 
 
 def stored_fields(spec: AnySessionSpec) -> list[Field]:
     """Return the columns of the state of a spec with aggregates."""
     return [
-        attrs.evolve(field, default=partial(_nothing, kernel.bound.aggregate.kind, field.type))
-        if kernel.bound.aggregate.is_from_now
+        attrs.evolve(field, default=partial(_nothing, bound.aggregate.kind, field.type))
+        if bound.aggregate.is_from_now
         else field
-        for kernel in kernels_of(spec)
-        for field in kernel.stored
+        for bound, kernel in kernels_of(spec)
+        for field in kernel.stored(bound)
     ]
 
 
@@ -108,3 +81,31 @@ def _nothing(kind: str, stored: FieldType) -> Any:
         case DecimalType():
             return Decimal(0)
     return 0
+
+
+def folded(spec: AnySessionSpec, rows: Rows) -> list[pa.Array]:
+    """
+    Return the columns of the state, a row for each session of the rows.
+
+    Raises:
+        SumTooLargeError: Sums do not fit.
+    """
+    return [column for bound, kernel in kernels_of(spec) for column in kernel.fold(bound, rows)]
+
+
+def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    """Return the columns of the results, in the order of the fields of their class."""
+    found = {bound.name: kernel.result(bound, sessions) for bound, kernel in kernels_of(spec)}
+    for bound in spec.bound:
+        if bound.parts:
+            found[bound.name] = _holds(bound, found)
+    return [found[field.name] for field in codec_of(spec.result).type.fields]
+
+
+def _holds(bound: BoundAggregate, found: Mapping[str, pa.Array]) -> pa.Array:
+    """Return for which sessions a condition over other aggregates is true; a null isn't."""
+    names = [name for name, _ in bound.aggregate.parts]
+    parts = pa.table([found[part.name] for part in bound.parts], names)
+    condition: Any = bound.aggregate.of
+    (holds,) = evaluated(parts, [condition_of(condition)])
+    return whole(holds).fill_null(fill_value=False)

@@ -1,143 +1,193 @@
-"""Aggregates that are one of the values: the least, the greatest, the first, the last."""
+"""Aggregates that are values of events: the least, the first, the different ones, all in order."""
 
 from typing import Any, Final
 
-import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import whole
-from sessionkit._engine.sessions.aggregates.rows import Rows, Segments
-from sessionkit._engine.sessions.aggregates.values import (
+from sessionkit._engine.rows.order import in_total_order
+from sessionkit._engine.rows.table import lists_of, whole
+from sessionkit._engine.sessions.aggregates.rows import (
+    Kernel,
     Mask,
     Numbers,
+    Rows,
+    Segments,
     array_of,
+    coded,
     is_number,
+    mask_of,
     numbers_of,
+    own_column,
     ranked,
 )
 from sessionkit.spec.aggregates import BoundAggregate
-from sessionkit.state import DatetimeType, Field, FieldType, OptionalType
+from sessionkit.state import DatetimeType, Field, ListType, OptionalType
 
-__all__ = ["Edge", "Extreme"]
+__all__ = ["COLLECT", "DISTINCT", "EDGE", "EXTREME"]
 
 LARGEST: Final = np.iinfo(np.int64).max
 SMALLEST: Final = np.iinfo(np.int64).min
 
 
-@attrs.frozen
-class Extreme:
-    """The least or the greatest value of a field; NaN is greater than all numbers."""
-
-    bound: BoundAggregate
-
-    @property
-    def stored(self) -> list[Field]:
-        """The columns of the state."""
-        return [Field(self.bound.name, _optional(self.bound), self.bound.name)]
-
-    def fold(self, rows: Rows) -> list[pa.Array]:
-        """Return the columns of the state."""
-        before, events = rows.part(self.bound.name), rows.values(self.bound)
-        valid = None
-        if self.bound.may_be_missing:
-            valid = rows.all_valid(before, rows.chosen(self.bound))
-        if is_number(events.type):
-            values = rows.joined(numbers_of(before), numbers_of(events))
-            best = self._best(rows.segments, values, valid)
-            return [array_of(best, events.type, _without(rows.segments, valid))]
-        ranks, values = ranked(pa.concat_arrays([before, events]))
-        best = self._best(rows.segments, ranks[rows.segments.order], valid)
-        return [values.take(pa.array(best, mask=_without(rows.segments, valid)))]
-
-    def _best(self, segments: Segments, values: Any, valid: Mask | None) -> Any:
-        is_float, is_min = values.dtype.kind == "f", self.bound.aggregate.kind == "min"
-        if valid is not None:
-            # What changes nothing: `fmin` passes over NaN.
-            neutral = (np.nan if is_min else -np.inf) if is_float else SMALLEST
-            neutral = LARGEST if is_min and not is_float else neutral
-            values = np.where(valid, values, values.dtype.type(neutral))
-        least = np.fmin if is_float else np.minimum
-        return segments.reduced(least if is_min else np.maximum, values)
-
-    def result(self, sessions: pa.Table) -> pa.Array:
-        """Return the column of the result."""
-        return whole(sessions[f"state.{self.bound.name}"])
-
-
-@attrs.frozen
-class Edge:
-    """
-    The value of a field at the earliest or at the latest time; of several there, by value.
-
-    Its time is stored beside it, unless the start of the session says it. The end doesn't say when
-    the last event was: events may have had other gaps, and the rules may have been others.
-    """
-
-    bound: BoundAggregate
-
-    @property
-    def _is_first(self) -> bool:
-        return self.bound.aggregate.kind == "first"
-
-    @property
-    def _stores_time(self) -> bool:
-        return self.bound.may_be_missing or not self._is_first
-
-    @property
-    def stored(self) -> list[Field]:
-        """The columns of the state."""
-        name = self.bound.name
-        at = Field(f"{name}.at", OptionalType(DatetimeType()), f"{name}.at")
-        return [Field(name, _optional(self.bound), name), *([at] if self._stores_time else [])]
-
-    def fold(self, rows: Rows) -> list[pa.Array]:
-        """Return the columns of the state."""
-        segments, before = rows.segments, rows.part(self.bound.name)
-        values = pa.chunked_array([before, rows.values(self.bound)])
-        valid = rows.all_valid(before, rows.chosen(self.bound))
-        times = rows.joined(self._times_before(rows), rows.times)
-        # Ascending for both: the last is the first from the other end.
-        keys = np.where(valid, times if self._is_first else -times, LARGEST)
-        best = segments.reduced(np.minimum, keys)
-        at = np.flatnonzero(valid & (keys == segments.spread(best)))
-        at = at[self._wins(segments, at, values)]
-        places = np.full(len(segments), -1)
-        places[segments.numbers[at]] = segments.order[at]
-        missing = places < 0
-        found = whole(values.take(pa.array(places, mask=missing)))
-        if not self._stores_time:
-            return [found]
-        instants = best if self._is_first else -best
-        return [found, array_of(instants, DatetimeType.arrow, missing)]
-
-    def _times_before(self, rows: Rows) -> Numbers:
-        if self._stores_time:
-            times: Numbers = numbers_of(rows.part(f"{self.bound.name}.at"))
-            return times
-        return rows.starts
-
-    def _wins(self, segments: Segments, at: Numbers, values: pa.ChunkedArray) -> Mask:
-        """Mark, of the rows at the time of their session, the one that is it; equal ones all."""
-        sessions = segments.numbers[at]
-        if not (np.diff(sessions) == 0).any():
-            return np.ones(len(at), np.bool_)
-        ranks, _ = ranked(whole(values.take(pa.array(segments.order[at]))))
-        ranks = ranks if self._is_first else -ranks
-        best = np.full(len(segments), LARGEST)
-        np.minimum.at(best, sessions, ranks)
-        wins: Mask = ranks == best[sessions]
-        return wins
-
-    def result(self, sessions: pa.Table) -> pa.Array:
-        """Return the column of the result."""
-        return whole(sessions[f"state.{self.bound.name}"])
-
-
-def _optional(bound: BoundAggregate) -> FieldType:
-    return OptionalType(bound.type) if bound.may_be_missing else bound.type
+def _value_field(bound: BoundAggregate) -> Field:
+    kind = OptionalType(bound.type) if bound.may_be_missing else bound.type
+    return Field(bound.name, kind, bound.name)
 
 
 def _without(segments: Segments, valid: Mask | None) -> Mask | None:
     """Mark the sessions without a value."""
     return None if valid is None else ~segments.reduced(np.logical_or, valid)
+
+
+# -- the least and the greatest -----------------------------------------------------------------
+
+
+def _extreme(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the least or the greatest values; NaN is greater than all numbers."""
+    before, events = rows.part(bound.name), rows.values(bound)
+    valid = rows.all_valid(before, rows.chosen(bound)) if bound.may_be_missing else None
+    missing, is_min = _without(rows.segments, valid), bound.aggregate.kind == "min"
+    if is_number(events.type):
+        values = rows.joined(numbers_of(before), numbers_of(events))
+        best = _best(rows.segments, values, valid, is_min=is_min)
+        return [array_of(best, events.type, missing)]
+    ranks, values = ranked(pa.concat_arrays([before, events]))
+    best = _best(rows.segments, ranks[rows.segments.order], valid, is_min=is_min)
+    return [values.take(pa.array(best, mask=missing))]
+
+
+def _best(segments: Segments, values: Any, valid: Mask | None, *, is_min: bool) -> Any:
+    is_float = values.dtype.kind == "f"
+    if valid is not None:
+        # What changes nothing: `fmin` passes over NaN.
+        neutral = (np.nan if is_min else -np.inf) if is_float else SMALLEST
+        neutral = LARGEST if is_min and not is_float else neutral
+        values = np.where(valid, values, values.dtype.type(neutral))
+    least = np.fmin if is_float else np.minimum
+    return segments.reduced(least if is_min else np.maximum, values)
+
+
+EXTREME: Final = Kernel(lambda bound: [_value_field(bound)], _extreme)
+
+
+# -- the first and the last ---------------------------------------------------------------------
+
+
+def _stores_time(bound: BoundAggregate) -> bool:
+    """
+    Return whether the time of the value is stored with it.
+
+    The start of a session says when its first event was. Its end doesn't say when the last one was:
+    events may have had other gaps, and the rules may have been others.
+    """
+    return bound.may_be_missing or bound.aggregate.kind == "last"
+
+
+def _edge_stored(bound: BoundAggregate) -> list[Field]:
+    name = f"{bound.name}.at"
+    at = [Field(name, OptionalType(DatetimeType()), name)] if _stores_time(bound) else []
+    return [_value_field(bound), *at]
+
+
+def _edge(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the value at the earliest or at the latest time; of several there, by value."""
+    segments, before = rows.segments, rows.part(bound.name)
+    stores_time, sign = _stores_time(bound), 1 if bound.aggregate.kind == "first" else -1
+    values = pa.chunked_array([before, rows.values(bound)])
+    valid = rows.all_valid(before, rows.chosen(bound))
+    times_before = numbers_of(rows.part(f"{bound.name}.at")) if stores_time else rows.starts
+    # Ascending for both: the last is the first from the other end.
+    keys = np.where(valid, sign * rows.joined(times_before, rows.times), LARGEST)
+    best = segments.reduced(np.minimum, keys)
+    at = np.flatnonzero(valid & (keys == segments.spread(best)))
+    at = at[_wins(segments, at, values, sign)]
+    places = np.full(len(segments), -1)
+    places[segments.numbers[at]] = segments.order[at]
+    missing = places < 0
+    found = whole(values.take(pa.array(places, mask=missing)))
+    return [found, *([array_of(sign * best, DatetimeType.arrow, missing)] if stores_time else [])]
+
+
+def _wins(segments: Segments, at: Numbers, values: pa.ChunkedArray, sign: int) -> Mask:
+    """Mark, of the rows at the time of their session, the one that is it; equal ones all."""
+    sessions = segments.numbers[at]
+    if not (np.diff(sessions) == 0).any():
+        return np.ones(len(at), np.bool_)
+    ranks, _ = ranked(whole(values.take(pa.array(segments.order[at]))))
+    best = np.full(len(segments), LARGEST)
+    np.minimum.at(best, sessions, sign * ranks)
+    wins: Mask = sign * ranks == best[sessions]
+    return wins
+
+
+EDGE: Final = Kernel(_edge_stored, _edge)
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
+def _flat(bound: BoundAggregate, rows: Rows, before: pa.Array) -> tuple[pa.Array, Numbers]:
+    """Return the stored values, then those of the chosen events, and the session of each."""
+    chosen = rows.chosen(bound)
+    events, by_row = rows.values(bound), rows.segments.by_row
+    stored_of, event_of = by_row[: len(before)], by_row[len(before) :]
+    if chosen is not None:
+        events, event_of = events.filter(pa.array(chosen)), event_of[chosen]
+    parents = pc.list_parent_indices(before).to_numpy()
+    values = pa.concat_arrays([before.flatten(), events])
+    return values, np.concatenate([stored_of[parents], event_of])
+
+
+def _distinct(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the different values; their list is null once there are too many."""
+    before, number = rows.part(bound.name), len(rows.segments)
+    values, sessions = _flat(bound, rows, before)
+    codes, different = coded(values)
+    found = np.sort(sessions * (len(different) + 1) + codes)
+    owners, codes = np.divmod(found[np.diff(found, prepend=-1) != 0], len(different) + 1)
+    sizes = np.bincount(owners, minlength=number)
+    full = sizes > (bound.aggregate.at_most or 0)
+    full[rows.segments.by_row[: len(before)][~mask_of(before.is_valid())]] = True
+    kept = different.take(pa.array(codes[~full[owners]]))
+    return [lists_of(kept, np.where(full, 0, sizes), full)]
+
+
+def _distinct_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return how many different values there are: null where there are too many."""
+    return pc.list_value_length(own_column(bound, sessions)).cast(pa.int64())
+
+
+DISTINCT: Final = Kernel(
+    lambda bound: [Field(bound.name, OptionalType(ListType(bound.type)), bound.name)],
+    _distinct,
+    _distinct_result,
+)
+
+
+def _collect_stored(bound: BoundAggregate) -> list[Field]:
+    name = f"{bound.name}.at"
+    at = Field(name, ListType(DatetimeType()), name)
+    return [Field(bound.name, ListType(bound.type), bound.name), at]
+
+
+def _collect(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the earliest values in the order of time, those at one time by value."""
+    times_before = rows.part(f"{bound.name}.at").flatten()
+    values, sessions = _flat(bound, rows, rows.part(bound.name))
+    chosen = rows.chosen(bound)
+    times = rows.times if chosen is None else rows.times[chosen]
+    times = np.concatenate([numbers_of(times_before), times])
+    order = in_total_order(sessions, times, pa.table({"event.value": values}), 0)
+    sizes = np.bincount(sessions, minlength=len(rows.segments))
+    most = bound.aggregate.at_most or 0
+    if sizes.max() > most:
+        first = np.cumsum(sizes) - sizes
+        order = order[np.arange(len(order)) - first[sessions[order]] < most]
+        sizes = np.minimum(sizes, most)
+    instants = pa.array(times[order]).view(DatetimeType.arrow)
+    return [lists_of(values.take(pa.array(order)), sizes), lists_of(instants, sizes)]
+
+
+COLLECT: Final = Kernel(_collect_stored, _collect)

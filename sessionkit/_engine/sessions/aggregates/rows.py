@@ -5,23 +5,40 @@ The rows are those of the open sessions, then those of the events. `order` sorts
 that the rows of each session follow each other: NumPy's `reduceat` then folds all sessions at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import micros, whole
-from sessionkit._engine.sessions.aggregates.values import Column, Mask, Numbers, mask_of
 from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit.state import Field
 
-__all__ = ["Rows", "Segments"]
+__all__ = [
+    "Kernel",
+    "Mask",
+    "Numbers",
+    "Rows",
+    "Segments",
+    "array_of",
+    "coded",
+    "is_number",
+    "mask_of",
+    "numbers_of",
+    "own_column",
+    "ranked",
+]
 
-Ufunc: TypeAlias = np.ufunc
 Array: TypeAlias = npt.NDArray[Any]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+WORD: Final = 64
 
 
 @attrs.frozen
@@ -43,8 +60,8 @@ class Segments:
         """Return the number of sessions."""
         return len(self.first)
 
-    def reduced(self, ufunc: Ufunc, values: Array) -> Array:
-        """Return, for each session, what its values come to; they are given in order."""
+    def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
+        """Fold the values of each session into one; they are given in order."""
         found: Array = ufunc.reduceat(values, self.first)
         return found
 
@@ -75,7 +92,7 @@ class Rows:
         stored: The rows of the open sessions.
         events: The rows of the events.
         times: The times of the events, in microseconds.
-        conditions: What each condition comes to for the events, by its text.
+        conditions: For which events each condition holds, by its text.
     """
 
     segments: Segments
@@ -107,7 +124,7 @@ class Rows:
         both: Array = np.concatenate([stored, events])[self.segments.order]
         return both
 
-    def all_valid(self, stored: Column, chosen: Mask | None) -> Mask:
+    def all_valid(self, stored: pa.Array, chosen: Mask | None) -> Mask:
         """Mark, in order, the open sessions that have a value, and the events that are chosen."""
         events = np.ones(len(self.times), np.bool_) if chosen is None else chosen
         return self.joined(mask_of(stored.is_valid()), events)
@@ -116,3 +133,79 @@ class Rows:
     def starts(self) -> Numbers:
         """The starts of the open sessions, in microseconds."""
         return micros(self.stored["start"])
+
+
+def own_column(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return the column of the state that has the name of an aggregate."""
+    return whole(sessions[f"state.{bound.name}"])
+
+
+@attrs.frozen
+class Kernel:
+    """
+    How NumPy and Arrow compute a kind of aggregate.
+
+    Attributes:
+        stored: The columns of the state: each has the name of the aggregate, or the name, a dot and
+            what it is.
+        fold: Computes these columns, a row for each session of the rows.
+        result: Makes the column of the result from the table of sessions.
+    """
+
+    stored: Callable[[BoundAggregate], list[Field]]
+    fold: Callable[[BoundAggregate, Rows], list[pa.Array]]
+    result: Callable[[BoundAggregate, pa.Table], pa.Array] = own_column
+
+
+def mask_of(flags: pa.Array) -> Mask:
+    """Return flags as a mask; a null is false."""
+    known = flags.fill_null(fill_value=False) if flags.null_count else flags
+    mask: Mask = known.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether values of a type are compared as numbers of NumPy."""
+    return bool(pa.types.is_primitive(kind)) and not pa.types.is_boolean(kind)
+
+
+def numbers_of(column: pa.Array) -> Array:
+    """Return numbers and times as numbers of NumPy; a null is 0."""
+    width = column.type.bit_width
+    if not pa.types.is_floating(column.type):
+        column = column.view(pa.int64() if width == WORD else pa.int32())
+    found: Array = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return found if width == WORD else found.astype(np.int64)
+
+
+def array_of(numbers: Array, kind: pa.DataType, missing: Mask | None = None) -> pa.Array:
+    """Return numbers of NumPy as a column of a type, null where marked."""
+    if kind.bit_width != WORD:
+        numbers = numbers.astype(np.int32)
+    return pa.array(numbers, mask=missing).view(kind)
+
+
+def coded(values: pa.Array) -> tuple[Numbers, pa.Array]:
+    """
+    Return each value as its place among the different ones, and these.
+
+    NaN is equal to itself. A null has the place after the last.
+    """
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, 0.0)  # one zero: Arrow tells -0.0 from 0.0
+    encoded = values.dictionary_encode()
+    places = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+    return places.astype(np.int64), encoded.dictionary
+
+
+def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
+    """
+    Return each value as its rank among the different ones, and these in ascending order.
+
+    NaN comes last. A null has the rank 0.
+    """
+    codes, different = coded(values)
+    order = pc.sort_indices(different)
+    ranks = np.zeros(1 + len(order), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(order))
+    return ranks[codes], different.take(order)
