@@ -151,10 +151,10 @@ def events_table(spec: AnySpec, text: str) -> list[Row]:
         ann     | 10:03 | /prices | null
 
     The first line names columns of the spec; one that is left out is null. Instants are written as
-    for `at`, dates as `2026-01-01`, booleans `true` and `false`, durations `3 minutes`, bytes as
-    text, members of an enumeration by their value. A null is `null`. Write a text that is empty,
-    says `null` or contains a `|` in double quotes, with the escapes of JSON. Empty lines and a rule
-    of dashes below the names are skipped.
+    for `at`, dates as `2026-01-01`, times of day as `09:30`, booleans `true` and `false`, durations
+    `3 minutes`, bytes as text, members of an enumeration by their value. A null is `null`. Write a
+    text that is empty, says `null` or contains a `|` in double quotes, with the escapes of JSON.
+    Empty lines and a rule of dashes below the names are skipped.
 
     Raises:
         ScriptError: There is no such column, or a cell can't be read; the message names the line.

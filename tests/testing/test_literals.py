@@ -1,6 +1,6 @@
 """Instants, durations and rows from terse literals, and values back as such literals."""
 
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any
@@ -225,6 +225,14 @@ def test_a_row_of_dashes_is_a_row() -> None:
 def test_text_needs_quotes_only_where_it_would_be_misread(cell: str, text: str | None) -> None:
     """A null is the bare word."""
     assert [{"url": text}] == events_table(visits, f"url\n{cell}")
+
+
+def test_a_time_of_day_is_read_and_a_zone_of_it_refused() -> None:
+    """A field of the type `time` has none."""
+    frame = frame_from("opens\n09:30", {"opens": time})
+    assert [34_200_000_000] == frame["opens"].tolist()
+    with pytest.raises(ScriptError, match="must be a time without a time zone"):
+        frame_from("opens\n09:30+02:00", {"opens": time})
 
 
 def test_every_type_that_a_cell_can_hold_is_read() -> None:
