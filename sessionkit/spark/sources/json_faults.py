@@ -23,7 +23,7 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["Faults"]
+__all__ = ["Faults", "QuickLook", "has_twice"]
 
 Judge: TypeAlias = Callable[[FieldType, Column], Column | None]
 
@@ -32,6 +32,9 @@ TOO_MANY_SECONDS: Final = r"^-?(9\d{12}|\d{14,})$"
 """Spark multiplies them by a million, and keeps the last 64 bits."""
 TIME_OF_DAY: Final = r"^T?\d{1,2}:"
 """Spark takes it for a time of the day on which the query runs."""
+LONG_FRACTION: Final = r"\.\d{10}"
+"""A number has it if a double can't tell it from one with fewer digits after the point."""
+ODD_KEY: Final = r"^(\[|\{|true$|false$)"
 NO_TEXT: Final = {"[": "array<string>", "{": NAMED, "t": "boolean", "f": "boolean"}
 """What begins so may be no text, but a value of this type, of which Spark makes one."""
 WIDEST: Final = 37
@@ -127,3 +130,84 @@ class Faults:
     def _as(self, name: str, kind: str) -> Column:
         """Return a value as one of another type; null where it's none."""
         return F.from_json(self.payload, f"{quoted(name)} {kind}", self.options)[name]
+
+
+@attrs.frozen
+class QuickLook:
+    """
+    Finds nearly all values without a fault at little cost; one with a fault is never among them.
+
+    Attributes:
+        payload: The object as text.
+        values: Its values as text, by their names; a name that comes twice is there twice.
+        parsed: Its values in the types of the fields.
+        options: How it is read.
+    """
+
+    payload: Column
+    values: Column
+    parsed: Column
+    options: Mapping[str, str]
+
+    def may_have_fault(self, field: Field, *, is_key: bool) -> Column:
+        """Return whether a field that Spark can parse may have a fault."""
+        kind, text = inner_type(field.type), self.values[field.name]
+        if isinstance(kind, StrType) and is_key:
+            return _is(text.rlike(ODD_KEY))
+        if isinstance(kind, DecimalType):
+            # Spark makes text of a number by way of a double, so the text may have fewer digits.
+            more = text.rlike(rf"[^\d.-]|\.\d{{{kind.scale + 1}}}")
+            return _is(more | (text.isNotNull() & self.payload.rlike(LONG_FRACTION)))
+        if isinstance(kind, DictType) and not self._shape(kind.value):
+            return _is(has_twice(F.map_keys(self.parsed[field.name])))
+        shape = self._shape(kind)
+        return _is(self._is_odd(kind, self._read(text, shape))) if shape else F.lit(False)  # noqa: FBT003
+
+    def _shape(self, kind: FieldType) -> str | None:
+        """Return the type by which the text of a value is seen; None where it needn't be."""
+        kind = inner_type(kind)
+        if isinstance(kind, AttrsType):
+            return NAMED
+        if isinstance(kind, ListType):
+            item = self._shape(kind.item)
+            return item and f"array<{item}>"
+        if isinstance(kind, DictType):
+            return f"map<string,{self._shape(kind.value) or 'string'}>"
+        if isinstance(kind, DatetimeType) and "timestampFormat" in self.options:
+            return None
+        return "string" if isinstance(kind, DatetimeType | DecimalType) else None
+
+    def _read(self, text: Column, shape: str) -> Column:
+        return text if shape == "string" else F.from_json(text, shape, self.options)
+
+    def _is_odd(self, kind: FieldType, value: Column) -> Column:
+        """Return whether a value, by its text, may have a fault."""
+        kind = inner_type(kind)
+        if isinstance(kind, ListType):
+            return F.exists(value, lambda one: self._is_odd(kind.item, one))
+        if isinstance(kind, DictType):
+            twice = has_twice(F.map_keys(value))
+            if not self._shape(kind.value):
+                return twice
+            return twice | F.exists(F.map_values(value), lambda one: self._is_odd(kind.value, one))
+        if isinstance(kind, AttrsType):
+            parts = [(field.type, field.name, self._shape(field.type)) for field in kind.fields]
+            found = [
+                _is(self._is_odd(part, self._read(value[name], shape)))
+                for part, name, shape in parts
+                if shape
+            ]
+            return reduce(or_, found, has_twice(F.map_keys(value)))
+        if isinstance(kind, DecimalType):
+            return value.contains(",")
+        return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
+
+
+def has_twice(names: Column) -> Column:
+    """Return whether an array has a text twice."""
+    return F.array_size(names) > F.array_size(F.array_distinct(names))
+
+
+def _is(condition: Column) -> Column:
+    """Return a condition that's false where it would be null."""
+    return F.coalesce(condition, F.lit(False))  # noqa: FBT003 (a value)

@@ -182,6 +182,8 @@ SILENT = {
     ),
     order('"price": "1,50"'): "`price` isn't a decimal(38,18): 1,50",
     order(f'"price": 0.{"0" * 18}5'): "`price` isn't a decimal(38,18): 5.0E-19",
+    # As text by way of a double, it is 1.1.
+    order(f'"price": 1.1{"0" * 20}1'): "`price` isn't a decimal(38,18): 1.1",
     order('"part": {"n": "x"}'): "its payload has a value of another type",
     order("") + b"],[{}": "its payload isn't one JSON object",
     order("") + b',{"seal": "1"}': "its payload isn't one JSON object",
