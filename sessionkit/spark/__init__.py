@@ -3,20 +3,7 @@
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit.spark.checkpoints.checking import check_checkpoint
-from sessionkit.spark.checkpoints.hand_over import hand_over
-from sessionkit.spark.checkpoints.reading import (
-    open_sessions,
-    open_sessions_frame,
-    stored_keys,
-    stored_keys_frame,
-)
-from sessionkit.spark.checkpoints.seeds import Seed, carry_over, read_seed
-from sessionkit.spark.jobs.apply_with_state import apply_with_state
-from sessionkit.spark.jobs.progress import batch_counts
-from sessionkit.spark.jobs.sessionize import sessionize, sessionize_all
-from sessionkit.spark.query.reconciling import Reconciliation, reconcile
-from sessionkit.spark.query.rules import (
+from sessionkit.spark._output_rules import (
     OutputMode,
     OutputRule,
     QueryType,
@@ -24,12 +11,23 @@ from sessionkit.spark.query.rules import (
     check_output,
     output_rules,
 )
+from sessionkit.spark.checkpoints.check_state import check_checkpoint
+from sessionkit.spark.checkpoints.migrate import carry_over, hand_over
+from sessionkit.spark.checkpoints.reading import (
+    open_sessions,
+    open_sessions_frame,
+    stored_keys,
+    stored_keys_frame,
+)
+from sessionkit.spark.jobs.progress import batch_counts
+from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_all
+from sessionkit.spark.query.reconciling import Reconciliation, reconcile
 from sessionkit.spark.query.start import Temporary, start_query
-from sessionkit.spark.sinks.delta.sink import Delta
+from sessionkit.spark.seeds.files import Seed, read_seed
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.sinks.once import Once
-from sessionkit.spark.sinks.postgres.sink import Postgres
 from sessionkit.spark.sinks.routes import Routes
+from sessionkit.spark.sinks.tables import Delta, Postgres
+from sessionkit.spark.sinks.writers import Once
 
 __all__ = [
     "Console",

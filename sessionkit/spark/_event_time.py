@@ -13,24 +13,14 @@ __all__ = ["MILLISECOND", "check_event_time", "read_delay"]
 
 
 def check_event_time(schema: T.StructType, column: str) -> None:
-    """
-    Check that a frame has this event time: a timestamp at the top level.
-
-    Raises:
-        SchemaError: The column is missing, is nested, or isn't a timestamp.
-    """
+    """Check that a frame has this event time: a timestamp at the top level."""
     problem = next(_problems(schema, column), None)
     if problem is not None:
         raise SchemaError(with_hint(*problem))
 
 
 def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
-    """
-    Parse a watermark delay, which Spark counts in whole milliseconds.
-
-    Raises:
-        SpecError: It isn't a duration, or not a whole number of milliseconds.
-    """
+    """Parse a watermark delay, which Spark counts in whole milliseconds."""
     span = duration(value, "delay", zero_allowed=zero_allowed)
     if span % MILLISECOND:
         found = f"`delay` must be whole milliseconds, found {value!r}: Spark drops the rest"

@@ -1,5 +1,6 @@
-"""What Spark needs and its metadata doesn't ask for, looked for before a query starts."""
+"""Which Spark this is, and what it needs that its metadata doesn't ask for."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,27 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import UnsupportedError, with_hint
-from sessionkit.spark._release import is_connect, release_of
 
-__all__ = ["check_extra", "check_libraries", "check_workers", "check_workers_of"]
+__all__ = [
+    "check_extra",
+    "check_libraries",
+    "check_workers",
+    "check_workers_of",
+    "is_connect",
+    "release_of",
+]
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with: (4, 0, 5) for `4.0.5+amzn.0`."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, numbers[0].split("."))) if numbers else ()
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)
 """From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
@@ -35,18 +54,7 @@ def check_libraries(
     *,
     is_streaming: bool = True,
 ) -> None:
-    """
-    Check that this Spark can run a query with Python functions and these libraries.
-
-    Args:
-        spark: The release of PySpark.
-        python: The release of Python.
-        pyarrow: The release of pyarrow.
-        is_streaming: Whether the query is a stream.
-
-    Raises:
-        UnsupportedError: It can't; the hint names what to install.
-    """
+    """Check that this Spark can run a query with Python functions and these libraries."""
     if spark.startswith("3.") and python >= (3, 12) and find_spec("distutils") is None:
         found = f"Spark {spark} imports `distutils`, which Python has no longer since 3.12"
         hint = 'pip install "setuptools<81", which brings it, where the driver and executors run'
@@ -71,16 +79,7 @@ def check_workers_of(spark: SparkSession) -> None:
 
 @cache
 def check_workers(master: str, program: str) -> None:
-    """
-    Check that the Python of Spark's workers has the libraries, where they run on this machine.
-
-    Args:
-        master: Where Spark runs.
-        program: What starts Python, as a path or as a name that is looked for in `PATH`.
-
-    Raises:
-        UnsupportedError: It lacks one of them; the hint names the setting that chooses it.
-    """
+    """Check that the Python of Spark's workers has the libraries, if they run on this machine."""
     found = shutil.which(program)
     if found is None or found == sys.executable or not master.startswith("local"):
         return
@@ -98,18 +97,7 @@ def check_workers(master: str, program: str) -> None:
 def check_extra(
     extra: str, module: str, what: str, where: str = "where the driver and the executors run"
 ) -> None:
-    """
-    Check that a library of an extra is installed.
-
-    Args:
-        extra: The extra, such as `avro`.
-        module: What is imported of it.
-        what: What needs it, as the beginning of a sentence.
-        where: Where it must be installed.
-
-    Raises:
-        UnsupportedError: It isn't.
-    """
+    """Check that a library of an extra is installed."""
     if find_spec(module) is None:
         found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
         hint = f'pip install "sessionkit[{extra}]", {where}'

@@ -47,12 +47,7 @@ class PlanNode:
 
 
 def analyzed_plan(frame: DataFrame) -> str:
-    """
-    Return the text of the analyzed plan, without running anything.
-
-    Raises:
-        PySparkException: Spark can't explain it.
-    """
+    """Return the text of the analyzed plan, without running anything."""
     rows = _explained(frame)
     return str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
 

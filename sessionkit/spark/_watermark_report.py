@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._engine.wire.columns import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
-from sessionkit.spark._progress_times import (
+from sessionkit.spark.jobs.progress import (
     event_times_in,
     instant_in,
     newest_event_in,

@@ -14,7 +14,7 @@ from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._event_time import check_event_time, read_delay
-from sessionkit.spark.query.rules import OutputMode, QueryType, Sink, check_output
+from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 
 __all__ = [

@@ -20,7 +20,7 @@ from sessionkit.spark._watermark_report import (
     watermark_lag,
     watermark_of,
 )
-from sessionkit.spark.jobs.schema import WATERMARK_METADATA
+from sessionkit.spark.jobs.checks import WATERMARK_METADATA
 
 __all__ = [
     "Policy",

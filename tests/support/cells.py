@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit.spark.query.rules import OutputRule, QueryType, Sink
+from sessionkit.spark._output_rules import OutputRule, QueryType, Sink
 
 __all__ = ["QUERIES", "Events", "Outcomes", "quick", "try_cells"]
 

@@ -4,7 +4,7 @@ import os
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from sessionkit.spark._release import release_of
+from sessionkit.spark._libraries import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
 
 __all__ = ["quick_settings", "spark_release"]

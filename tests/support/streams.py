@@ -26,7 +26,7 @@ from sessionkit.spark import (
     sessionize,
     start_query,
 )
-from sessionkit.spark._release import is_connect
+from sessionkit.spark._libraries import is_connect
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
 __all__ = ["FileStream", "needs_own_process", "observed", "write_files"]

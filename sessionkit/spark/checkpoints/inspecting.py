@@ -16,13 +16,17 @@ from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit.errors import StateCorruptedError, StateError
-from sessionkit.spark.checkpoints.agreeing import check_logs
-from sessionkit.spark.checkpoints.checking import check_checkpoint
-from sessionkit.spark.checkpoints.groups import explained, stored_groups, stored_pages
-from sessionkit.spark.checkpoints.log import Progress, progress_of
+from sessionkit.spark._grouping import bucket_label
+from sessionkit.spark._logs import Progress, progress_of
+from sessionkit.spark.checkpoints.check_logs import check_logs
+from sessionkit.spark.checkpoints.check_state import check_checkpoint
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
-from sessionkit.spark.checkpoints.rules import HEAD_BYTES
-from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.spark.checkpoints.state_reader import (
+    HEAD_BYTES,
+    explained,
+    stored_groups,
+    stored_pages,
+)
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import is_over, watermark_in_force
@@ -56,17 +60,7 @@ class Group:
 
 
 def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterator[str]:
-    """
-    Yield the lines of a report on a checkpoint.
-
-    Args:
-        path: The checkpoint location.
-        spec: A spec that is to go on from it.
-        spark: The session to read with.
-
-    Raises:
-        SessionkitError: There is no checkpoint, or this Spark can't read state.
-    """
+    """Yield the lines of a report on a checkpoint."""
     yield from _damage_lines(path, spark)
     progress = progress_of(path, spark)
     yield from _progress_lines(path, progress)
@@ -199,19 +193,7 @@ def _spec_lines(path: str, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
 def sessions_of_key(
     path: str, spec: AnySpec, key: Sequence[str], *, spark: SparkSession
 ) -> Iterator[str]:
-    """
-    Yield the lines of a report on what is stored of a key.
-
-    Args:
-        path: The checkpoint location.
-        spec: The spec of the query.
-        key: The values of the key columns, as text.
-        spark: The session to read with.
-
-    Raises:
-        StateError: The state is damaged, or was written under other rules.
-        SessionkitError: The key doesn't fit the spec, or this Spark can't read state.
-    """
+    """Yield the lines of a report on what is stored of a key."""
     progress = progress_of(path, spark)
     found = tuple(key)
     yield _line("watermark", _watermark_text(progress))

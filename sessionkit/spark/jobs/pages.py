@@ -20,11 +20,10 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Struc
 from sessionkit._engine.storage import columns_of
 from sessionkit._engine.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
-from sessionkit.spark._release import is_connect, release_of
-from sessionkit.spark.jobs.packed_rows import BUCKET
-from sessionkit.spark.jobs.public_rows import OUTPUT_SCHEMA
-from sessionkit.spark.jobs.spared import spare_imports
-from sessionkit.spark.jobs.task import rows_of_task, run_of_task
+from sessionkit.spark._grouping import BUCKET
+from sessionkit.spark._libraries import is_connect, release_of
+from sessionkit.spark.jobs.rows import OUTPUT_SCHEMA
+from sessionkit.spark.jobs.task import rows_of_task, run_of_task, spare_imports
 from sessionkit.timeouts import Clock
 
 __all__ = ["BUCKET_STATE", "PAGES_STATE", "check_operator", "check_pages", "in_pages"]
@@ -52,13 +51,7 @@ TYPES: Final[dict[str, DataType]] = {
 
 
 def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
-    """
-    Run a worker over buckets whose memory is in pages.
-
-    Args:
-        rows: The input, packed, with the label of the bucket.
-        worker: What runs a bucket.
-    """
+    """Run a worker over buckets whose memory is in pages."""
     clock, columns = worker.logic.spec.clock, columns_of(worker.logic)
     timed = rows if clock else _with_a_watermark(rows)
     run: Any = PagesProcessor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(timed.columns))
@@ -73,13 +66,7 @@ def _with_a_watermark(rows: DataFrame) -> DataFrame:
 
 
 def check_pages(spark: SparkSession) -> None:
-    """
-    Check that Spark can store pages.
-
-    Raises:
-        UnsupportedError: This release of Spark can't.
-        SessionkitError: It can't; the message names the one thing to install or to set.
-    """
+    """Check that Spark can store pages."""
     check_operator(spark)
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
@@ -94,12 +81,7 @@ def check_pages(spark: SparkSession) -> None:
 
 
 def check_operator(spark: SparkSession) -> None:
-    """
-    Check that Spark has the operator that stores pages, and that it can take large ones.
-
-    Raises:
-        UnsupportedError: This release doesn't, or not on Connect.
-    """
+    """Check that Spark has the operator that stores pages, and that it can take large ones."""
     # Before 4.0.2, Spark loses bytes of large pages (SPARK-53870). Connect has it since 4.1.
     first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0.2", "")
     if release_of(spark.version) < release_of(first):

@@ -1,13 +1,105 @@
-"""Read the counts of a micro-batch from the progress of its query."""
+"""What the progress of a query says: counts, the stats of its buckets, and instants."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from sessionkit._engine.counts import COUNTED, DECLARED, Counts
-from sessionkit.errors import SessionkitError, with_hint
-from sessionkit.spark.jobs.standings import BUCKETS
+import attrs
 
-__all__ = ["OBSERVATION", "batch_counts", "entry", "has_run", "is_counted", "said_by_buckets"]
+from sessionkit._engine.counts import COUNTED, DECLARED, Counts
+from sessionkit._engine.logic import BucketStats
+from sessionkit._instants import EPOCH, instant_of
+from sessionkit.errors import SessionkitError, with_hint
+
+__all__ = [
+    "BUCKETS",
+    "MOST_BUCKETS",
+    "NOTHING_KNOWN",
+    "OBSERVATION",
+    "UNTOLD",
+    "Standings",
+    "batch_counts",
+    "entry",
+    "event_times_in",
+    "has_run",
+    "instant_in",
+    "is_counted",
+    "newest_event_in",
+    "read_standings",
+    "said_by_buckets",
+    "spark_watermark_in",
+    "watermark_in",
+]
+
+BUCKETS: Final = "buckets"
+"""The name of what buckets say of themselves among the observed metrics."""
+MOST_BUCKETS: Final = 1_024
+"""Of more buckets, the text would make the progress of each micro-batch too large."""
+UNTOLD: Final = "-"
+"""Stands for what so many buckets would say."""
+NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
+
+
+@attrs.frozen
+class Standings:
+    """
+    What is known of the buckets of a query.
+
+    A bucket that isn't called in a micro-batch hasn't changed. So what it said last still holds,
+    as long as no micro-batch was missed.
+
+    Attributes:
+        count: How many buckets there are; None while nothing is known.
+        known: What each bucket said last.
+        from_beginning: Whether no micro-batch was missed: the other buckets remember nothing.
+    """
+
+    count: int | None = None
+    known: Mapping[int, BucketStats] = attrs.field(factory=dict)
+    from_beginning: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is known of every bucket."""
+        return self.count is not None and (self.from_beginning or len(self.known) == self.count)
+
+    def total(self, name: str) -> int | None:
+        """Return a sum over all buckets; None where it isn't known."""
+        found = [getattr(one, name) for one in self.known.values()]
+        return sum(found) if self.is_whole and None not in found else None
+
+    def after(self, text: str | None, batch: int) -> "Standings":
+        """
+        Return what is known after a micro-batch.
+
+        Args:
+            text: What its buckets said; None where Spark didn't report it.
+            batch: Its number. The first one of a query is 0, before which no bucket remembered
+                anything.
+        """
+        if text is None or text == UNTOLD:
+            return NOTHING_KNOWN
+        count, said = read_standings(text)
+        if batch == 0:
+            return Standings(count, said, from_beginning=True)
+        return Standings(count, {**self.known, **said}, self.from_beginning)
+
+
+NOTHING_KNOWN: Final = Standings()
+
+
+def read_standings(text: str) -> tuple[int, dict[int, BucketStats]]:
+    """Return how many buckets a query has, and what those said that were called."""
+    count, _, said = text.partition("|")
+    return int(count), dict(_read(said))
+
+
+def _read(said: str) -> Iterator[tuple[int, BucketStats]]:
+    for one in filter(None, said.split(",")):
+        bucket, *texts = one.split(":")
+        numbers = [int(text) if text else None for text in texts]
+        yield int(bucket), BucketStats(**dict(zip(NUMBERS, numbers, strict=True)))  # type: ignore[arg-type]
+
 
 OBSERVATION: Final = "sessionkit"
 """The name of the counts among a query's observed metrics."""
@@ -80,3 +172,49 @@ def _observed(progress: Any) -> Mapping[str, Any] | None:
         names = (*COUNTED, BUCKETS)[: len(found["values"])]
         return dict(zip(names, found["values"], strict=True))
     return found
+
+
+LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
+"""In whole seconds, so that it stays in its year as a float."""
+
+
+def watermark_in(progress: Any) -> datetime | None:
+    """
+    Return the watermark in force in a micro-batch; None while there is none.
+
+    It's that of Spark. Under `close_idle_after` a bucket may be ahead of it; then it's that of the
+    bucket that is furthest ahead, of those that were called.
+    """
+    said = said_by_buckets(progress)
+    standings = {} if said in {None, UNTOLD} else read_standings(str(said))[1]
+    furthest = [one.watermark_us for one in standings.values() if one.watermark_us is not None]
+    found = [spark_watermark_in(progress), *map(instant_of, furthest)]
+    return max(filter(None, found), default=None)
+
+
+def spark_watermark_in(progress: Any) -> datetime | None:
+    """Return the watermark as Spark reports it; None while that is 1970."""
+    text = event_times_in(progress).get("watermark")
+    instant = EPOCH if text is None else instant_in(text)
+    return instant if instant > EPOCH else None
+
+
+def newest_event_in(entries: Sequence[Any]) -> datetime | None:
+    """Return the newest event time. A batch with only nulls shows 1970, which doesn't count."""
+    texts = [times["max"] for times in map(event_times_in, entries) if "max" in times]
+    return max((instant for instant in map(instant_in, texts) if instant > EPOCH), default=None)
+
+
+def event_times_in(progress: Any) -> Mapping[str, str]:
+    """Return the event times of a micro-batch, as text; none without a watermark."""
+    # Without a watermark it is empty, or missing on Spark 3.5.
+    times: Mapping[str, str] = entry(progress, "eventTime") or {}
+    return times
+
+
+def instant_in(text: str) -> datetime:
+    """Return an instant that Spark wrote; the last one of the calendar for those beyond it."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # the year has more than four digits
+        return LAST_INSTANT

@@ -19,33 +19,33 @@ from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
+from sessionkit.spark._grouping import BUCKET, bucket_number, grouping_key, labelled
 from sessionkit.spark._libraries import check_libraries, check_workers_of
-from sessionkit.spark.checkpoints.seed_rows import sown_rows
-from sessionkit.spark.checkpoints.seeds import Seed
-from sessionkit.spark.checkpoints.unread import check_unread
-from sessionkit.spark.jobs.packed_rows import (
-    BUCKET,
-    NOTHING,
-    Beside,
-    bucket_number,
-    grouping_key,
-    labelled,
-    packed,
-)
+from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
 from sessionkit.spark.jobs.pages import check_pages, in_pages
-from sessionkit.spark.jobs.pickling import check_picklable
-from sessionkit.spark.jobs.public_rows import (
+from sessionkit.spark.jobs.rows import (
+    NOTHING,
     OUTPUT_SCHEMA,
+    Beside,
     counted_rows,
     counted_schema,
+    packed,
     unpacked_rows,
 )
-from sessionkit.spark.jobs.schema import check_analysis, check_input
-from sessionkit.spark.jobs.spared import spare_imports
-from sessionkit.spark.jobs.task import rows_of_task, run_of_task
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spark.jobs.task import rows_of_task, run_of_task, spare_imports
+from sessionkit.spark.seeds.files import Seed
+from sessionkit.spark.seeds.rows import sown_rows
+from sessionkit.spark.seeds.unread import check_unread
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.shared import AnySpec, check_kind
+from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
-__all__ = ["Bounds", "memories_until", "run_spec"]
+__all__ = [
+    "apply_with_state",
+    "memories_until",
+    "sessionize",
+    "sessionize_all",
+]
 
 BUCKETS_OF_A_BATCH: Final = 4
 """A batch runs each bucket as a whole, so it uses this many times more buckets."""
@@ -81,17 +81,7 @@ def run_spec(
     with_rejected: bool,
     bounds: Bounds,
 ) -> DataFrame:
-    """
-    Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`.
-
-    Raises:
-        UnsupportedError: This release of Spark, or of a library, can't do that, or the Python of
-            Spark's workers lacks a library, or this is a query function of a pipeline.
-        SchemaError: The columns don't fit the spec.
-        NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: A batch is given a seed, or a stream an end; or a stream may have rows that the
-            query of the seed has read.
-    """
+    """Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`."""
     check_analysis(events)
     check_libraries(is_streaming=events.isStreaming)
     check_workers_of(events.sparkSession)
@@ -170,20 +160,7 @@ def memories_until(
     rows_of: Callable[[Memory], pa.Table],
     schema: str,
 ) -> DataFrame:
-    """
-    Return rows made of what each group of a batch remembers in the end.
-
-    Args:
-        events: The batch.
-        spec: The spec.
-        until: The event time at which it ends.
-        rows_of: Makes the rows of a group.
-        schema: The columns of the rows, as Spark's SQL has them.
-
-    Raises:
-        SchemaError: The columns don't fit the spec.
-        NotPicklableError: A function uses something that can't be sent to the executors.
-    """
+    """Return rows made of what each group of a batch remembers in the end."""
     check_input(events, spec)
     check_picklable(spec)
     worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)
@@ -220,3 +197,154 @@ def _in_buckets(
 ) -> DataFrame:
     rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, beside)
     return labelled(rows, bucket_count)
+
+
+def sessionize(
+    events: DataFrame,
+    spec: AnySessionSpec,
+    *,
+    with_rejected: bool = False,
+    observation: Observation | None = None,
+    seed: Seed | None = None,
+    until: datetime | None = None,
+    clock: DataFrame | None = None,
+) -> DataFrame:
+    """
+    Return the sessions of a stream or a batch.
+
+    A stream returns each session once the watermark reaches its end, in output mode `append`.
+    sessionkit declares the watermark itself, so the frame must not have one. A batch returns all
+    sessions, as if the watermark had passed the end of time.
+
+    The columns are the key, `session_id`, `session_start` and `session_end` (event time; the end
+    is exclusive), and the fields of the result class. Between them come `closed_by` under
+    `SessionRules`, and `revision`, `is_final` and `supersedes` where a session may give several
+    rows. The counts of every micro-batch are in the
+    query's progress; read them with `batch_counts`.
+
+    Args:
+        events: The input. Its columns are matched by name to the key, the event time, the fields
+            of the event class and `passthrough`; other columns never reach Python.
+        spec: The definition of a session.
+        with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
+            `session`, `late`, `duplicate`, `quarantined`, `failed` or `failed_output`, and the last
+            columns are `reason`, `event_time`, `event_id` (by what an event is known, the same in
+            every run), `event` (its fields, in a struct) and the passthrough columns.
+        observation: For a batch: receives the counts once an action has run.
+        seed: For a stream: what it begins with, from `carry_over` or `hand_over`. Pass it at each
+            start of the query, with a checkpoint that was new at the first one.
+        until: For a batch: take the events before this event time, with a time zone, and return
+            the sessions that are over by then.
+        clock: For a stream: another stream, of one timestamp column, whose times move the watermark
+            as events of these times would, and do nothing else. Pass it at each start too.
+
+    Raises:
+        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        NotPicklableError: A function uses something that can't be sent to the executors.
+        SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
+            zone, or the spec no event time, or it says `per="both"`; the seed is from `carry_over`,
+            and a source of the stream hasn't gone through `seed.unread`.
+    """
+    check_kind(spec, SessionSpec, "apply_with_state")
+    if spec.per == "both" and not with_rejected:
+        found = '`per="both"` asks for events beside the sessions, and `sessionize` has no kinds'
+        raise SpecError(with_hint(found, "call sessionize_all, or leave `per` out"))
+    bounds = Bounds(seed, until, clock)
+    return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)
+
+
+def sessionize_all(
+    events: DataFrame,
+    spec: AnySessionSpec,
+    *,
+    observation: Observation | None = None,
+    seed: Seed | None = None,
+    until: datetime | None = None,
+    clock: DataFrame | None = None,
+) -> DataFrame:
+    """
+    Return every kind of row from one stateful pass: sessions, their events, and rejected rows.
+
+    The first column, `kind`, is `session`, `late`, `duplicate`, `quarantined`, `failed` or
+    `failed_output`, with the columns that `sessionize` gives with `with_rejected=True`. Where the
+    spec says `per="both"`, it may also be `event`: an event of a session that is over, with the
+    columns of the session, `number`, which of its events it is, from 1, and `event_time`,
+    `event_id`, `event` and the passthrough columns.
+
+    `Routes` gives each kind a sink of its own.
+
+    Args:
+        events: As for `sessionize`, like all that follows.
+        spec: The definition of a session.
+        observation: For a batch: receives the counts once an action has run.
+        seed: For a stream: what it begins with.
+        until: For a batch: where it ends.
+        clock: For a stream: another one whose times move the watermark.
+
+    Raises:
+        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        NotPicklableError: A function uses something that can't be sent to the executors.
+        SpecError: As for `sessionize`.
+    """
+    return sessionize(
+        events,
+        spec,
+        with_rejected=True,
+        observation=observation,
+        seed=seed,
+        until=until,
+        clock=clock,
+    )
+
+
+def apply_with_state(
+    events: DataFrame,
+    spec: AnyStatefulSpec,
+    *,
+    with_rejected: bool = False,
+    observation: Observation | None = None,
+    seed: Seed | None = None,
+    until: datetime | None = None,
+    clock: DataFrame | None = None,
+) -> DataFrame:
+    """
+    Run the functions of a `StatefulSpec` over a stream or a batch.
+
+    On a stream, they run in every micro-batch, for the keys that have events and those with due
+    timers, in output mode `append`. sessionkit declares the watermark itself, so the frame must
+    not have one. On a batch, they run once for each key with all of its events, then for the
+    event-time timers, as if the watermark had passed the end of time. Processing time stands
+    still, so processing-time timers never go off.
+
+    The columns are the key and the fields of the result class. The counts of every micro-batch
+    are in the query's progress; read them with `batch_counts`.
+
+    Under the `availableNow` trigger, a spec with processing-time timers never ends. `start_query`
+    refuses that; `writeStream` doesn't.
+
+    Args:
+        events: The input. Its columns are matched by name to the key, the event time, the fields
+            of the event class and `passthrough`; other columns never reach Python.
+        spec: The definition.
+        with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
+            `result`, `late`, `quarantined`, `failed` or `failed_output`, and the last columns are
+            `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
+            `event` (its fields, in a struct) and the passthrough columns.
+        observation: For a batch: receives the counts once an action has run.
+        seed: For a stream: what it begins with, from `carry_over` or `hand_over`. Pass it at each
+            start of the query, with a checkpoint that was new at the first one.
+        until: For a batch: take the events before this event time, with a time zone, and return
+            what the functions return by then.
+        clock: For a stream: another stream, of one timestamp column, whose times move the watermark
+            as events of these times would, and do nothing else. Pass it at each start too.
+
+    Raises:
+        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        NotPicklableError: A function uses something that can't be sent to the executors.
+        SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
+            zone, or the spec no event time; the seed is from `carry_over`, and a source of the
+            stream hasn't gone through `seed.unread`.
+    """
+    check_kind(spec, StatefulSpec, "sessionize")
+    bounds = Bounds(seed, until, clock)
+    return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)

@@ -1,6 +1,7 @@
-"""The task of Spark in which Python runs: of which query and micro-batch, and what it has read."""
+"""What a worker's process and the task that it runs know of themselves."""
 
-from functools import lru_cache
+import gc
+from functools import cache, lru_cache
 from typing import Final
 
 from pyspark import TaskContext
@@ -8,7 +9,25 @@ from pyspark import TaskContext
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.stored import Neighbours
 
-__all__ = ["rows_of_task", "run_of_task"]
+__all__ = [
+    "rows_of_task",
+    "run_of_task",
+    "spare_imports",
+]
+
+
+@cache
+def spare_imports(stage: str) -> None:
+    """
+    Let the collector of cycles leave alone what this process has by now; once for each stage.
+
+    After every task Spark's worker collects cycles, and so looks at every object of pandas, pyarrow
+    and Spark: some 50 ms, in each task of each micro-batch. Call it where only a worker comes by.
+    """
+    del stage
+    gc.collect()
+    gc.freeze()
+
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"

@@ -32,10 +32,8 @@ NEEDED: Final = {
 }
 
 if TYPE_CHECKING:
-    from sessionkit.spark.monitor.listener import Receiver, monitor
-    from sessionkit.spark.monitor.log import to_log
+    from sessionkit.spark.monitor.listener import Receiver, monitor, to_log, to_opentelemetry
     from sessionkit.spark.monitor.metrics import METRICS, Metric
-    from sessionkit.spark.monitor.opentelemetry import to_opentelemetry
     from sessionkit.spark.monitor.prometheus import PrometheusEndpoint
     from sessionkit.spark.monitor.query_status import Bucket, QueryStatus, status
     from sessionkit.spark.monitor.watching import watch, watch_endpoint
@@ -46,8 +44,6 @@ else:
         "sessionkit.spark.monitor.query_status",
         "sessionkit.spark.monitor.metrics",
         "sessionkit.spark.monitor.listener",
-        "sessionkit.spark.monitor.log",
-        "sessionkit.spark.monitor.opentelemetry",
         "sessionkit.spark.monitor.prometheus",
         "sessionkit.spark.monitor.watching",
     )

@@ -1,20 +1,29 @@
-"""What Spark reports of its queries, handed on as it happens."""
+"""What is told how a query stands: the log, OpenTelemetry, or a function of the user's."""
 
 import logging
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from sessionkit._printable import printable
 from sessionkit.errors import UnsupportedError, with_hint
-from sessionkit.spark._progress_times import instant_in
-from sessionkit.spark._release import is_connect, release_of
-from sessionkit.spark.jobs.progress import entry, is_counted
+from sessionkit.spark._libraries import is_connect, release_of
+from sessionkit.spark.jobs.progress import entry, instant_in, is_counted
+from sessionkit.spark.monitor.metrics import METRICS, Metric, samples
 from sessionkit.spark.monitor.query_status import QueryStatus
 
-__all__ = ["Receiver", "monitor"]
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+__all__ = [
+    "Receiver",
+    "monitor",
+    "to_log",
+    "to_opentelemetry",
+]
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
 
@@ -92,3 +101,74 @@ class _Listener(StreamingQueryListener):
                 receiver(status)
             except Exception:
                 LOG.exception("a receiver failed on %s", status.name)
+
+
+def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
+    """
+    Return what writes a line a report: `visits batch=12 events_total=1000 late_total=3 ..`.
+
+    Spark reports each micro-batch and, some seconds apart, that there was nothing to do. All known
+    metrics are in the line, by the names that Prometheus has for them. A query that fails is an
+    error, and a micro-batch that doesn't balance a warning.
+
+    Args:
+        logger: Where to.
+        level: At which level, where nothing is wrong.
+    """
+    unbalanced: dict[str, int] = {}
+
+    def write(status: QueryStatus) -> None:
+        name = printable(status.name)
+        if status.failure is not None:
+            logger.error("%s failed: %s", name, printable(status.failure, keep="\n\t"))
+            return
+        grew = status.unbalanced > unbalanced.get(status.name, 0)
+        unbalanced[status.name] = status.unbalanced
+        severity = max(level, logging.WARNING) if grew else level
+        if logger.isEnabledFor(severity):
+            logger.log(severity, "%s batch=%s %s", name, status.batch, _fields(status))
+
+    return write
+
+
+def _fields(status: QueryStatus) -> str:
+    return " ".join(
+        f"{metric.full_name.removeprefix('sessionkit_')}{f'.{part}' if part else ''}={value:.10g}"
+        for metric, part, value in samples(status)
+    )
+
+
+def to_opentelemetry(meter: "Meter") -> Receiver:
+    """
+    Return what keeps the metrics of queries for a meter, which reads them when it exports.
+
+    They have the names that Prometheus has for them, without `_total`, and the attribute `query`;
+    `sessionkit_batch_part_seconds` also has `part`.
+
+    Args:
+        meter: A meter of the `opentelemetry` that the process has set up.
+    """
+    statuses: dict[str, QueryStatus] = {}
+    for metric in METRICS:
+        make: Any = meter.create_observable_gauge
+        if metric.kind == "counter":
+            make = meter.create_observable_counter
+        name = metric.full_name.removesuffix("_total")
+        make(name, callbacks=[_reader(metric, statuses)], description=metric.meaning)
+
+    def keep(status: QueryStatus) -> None:
+        statuses[status.name] = status
+
+    return keep
+
+
+def _reader(metric: Metric, statuses: dict[str, QueryStatus]) -> Callable[[Any], Iterable[Any]]:
+    from opentelemetry.metrics import Observation  # noqa: PLC0415 (only who calls this has it)
+
+    def read(options: Any) -> Iterable[Any]:
+        del options
+        for name, status in list(statuses.items()):
+            for _, part, value in samples(status, [metric]):
+                yield Observation(value, {"query": name, **({"part": part} if part else {})})
+
+    return read

@@ -10,9 +10,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._engine.counts import Counts
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, with_hint
-from sessionkit.spark._progress_times import instant_in, newest_event_in, watermark_in
-from sessionkit.spark.jobs.progress import batch_counts, entry, has_run, said_by_buckets
-from sessionkit.spark.jobs.standings import NOTHING_KNOWN, Standings
+from sessionkit.spark.jobs.progress import (
+    NOTHING_KNOWN,
+    Standings,
+    batch_counts,
+    entry,
+    has_run,
+    instant_in,
+    newest_event_in,
+    said_by_buckets,
+    watermark_in,
+)
 from sessionkit.spark.query.reconciling import Reconciliation, own_operators
 
 __all__ = ["Bucket", "QueryStatus", "status"]

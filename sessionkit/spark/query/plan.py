@@ -8,8 +8,8 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from sessionkit.spark._output_rules import QueryType
 from sessionkit.spark._plan_tree import PlanNode, analyzed_plan, plan_lines, plan_tree
-from sessionkit.spark.query.rules import QueryType
 
 __all__ = ["Plan", "plan_of", "query_type_of"]
 

@@ -12,14 +12,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
-from sessionkit.spark.checkpoints.agreeing import check_logs
-from sessionkit.spark.checkpoints.deep import check_deep
-from sessionkit.spark.checkpoints.groups import reads_state, stored_operators
-from sessionkit.spark.checkpoints.log import NO_SUCH_PATH, query_id_of
-from sessionkit.spark.checkpoints.rules import check_rules
+from sessionkit.spark._logs import NO_SUCH_PATH, query_id_of
+from sessionkit.spark._output_rules import OutputMode, check_output
+from sessionkit.spark.checkpoints.check_logs import check_logs
+from sessionkit.spark.checkpoints.check_state import check_deep
+from sessionkit.spark.checkpoints.state_reader import check_rules, reads_state, stored_operators
 from sessionkit.spark.query.plan import Plan, plan_of
-from sessionkit.spark.query.rules import OutputMode, check_output
-from sessionkit.spark.sinks.any_sink import (
+from sessionkit.spark.sinks.batches import Start, start_of
+from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
+from sessionkit.spark.sinks.start import (
     SINKS,
     BatchesSink,
     StreamSink,
@@ -28,8 +29,6 @@ from sessionkit.spark.sinks.any_sink import (
     check_tables,
     to_sink,
 )
-from sessionkit.spark.sinks.ledgers import Start, start_of
-from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
 from sessionkit.spec.shared import AnySpec
 
 __all__ = ["Temporary", "Trigger", "start_query"]

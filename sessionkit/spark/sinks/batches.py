@@ -1,18 +1,163 @@
 """Micro-batches on their way to sinks that take them whole, each exactly once."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import re
+from collections.abc import Callable, Sequence
+from itertools import dropwhile, takewhile
+from typing import Final, Protocol
 
 import attrs
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark.checkpoints.log import query_id_of
-from sessionkit.spark.sinks.ledgers import Ledger, Start
-from sessionkit.spark.sinks.reasons import say_first
+from sessionkit.spark._logs import logs_of, query_id_of
 
-__all__ = ["Batch", "BatchWriter", "Part", "WriteBatches", "drain"]
+__all__ = [
+    "Batch",
+    "BatchWriter",
+    "Ledger",
+    "Part",
+    "Start",
+    "WriteBatches",
+    "from_last",
+    "start_of",
+]
+
+OWN: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
+FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
+JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")
+
+
+def say_first(error: Exception) -> None:
+    """
+    Let the traceback of an error begin with what it says.
+
+    Spark shows the traceback of what a function of `foreachBatch` raises, after words of its own.
+    Python begins it with the first cause, so that is what the error says.
+    """
+    first: BaseException = error
+    while (earlier := _before(first)) is not None:
+        first = earlier
+    first.__cause__ = SinkError(_reason(error))
+
+
+def _before(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says; if it's Spark's, what that of the executor says."""
+    said = str(error)
+    if isinstance(error, PySparkException):
+        own, frames = OWN.search(said), [*FRAME.finditer(said)]
+        if own or frames:
+            lines = said[own.end() if own else frames[-1].end() :].splitlines()
+            told = dropwhile(lambda line: not line or line.startswith(" "), lines)
+            return "\n".join(takewhile(lambda line: not line.startswith(JAVA), told)).strip()
+    return f"{type(error).__name__}: {said}"
+
+
+NONE: Final = -1
+PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
+
+
+@attrs.frozen
+class Ledger:
+    """
+    Which micro-batches of one query a place has: a table, a folder, a store.
+
+    Attributes:
+        place: The place, as in "the table visits".
+        has_from: Whether it has a micro-batch with this number or a higher one.
+        rewind: How it is taken back to the micro-batch of a number.
+        may_join: Whether a place that has none can join a query that has finished some.
+    """
+
+    place: str
+    has_from: Callable[[int], bool]
+    rewind: Callable[[int], str]
+    may_join: bool = True
+
+
+def from_last(last: int | None) -> Callable[[int], bool]:
+    """Return `has_from` of a place that knows its last micro-batch."""
+    return lambda number: last is not None and last >= number
+
+
+@attrs.frozen
+class Start:
+    """
+    From where a query goes on.
+
+    Attributes:
+        checkpoint: The checkpoint location.
+        planned: The last micro-batch that it has planned, and -1 for none.
+        finished: The last one that it has finished, and -1 for none.
+        since: The first micro-batch of a place that has none of this query.
+    """
+
+    checkpoint: str
+    planned: int
+    finished: int
+    since: int = 0
+
+    def check(self, ledger: Ledger | None) -> None:
+        """
+        Check that a place and the checkpoint are of one moment.
+
+        The place may be one micro-batch ahead of what is finished if that one is planned: its run
+        was cut off between the sink and the checkpoint, and Spark repeats it with the same rows.
+        """
+        if ledger is None:
+            return
+        if ledger.has_from(self.planned + 1):
+            raise self._behind_of(ledger)
+        if self.finished == NONE or ledger.has_from(self.finished):
+            return
+        if ledger.has_from(0):
+            raise self._ahead_of(ledger)
+        if self.finished >= self.since or not ledger.may_join:
+            raise self._unknown_to(ledger)
+
+    def _behind_of(self, ledger: Ledger) -> SpecError:
+        found = (
+            f"{ledger.place} has micro-batches that the checkpoint {self.checkpoint} hasn't "
+            f"planned yet, whose last one is {_said(self.planned)}: the checkpoint is older, or "
+            "of another query, and rows of micro-batches whose number is there would be left out"
+        )
+        return SpecError(with_hint(found, f"{ledger.rewind(self.finished)}; {PAGE}"))
+
+    def _ahead_of(self, ledger: Ledger) -> SpecError:
+        found = (
+            f"{ledger.place} doesn't have micro-batch {self.finished}, which the checkpoint "
+            f"{self.checkpoint} has finished, and has earlier ones: it is older than the "
+            "checkpoint, and the rows between would be missing"
+        )
+        hint = f"restore both from copies of one moment; {PAGE}"
+        return SpecError(with_hint(found, hint))
+
+    def _unknown_to(self, ledger: Ledger) -> SpecError:
+        found = (
+            f"{ledger.place} doesn't have micro-batch {self.finished}, which the checkpoint "
+            f"{self.checkpoint} has finished, nor any other of its query: the query wrote "
+            "elsewhere, or the rows are lost"
+        )
+        hint = "pass the place that the query wrote to"
+        if ledger.may_join:
+            hint += f"; if this one is new to the query, pass sink_since={self.finished + 1}"
+        return SpecError(with_hint(found, hint))
+
+
+def _said(number: int) -> str:
+    return "none" if number == NONE else str(number)
+
+
+def start_of(spark: SparkSession, checkpoint: str, since: int) -> Start:
+    """Return from where the query of a checkpoint goes on."""
+    logs = logs_of(checkpoint, spark)
+    return Start(checkpoint, logs.planned, logs.finished, since)
 
 
 @attrs.frozen

@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark.query.rules import OutputMode
-from sessionkit.spark.sinks.delta.sink import Delta
-from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spark._output_rules import OutputMode
 from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.tables import Delta, Postgres
 from sessionkit.spec.columns import REVISION_COLUMNS, SESSION_COLUMNS
 
 __all__ = [
@@ -34,12 +33,7 @@ def key_of(sink: Postgres | Delta, route: Route) -> tuple[str, ...]:
 
 
 def check_key(sink: Postgres | Delta, route: Route, mode: OutputMode) -> None:
-    """
-    Check that the rows have a key, if they need one, and its columns.
-
-    Raises:
-        SpecError: They haven't.
-    """
+    """Check that the rows have a key, if they need one, and its columns."""
     names, key = route.schema.names, key_of(sink, route)
     missing = [name for name in key if name not in names]
     if missing:
@@ -51,12 +45,7 @@ def check_key(sink: Postgres | Delta, route: Route, mode: OutputMode) -> None:
 
 
 def check_has_columns(table: object, needed: Sequence[str], present: Collection[str]) -> None:
-    """
-    Check that a table has a column for each of the rows.
-
-    Raises:
-        SpecError: It hasn't.
-    """
+    """Check that a table has a column for each of the rows."""
     missing = [name for name in needed if name not in present]
     if missing:
         found = f"the table {table} has no column `{missing[0]}`; it has {', '.join(present)}"

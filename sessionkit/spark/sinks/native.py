@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -11,7 +11,6 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.names import names_in
 from sessionkit.spec.columns import SESSION_COLUMNS
 
 __all__ = [
@@ -26,8 +25,20 @@ __all__ = [
     "check_callable",
     "check_native",
     "message_id",
+    "names_in",
+    "names_or_none",
     "to_native",
 ]
+
+
+def names_in(names: Iterable[str] | str) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def names_or_none(names: Iterable[str] | str | None) -> tuple[str, ...] | None:
+    """Return one name or several as a tuple, and None as it is."""
+    return None if names is None else names_in(names)
 
 
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
@@ -149,12 +160,7 @@ def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
 
 
 def check_native(schema: T.StructType, sink: NativeSink) -> None:
-    """
-    Check that a sink is valid, and that the rows have the columns it needs.
-
-    Raises:
-        SpecError: It isn't, or a column is missing.
-    """
+    """Check that a sink is valid, and that the rows have the columns it needs."""
     match sink:
         case Files():
             _check_partitions(schema, sink)
@@ -215,17 +221,7 @@ def _check_messages(schema: T.StructType, sink: Kafka) -> None:
 
 
 def check_callable(owner: str, function: object, written: str) -> None:
-    """
-    Check that a function can be called as it will be.
-
-    Args:
-        owner: What calls it.
-        function: The function.
-        written: How it is written, such as `write(frame, batch_id)`.
-
-    Raises:
-        SpecError: It can't.
-    """
+    """Check that a function can be called as it will be."""
     hint = f"write it as `def {written}: ...`"
     if not callable(function):
         raise SpecError(with_hint(f"{owner} needs a function, found {function!r}", hint))

@@ -11,10 +11,9 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import OF_REJECTED
-from sessionkit.spark.sinks.delta.sink import Delta
 from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
-from sessionkit.spark.sinks.once import Once
-from sessionkit.spark.sinks.postgres.sink import Postgres
+from sessionkit.spark.sinks.tables import Delta, Postgres
+from sessionkit.spark.sinks.writers import Once
 from sessionkit.spec.columns import REJECTED_COLUMNS, SESSION_COLUMNS
 
 __all__ = ["BATCH_SINKS", "BatchSink", "Route", "Routes", "routes_of", "same_place_error"]
@@ -99,13 +98,7 @@ class Route:
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
-    """
-    Return where the rows of a frame go.
-
-    Raises:
-        SpecError: The frame has no kinds of rows, a kind of row has no sink, or a sink can't be one
-            of several.
-    """
+    """Return where the rows of a frame go."""
     if not isinstance(sink, Routes):
         return [Route(sink, schema, of_results=REST not in _kinds_in(schema))]
     _check(schema, sink)

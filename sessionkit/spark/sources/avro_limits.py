@@ -39,13 +39,7 @@ class Node:
 
 
 def checker(payload: Avro, schema: Any) -> Callable[[bytes, int], None]:
-    """
-    Return what raises a LimitError for a payload that asks for too much, from a place on.
-
-    Args:
-        payload: The limits.
-        schema: What fastavro made of the schema.
-    """
+    """Return what raises a LimitError for a payload that asks for too much, from a place on."""
     nodes: list[Node] = []
     root = _node(schema, {}, nodes)
     harmless = _harmless_bytes(payload, nodes)

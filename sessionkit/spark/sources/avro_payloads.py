@@ -20,9 +20,7 @@ from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.avro_limits import LimitError, checker
-from sessionkit.spark.sources.columns import SHOWN, ddl
-from sessionkit.spark.sources.payloads import Avro
-from sessionkit.spark.sources.values import PAYLOAD
+from sessionkit.spark.sources.payloads import PAYLOAD, SHOWN, Avro, ddl
 from sessionkit.state import (
     AttrsType,
     DictType,
@@ -41,17 +39,7 @@ UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataFrame:
-    """
-    Return rows with the fields of their payload, and the reason why it can't be read.
-
-    Args:
-        raw: Rows with a column `payload` of bytes, and the reasons that are known already.
-        payload: How it is read.
-        fields: The columns that it has.
-
-    Raises:
-        SpecError: The schema is wrong, or has no field for a column.
-    """
+    """Return rows with the fields of their payload, and the reason why it can't be read."""
     _check(payload, fields)
     decoder = AvroDecoder(payload, tuple(fields))
 
@@ -167,13 +155,7 @@ def _text(value: Any) -> str:
 
 
 def _all_shaped(kind: FieldType, values: list[Any]) -> list[Any]:
-    """
-    Return values as Arrow takes them: a dict as pairs, wherever it is.
-
-    Raises:
-        TypeError: One is of a type of which Arrow would make another value, such as 1 of 1.5, or of
-            which the unit isn't known, such as a number for a time.
-    """
+    """Return values as Arrow takes them: a dict as pairs, wherever it is."""
     kind = inner_type(kind)
     if kind.facts is None:
         return [None if value is None else _shaped(kind, value) for value in values]

@@ -14,13 +14,19 @@ from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_extra
-from sessionkit.spark.sources.columns import ddl, payload_fields, required, without_long
-from sessionkit.spark.sources.json_payloads import with_json
-from sessionkit.spark.sources.payloads import Avro, PayloadFormat
+from sessionkit.spark.sources.json import with_json
+from sessionkit.spark.sources.payloads import (
+    PAYLOAD,
+    Avro,
+    PayloadFormat,
+    ddl,
+    payload_fields,
+    required,
+    without_long,
+)
 from sessionkit.spark.sources.values import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
-    PAYLOAD,
     Csv,
     JsonLines,
     KafkaTopics,

@@ -7,12 +7,11 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from sessionkit.spark.sources.payloads import Json, PayloadFormat
+from sessionkit.spark.sources.payloads import PAYLOAD, Json, PayloadFormat
 
 __all__ = [
     "FILE_COLUMNS",
     "KAFKA_COLUMNS",
-    "PAYLOAD",
     "Csv",
     "JsonLines",
     "KafkaTopics",
@@ -22,7 +21,6 @@ __all__ = [
     "Source",
 ]
 
-PAYLOAD: Final = "payload"
 KAFKA_COLUMNS: Final[Mapping[str, type]] = {
     "kafka_topic": str,
     "kafka_partition": int,

@@ -10,9 +10,8 @@ Windowed aggregation with Spark's own operators, and its rules checked before Sp
     )
     frame = counts.apply(words)
 
-A definition is a frozen value: each method returns a new one. The same definition works on
-streams and on batches. It reads in the order in which rows flow through it: window, keys,
-watermark, aggregates, and then what happens to the result.
+A definition is a frozen value: each method returns a new one. It works on streams and on batches,
+and reads in the order in which rows flow: window, keys, watermark, aggregates, output mode.
 """
 
 import warnings
@@ -27,19 +26,22 @@ from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._event_time import MILLISECOND
-from sessionkit.spark.query.rules import OutputMode, QueryType, check_output
+from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark.windows.rules import (
     WINDOW_COLUMNS,
+    Expression,
+    WindowShape,
     check_aggregates,
     check_columns,
     check_gap,
     check_names,
+    explanation,
+    expression,
+    growth,
     own_watermark,
     read_positive_delay,
     read_shift,
 )
-from sessionkit.spark.windows.shape import Expression, WindowShape, expression
-from sessionkit.spark.windows.text import explanation, growth
 
 __all__ = [
     "UnboundedStateWarning",

@@ -1,28 +1,200 @@
-"""Checks of the names, the frame and the watermark of a windowed aggregation."""
+"""What a windowed aggregation must keep to, its shape, and what is said of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
-from pyspark.sql import DataFrame
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
-from sessionkit._instants import Duration, duration, duration_text
+from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.spark._columns import quoted
 from sessionkit.spark._event_time import check_event_time, read_delay
+from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark.query.plan import Plan, plan_of
-from sessionkit.spark.query.rules import OutputMode, check_output
 from sessionkit.spark.watermarks import Watermark, declared_watermarks
 
 __all__ = [
     "WINDOW_COLUMNS",
+    "Expression",
+    "WindowShape",
     "check_aggregates",
     "check_columns",
     "check_gap",
     "check_names",
+    "explanation",
+    "expression",
+    "growth",
     "own_watermark",
     "read_positive_delay",
     "read_shift",
 ]
+
+Expression: TypeAlias = str | Column
+"""SQL text, which needs no Spark session, or a Column, which does."""
+
+NOTHING: Final = timedelta(0)
+
+
+# No equality on what may hold a Column: comparing two Columns makes a third one.
+@attrs.frozen(eq=False)
+class WindowShape:
+    """
+    How rows fall into windows.
+
+    Attributes:
+        kind: The kind of window.
+        on: The event-time column.
+        length: The length of a window; for a session, the gap that ends it.
+        every: The time from the start of one window to the start of the next; not for sessions.
+        start_time: The offset of the windows from the epoch; not for sessions.
+        dynamic_gap: The gap that each row brings for its session, instead of `length`.
+    """
+
+    kind: Literal["tumbling", "sliding", "session"]
+    on: str
+    length: timedelta = NOTHING
+    every: timedelta = NOTHING
+    start_time: timedelta = NOTHING
+    dynamic_gap: Expression | None = None
+
+    def column(self) -> Column:
+        """Return the window of a row, as Spark computes it."""
+        time = F.col(quoted(self.on))
+        if self.dynamic_gap is not None:
+            return F.session_window(time, expression(self.dynamic_gap))
+        if self.kind == "session":
+            return F.session_window(time, _micros(self.length))
+        return F.window(time, _micros(self.length), _micros(self.every), _micros(self.start_time))
+
+    def rejection(self) -> Column:
+        """Return why a row falls into no window, using the same test as Spark's filter."""
+        time = F.col(quoted(self.on))
+        reason = F.when(time.isNull(), F.lit(f"`{self.on}` is null"))
+        if self.dynamic_gap is None:
+            return reason
+        end = time + expression(self.dynamic_gap).cast("interval")
+        unreadable = F.lit("the gap is null, or an interval that Spark can't parse")
+        return reason.when(end.isNull(), unreadable).when(
+            end <= time, F.lit("the gap is zero or negative")
+        )
+
+
+def expression(value: Expression) -> Column:
+    """Return the user's expression as a Column."""
+    return F.expr(value) if isinstance(value, str) else value
+
+
+def _micros(span: timedelta) -> str:
+    """Return a duration in the one spelling that all of Spark's parsers read alike."""
+    return f"{span_us(span)} microseconds"
+
+
+MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
+WRITTEN: Final[dict[OutputMode, str]] = {
+    "append": (
+        "once, in the first micro-batch whose watermark has reached its end "
+        "(window_end <= watermark)"
+    ),
+    "update": "in every micro-batch that changes it",
+    "complete": "in every micro-batch, with all other windows, changed or not",
+}
+CLOSED: Final = "in the first micro-batch whose watermark has reached its end"
+
+
+def explanation(
+    shape: WindowShape,
+    keys: tuple[str, ...],
+    delay: timedelta | None,
+    query: QueryType,
+    mode: OutputMode,
+) -> str:
+    """Return the text that `WindowedAggregation.explain` shows."""
+    lines = [
+        ("windows", _windows(shape)),
+        ("one row for", f"each window{''.join(f' and {key}' for key in keys)}"),
+        ("watermark", _watermark(shape, delay)),
+        ("query type", query),
+        ("output mode", mode),
+        *_modes(query, mode),
+        ("written", WRITTEN[mode]),
+        ("kept in state", _kept(mode, delay, shape)),
+        ("late", _late(mode, delay, shape)),
+        ("no window", _nowhere(shape)),
+        ("on a batch", "every window once; output mode and watermark have no effect"),
+    ]
+    return "\n".join(f"{label + ':':<15}{text}" for label, text in lines)
+
+
+def growth(mode: OutputMode, on: str) -> str:
+    """Return the text of the warning that the state grows forever."""
+    rows = "the state grows by one row for each key and window, forever"
+    if mode == "complete":
+        return f"mode 'complete' drops no window, with or without a watermark: {rows}"
+    return f"no watermark is declared on `{on}`: {rows}"
+
+
+def _windows(shape: WindowShape) -> str:
+    if shape.kind == "session":
+        gap = "its own gap" if shape.dynamic_gap is not None else duration_text(shape.length)
+        return (
+            f"sessions over `{shape.on}`; each row lasts for {gap}, and rows that overlap or "
+            "touch form one session"
+        )
+    length, every = duration_text(shape.length), duration_text(shape.every)
+    shift = f" + {duration_text(shape.start_time)}" if shape.start_time else ""
+    return (
+        f"{length} long, one every {every}, over `{shape.on}`, from 1970-01-01 00:00 UTC{shift} "
+        "on; the start is inclusive, the end exclusive"
+    )
+
+
+def _watermark(shape: WindowShape, delay: timedelta | None) -> str:
+    if delay is None:
+        return f"none declared here; if the frame has one on `{shape.on}`, it applies"
+    return f"the latest `{shape.on}` seen minus {duration_text(delay)}; it advances between batches"
+
+
+def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
+    for other in MODES:
+        try:
+            check_output(query, other)
+        except SpecError as error:
+            reason = str(error).partition("\n")[0].partition(": ")[2]
+            yield f"  {other}", f"refused: {reason}"
+        else:
+            yield f"  {other}", "possible, chosen" if other == mode else "possible"
+
+
+def _kept(mode: OutputMode, delay: timedelta | None, shape: WindowShape) -> str:
+    if mode == "complete":
+        return f"forever: {growth(mode, shape.on)}"
+    if delay is None:
+        return f"forever, unless the frame has a watermark: {growth(mode, shape.on)}"
+    return f"until it closes, then dropped: {CLOSED}"
+
+
+def _late(mode: OutputMode, delay: timedelta | None, shape: WindowShape) -> str:
+    if mode == "complete":
+        return "no row: complete mode counts every row into its window, however late"
+    if delay is None:
+        return "no row, unless the frame has a watermark"
+    own = f"`{shape.on}` + gap" if shape.kind == "session" else "window_end"
+    own_window = " (its own window, not the session it would join)" if own[0] == "`" else ""
+    return (
+        f"a row is dropped for a window where {own} <= the watermark of the batch before"
+        f"{own_window}; numRowsDroppedByWatermark counts groups of late rows, not rows: one for "
+        "each key and window of a partition"
+    )
+
+
+def _nowhere(shape: WindowShape) -> str:
+    if shape.dynamic_gap is None:
+        return f"rows whose `{shape.on}` is null: see `rejected`"
+    return f"rows whose `{shape.on}` is null, or whose gap is null or not positive: see `rejected`"
+
 
 WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 RESERVED: Final = {"window", *WINDOW_COLUMNS}
@@ -106,18 +278,7 @@ def check_columns(frame: DataFrame, on: str, keys: tuple[str, ...]) -> None:
 def own_watermark(
     frame: DataFrame, on: str, delay: timedelta | None, mode: OutputMode
 ) -> timedelta | None:
-    """
-    Return the delay of the watermark that a stream already has for its windows, if any.
-
-    Args:
-        frame: The stream.
-        on: The event-time column of the windows.
-        delay: The delay that the definition declares.
-        mode: The output mode of the query.
-
-    Raises:
-        SpecError: The frame's watermark doesn't fit the definition.
-    """
+    """Return the delay of the watermark that a stream already has for its windows, if any."""
     declared = declared_watermarks(frame)
     own = next((watermark for watermark in declared if watermark.column == on), None)
     plan = plan_of(frame)

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionRules, SessionSpec, StatefulSpec
 from sessionkit.__main__ import main
+from sessionkit.spark._logs import Progress
 from sessionkit.spark.checkpoints import inspecting
-from sessionkit.spark.checkpoints.log import Progress
 from sessionkit.testing import SessionDriver, hours
 from tests.support.streams import FileStream
 

@@ -23,8 +23,8 @@ from sessionkit.spark import (
     start_query,
     stored_keys,
 )
-from sessionkit.spark.checkpoints.grouping import key_forms, key_row
-from sessionkit.spark.jobs.packed_rows import bucket_number, bucket_of_forms
+from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
+from sessionkit.spark.checkpoints.state_reader import key_row
 from sessionkit.state import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.session_specs import Reading, collecting, in_order

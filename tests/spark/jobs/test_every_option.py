@@ -26,7 +26,7 @@ from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._instants import micros_of
 from sessionkit.spark import sessionize_all
-from sessionkit.spark.jobs import public_rows
+from sessionkit.spark.jobs import rows as public_rows
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
 from sessionkit.timeouts import CLOSED_BY
 from tests.support.streams import FileStream

@@ -5,7 +5,7 @@ from collections import Counter
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.spark.jobs.labels import bucket_label
+from sessionkit.spark._grouping import bucket_label
 
 
 def test_spark_hashes_a_label_to_its_bucket(spark: SparkSession) -> None:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from sessionkit._engine.logic import BucketStats
-from sessionkit.spark.jobs.standings import NOTHING_KNOWN, UNTOLD, Standings, read_standings
+from sessionkit.spark.jobs.progress import NOTHING_KNOWN, UNTOLD, Standings, read_standings
 
 COUNT = 8
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
 from sessionkit.spark import sessionize
-from sessionkit.spark._progress_times import instant_in
+from sessionkit.spark.jobs.progress import instant_in
 from sessionkit.spark.monitor import QueryStatus, monitor, status, to_log, to_opentelemetry
 from sessionkit.spark.watermarks import explain_watermark, watermark_of
 from tests.support.streams import FileStream
@@ -28,8 +28,7 @@ from rich.console import Console
 
 from sessionkit.__main__ import main
 from sessionkit.spark.monitor import PrometheusEndpoint, watch
-from sessionkit.spark.monitor.picture import picture
-from sessionkit.spark.monitor.watching import read_endpoint, reading_of
+from sessionkit.spark.monitor.watching import picture, read_endpoint, reading_of
 
 KNOWS_LESS = pyspark.__version__.startswith("3.")
 """Spark 3.5 reports nothing of the last micro-batch of the query below, which has no data."""

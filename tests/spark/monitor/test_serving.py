@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("prometheus_client")
 
 from sessionkit.spark.monitor import PrometheusEndpoint, QueryStatus
-from sessionkit.spark.monitor.serving import MOST_CONNECTIONS
+from sessionkit.spark.monitor.prometheus import MOST_CONNECTIONS
 
 
 @pytest.fixture(name="endpoint")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.query.rules import (
+from sessionkit.spark._output_rules import (
     OUTPUT_MODES,
     QUERY_TYPES,
     OutputMode,

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit.spark._output_rules import QUERY_TYPES, QueryType
 from sessionkit.spark.query.plan import plan_of, query_type_of
-from sessionkit.spark.query.rules import QUERY_TYPES, QueryType
 from tests.support.cells import QUERIES, Events, joined, session_windowed, windowed, with_state
 
 

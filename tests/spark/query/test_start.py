@@ -15,10 +15,10 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError, StateMismatchError
-from sessionkit.spark.jobs.sessionize import sessionize
+from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spark.query.start import Temporary, Trigger, _timing, start_query
 from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.sinks.once import Once
+from sessionkit.spark.sinks.writers import Once
 from tests.support.cells import Events, windowed, with_state
 from tests.support.session_specs import collecting
 

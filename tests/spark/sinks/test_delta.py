@@ -15,7 +15,7 @@ from sessionkit import SessionSpec
 from sessionkit.errors import SinkError, SpecError, UnsupportedError
 from sessionkit.spark import Delta, Routes, start_query
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.delta.writer import DeltaWriter, check_columns, check_delta
+from sessionkit.spark.sinks.delta import DeltaWriter, check_columns, check_delta
 from tests.support.streams import FileStream
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from sessionkit.errors import SpecError
 from sessionkit.spark.query.start import start_query
-from sessionkit.spark.sinks.folders import numbers_from
 from sessionkit.spark.sinks.native import Files
+from sessionkit.spark.sinks.writers import numbers_from
 
 
 @pytest.mark.parametrize("least", [0, 1, 8, 9, 10, 19, 90, 99, 100, 137, 909])

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.folders import FolderWriter, check_layout
 from sessionkit.spark.sinks.native import Files, check_native
+from sessionkit.spark.sinks.writers import FolderWriter, check_layout
 
 
 def found(spark: SparkSession, folder: Path) -> list[tuple[int, str, int]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks.ledgers import Ledger, Start, from_last
+from sessionkit.spark.sinks.batches import Ledger, Start, from_last
 
 
 def ledger(last: int | None, *, may_join: bool = True) -> Ledger:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks.postgres.moving import Moving
+from sessionkit.spark.sinks.postgres.loading import Moving
 from sessionkit.spark.sinks.postgres.statements import Statements, postgres_type
 
 VISITS = Statements("web", "visits", ("session_id", 'pa"ges'), ("session_id",))

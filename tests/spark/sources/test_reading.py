@@ -30,8 +30,8 @@ from sessionkit.spark.sources import (
     read_stream,
 )
 from sessionkit.spark.sources.avro_payloads import with_avro
-from sessionkit.spark.sources.columns import payload_fields, without_long
-from sessionkit.spark.sources.json_payloads import with_json
+from sessionkit.spark.sources.json import with_json
+from sessionkit.spark.sources.payloads import payload_fields, without_long
 from sessionkit.state import Field, field_type
 
 

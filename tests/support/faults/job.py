@@ -36,11 +36,11 @@ from sessionkit.spark import (
     sessionize,
     start_query,
 )
-from sessionkit.spark.checkpoints.log import query_id_of
+from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.query.start import Trigger
-from sessionkit.spark.sinks.any_sink import _writer
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.routes import routes_of
+from sessionkit.spark.sinks.start import _writer
 from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch
 from tests.support.faults.specs import spec_of
 from tests.support.faults.timeline import ON_TIME

@@ -10,7 +10,6 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark.sinks.keys import SUPERSEDES, check_has_columns
-from sessionkit.spark.sinks.postgres.sink import Postgres
 from sessionkit.spark.sinks.postgres.statements import (
     LEDGER_COLUMNS,
     LEDGER_MARK,
@@ -18,6 +17,7 @@ from sessionkit.spark.sinks.postgres.statements import (
     is_json,
     postgres_type,
 )
+from sessionkit.spark.sinks.tables import Postgres
 
 __all__ = [
     "Relation",
@@ -66,12 +66,7 @@ class Relation:
 
 
 def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
-    """
-    Return the schema and the name of a table, which is made where there is none.
-
-    Raises:
-        SpecError: There is no such schema, or the role may make nothing in it.
-    """
+    """Return the schema and the name of a table, which is made where there is none."""
     *named, name = sink.names
     if not named:
         asked = [Identifier(name).as_string(connection)]
@@ -105,12 +100,7 @@ def server(connection: Connection[Any]) -> tuple[object, ...]:
 def check_ours(
     connection: Connection[Any], statements: Statements, query_id: str | None
 ) -> Relation | None:
-    """
-    Check that the ledger and the staging table are ours, and return the ledger, if there is one.
-
-    Raises:
-        SpecError: One isn't, or the role may not write to it.
-    """
+    """Check that the ledger and the staging table are ours; return the ledger, if there is one."""
     ledger = Relation.named(connection, statements.ledger)
     if ledger is not None:
         _check_ledger(connection, statements, ledger)
@@ -160,15 +150,7 @@ def _check_may(connection: Connection[Any], name: Identifier, wanted: Sequence[s
 def check_owner(
     connection: Connection[Any], statements: Statements, query_id: str | None
 ) -> int | None:
-    """
-    Check that a table belongs to no other query, by a ledger that is there.
-
-    Returns:
-        The number of the query's last micro-batch that it has; None if it has none.
-
-    Raises:
-        SpecError: It does, or is gone.
-    """
+    """Check that a table belongs to no other query, by a ledger that is there."""
     owner = connection.execute(statements.owner()).fetchone()
     if owner is None:
         return None
@@ -195,12 +177,7 @@ def types_of(connection: Connection[Any], table: Identifier) -> dict[str, str]:
 
 
 def check_table(connection: Connection[Any], statements: Statements, schema: T.StructType) -> None:
-    """
-    Check that a table can take rows.
-
-    Raises:
-        SpecError: It can't.
-    """
+    """Check that a table can take rows."""
     name = statements.table.as_string(connection)
     types = types_of(connection, statements.table)
     check_has_columns(statements.said, statements.columns, types)

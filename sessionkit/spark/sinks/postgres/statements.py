@@ -10,7 +10,7 @@ from psycopg.sql import Literal as Value
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.postgres.sink import LEDGER, STAGING
+from sessionkit.spark.sinks.tables import LEDGER, STAGING
 
 __all__ = [
     "ATTEMPT",
@@ -51,12 +51,7 @@ LOCK: Final = SQL("SELECT pg_advisory_xact_lock(hashtext('sessionkit'))")
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
-    """
-    Return the type of a column that is made for values of this type.
-
-    Raises:
-        SpecError: There is none.
-    """
+    """Return the type of a column that is made for values of this type."""
     if isinstance(kind, T.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType) and type(kind.elementType) in SCALARS:

@@ -1,0 +1,155 @@
+"""
+How rows and keys become the groups of Spark: by key, or by bucket.
+
+Spark sends a row to the partition `pmod(hash(label), partitions)`. If the labels were the bucket
+numbers, 64 buckets would land in only about 54 of 200 partitions, and two partitions would split
+the load 36 to 28. So bucket `b` gets the label whose hash is `b`: its partition is then
+`b mod partitions`, for any number of partitions. A label depends on the bucket alone, never on a
+session setting. If Spark ever changes its hash, only the balance suffers.
+
+The hash is the 32-bit MurmurHash3 by Austin Appleby, over one block of four bytes with seed 42,
+as in Spark's SQL function `hash`; each of its steps can be inverted.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sessionkit._engine.rows.table import key_columns, whole
+from sessionkit.spark._columns import grouping_form, quoted
+from sessionkit.spec.shared import AnySpec
+from sessionkit.state import DecimalType, FieldType, key_form, stored_numbers
+
+__all__ = [
+    "BUCKET",
+    "bucket_label",
+    "bucket_number",
+    "bucket_of_forms",
+    "group_has_key",
+    "grouping_key",
+    "key_forms",
+    "label_of",
+    "labelled",
+]
+
+
+SEED: Final = 42
+
+BLOCK_BYTES: Final = 4
+
+WORD: Final = 2**32
+C1, C2, C3, C4 = 0xCC9E2D51, 0x1B873593, 0x85EBCA6B, 0xC2B2AE35
+FIVE, ADDEND = 5, 0xE6546B64
+
+
+def bucket_label(bucket: int) -> int:
+    """Return the signed 32-bit integer that Spark hashes to this number."""
+    mixed = _undo_final_mix(bucket) ^ BLOCK_BYTES
+    mixed = _rotate_right((mixed - ADDEND) * _inverse(FIVE) % WORD, 13) ^ SEED
+    word = _rotate_right(mixed * _inverse(C2) % WORD, 15) * _inverse(C1) % WORD
+    return word - WORD if word >= WORD // 2 else word
+
+
+def label_of(bucket: Column, bucket_count: int) -> Column:
+    """Return the label of each bucket number in a column."""
+    labels = F.array(*(F.lit(bucket_label(number)) for number in range(bucket_count)))
+    return F.element_at(labels, bucket + F.lit(1))
+
+
+def _undo_final_mix(word: int) -> int:
+    word ^= word >> 16
+    word = word * _inverse(C4) % WORD
+    word ^= (word >> 13) ^ (word >> 26)
+    word = word * _inverse(C3) % WORD
+    return word ^ (word >> 16)
+
+
+def _rotate_right(word: int, bits: int) -> int:
+    return (word >> bits | word << (32 - bits)) % WORD
+
+
+def _inverse(factor: int) -> int:
+    return pow(factor, -1, WORD)
+
+
+BUCKET: Final = "bucket"
+
+
+def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
+    """
+    Return the number of the bucket of each row.
+
+    The key is hashed in a form in which equal values are equal, whatever types the column may have.
+    """
+    forms = [_hashable(field.name, field.type) for field in spec.key_fields]
+    return bucket_of_forms(spec, forms, bucket_count)
+
+
+def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
+    """
+    Return the number of the bucket of a key whose columns are in the forms by which Spark groups.
+
+    Equal decimals of any scale, as numbers or as text, have the same nearest double.
+    """
+    hashed = [
+        form.cast("double") if isinstance(field.type, DecimalType) else form
+        for field, form in zip(spec.key_fields, forms, strict=True)
+    ]
+    return F.pmod(F.xxhash64(*hashed), F.lit(bucket_count)).cast("int")
+
+
+def labelled(rows: DataFrame, bucket_count: int) -> DataFrame:
+    """Give each bucket its label in place of its number."""
+    return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
+
+
+def grouping_key(spec: AnySpec) -> dict[str, Column]:
+    """
+    Return the key columns to group by, under the user's names.
+
+    Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
+    grouped as an empty one; its rows are quarantined.
+    """
+    return {field.name: grouping_form(field.name, field.type) for field in spec.key_fields}
+
+
+def _hashable(name: str, kind: FieldType) -> Column:
+    """Return a key column in a form that can be hashed: for decimals that is the number itself."""
+    return F.col(quoted(name)) if isinstance(kind, DecimalType) else grouping_form(name, kind)
+
+
+def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
+    """Return the key columns of some rows in the forms by which Spark groups."""
+    return [
+        _form(field.type, column)
+        for field, column in zip(spec.key_fields, key_columns(rows), strict=True)
+    ]
+
+
+def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
+    form = key_form(kind)
+    if form.of is not None:
+        return pa.array(map(form.of, column.to_pylist()), pa.string())
+    return whole(stored_numbers(column) if pa.types.is_temporal(column.type) else column)
+
+
+def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
+    """Return the condition that a group has a key."""
+    forms = [
+        F.lit(_literal(form[0].as_py())).cast(key_form(field.type).sql)
+        for field, form in zip(spec.key_fields, key_forms(spec, key), strict=True)
+    ]
+    if spec.layout == "per_key":
+        found = F.lit(True)  # noqa: FBT003 (a literal of SQL)
+        for column, form in zip(group, forms, strict=True):
+            found &= column == form
+        return found
+    bucket = bucket_of_forms(spec, forms, spec.bucket_count)
+    return group[0] == label_of(bucket, spec.bucket_count)
+
+
+def _literal(value: Any) -> Any:
+    return bytearray(value) if isinstance(value, bytes) else value

@@ -1,0 +1,145 @@
+"""What a stopped query or a batch remembers, written as a seed for a new query."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionkit._engine.carrying import carried, check_carried
+from sessionkit._engine.clocks import check_until, end_us
+from sessionkit._engine.logic import Memory
+from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.storage import logic_of
+from sessionkit._instants import BEGINNING_US, micros_of, span_us
+from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark._logs import (
+    active_session,
+    files_read,
+    folder_texts,
+    last_batch_of,
+    logs_of,
+    progress_of,
+)
+from sessionkit.spark.checkpoints.reading import mapped_memories
+from sessionkit.spark.jobs.run import memories_until
+from sessionkit.spark.seeds.files import ABOUT, Seed, read_seed, write_seed
+from sessionkit.spark.seeds.rows import ROWS, chunks_of, chunks_schema
+from sessionkit.spec.shared import AnySpec
+from sessionkit.timeouts import watermark_in_force
+
+__all__ = [
+    "carry_over",
+    "hand_over",
+]
+
+MILLISECOND_US: Final = 1_000
+
+
+def carry_over(
+    checkpoint: str, old: AnySpec, new: AnySpec, to: str, *, spark: SparkSession | None = None
+) -> Seed:
+    """
+    Write what a stopped query remembers as a seed for a query under other rules.
+
+    The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
+    types of the keys may differ; the state class may not. An open session keeps its end: each event
+    counts with the gap under which it came. The executors move the state. Needs Spark 4.0 or later.
+
+    Args:
+        checkpoint: The checkpoint location of the old query.
+        old: Its spec.
+        new: The spec of the new query.
+        to: A folder for the seed, which must not have one yet.
+        spark: The session to work with; by default the active one.
+
+    Raises:
+        StateMismatchError: The checkpoint was written under other rules than the old spec's, or the
+            new spec differs in what can't be carried over; the message names each difference.
+        StateValueError: A stored key doesn't fit its new type.
+        SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
+            this Spark has no state reader, or no session is active.
+    """
+    check_carried(old, new)
+    session = active_session(spark)
+    progress = progress_of(checkpoint, session)
+    if progress.batch is None:
+        raise _nothing_finished(checkpoint, session)
+
+    def rows_of(memory: Memory) -> pa.Table:
+        return chunks_of(new, carried(old, new, memory))
+
+    chunks = mapped_memories(checkpoint, old, rows_of, chunks_schema(new), spark=session)
+    watermark_us = BEGINNING_US
+    if old.delay_ms is not None:
+        watermark_us = watermark_in_force(progress.watermark_ms)
+    before, idle_us = _seed_before(progress.files, session), _idle_us(checkpoint, old, session)
+    until_us = None if before is None else before.format.until_us
+    if before is not None:
+        idle_us = max(idle_us, before.format.idle_us)
+    form = SeedFormat.of(logic_of(new), watermark_us, until_us, idle_us)
+    return write_seed(chunks, new, Seed(to, form, progress))
+
+
+def _idle_us(checkpoint: str, spec: AnySpec, spark: SparkSession) -> int:
+    """Return how far at most a watermark of their own has led groups, under `close_idle_after`."""
+    last = last_batch_of(logs_of(checkpoint, spark))
+    if spec.close_idle_after is None or spec.watermark_delay is None or last is None:
+        return BEGINNING_US
+    return last.started_ms * MILLISECOND_US - span_us(spec.watermark_delay)
+
+
+def _nothing_finished(checkpoint: str, spark: SparkSession) -> SessionkitError:
+    logs = logs_of(checkpoint, spark)
+    seed = _seed_before(files_read(logs, logs.planned, spark), spark)
+    found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
+    if seed is None:
+        return SessionkitError(with_hint(found, "start the new query without a seed"))
+    way = "hand_over" if seed.progress is None else "carry_over"
+    return SessionkitError(
+        with_hint(
+            f"{found}, and all it remembers is in the seed {seed.path} with which it began",
+            f"start the new query with that seed; for other rules, call {way} again, with the new "
+            "spec and from what that seed was written from",
+        )
+    )
+
+
+def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
+    """Return the seed with which a query that has read these files began, if with one."""
+    parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
+    for place in sorted({place for place, found, _ in parted if found}):
+        if folder_texts(spark, f"{place}/{ABOUT}"):
+            return read_seed(place, spark=spark)
+    return None
+
+
+def hand_over(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Seed:
+    """
+    Write what is still open at an instant, after a batch over history, as a seed for a stream.
+
+    `sessionize(history, spec, until=until)` returns the sessions that are over by then, and a
+    stream with this seed returns the others: together the rows of one batch over everything. The
+    same holds for `apply_with_state` under `order="event_time"`. Under `order="arrival"` it holds
+    as far as the functions don't see in how many calls events come.
+
+    In the stream, an event of before then counts as late: the batch may have read it.
+
+    Args:
+        history: The batch; its rows at `until` and after are left out.
+        spec: The spec, of the batch and of the stream.
+        until: The event time at which the stream goes on, with a time zone.
+        to: A folder for the seed, which must not have one yet.
+
+    Raises:
+        SpecError: The spec has no event time, or `until` has no time zone.
+        SchemaError: The columns don't fit the spec.
+        NotPicklableError: A function uses something that can't be sent to the executors.
+        SessionkitError: There is a seed already.
+    """
+    check_until(spec, until)
+    chunks = memories_until(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))
+    form = SeedFormat.of(logic_of(spec), end_us(until), micros_of(until))
+    return write_seed(chunks, spec, Seed(to, form))

@@ -1,0 +1,248 @@
+"""What is checked before a query starts: that the spec can be sent, and that the columns fit it."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import attrs
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from sessionkit.errors import NotPicklableError, SchemaError, UnsupportedError, with_hint
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.shared import AnySpec
+from sessionkit.state import (
+    AttrsType,
+    DictType,
+    EnumType,
+    Field,
+    FieldType,
+    ListType,
+    OptionalType,
+    StrType,
+    TupleType,
+    codec_of,
+    inner_type,
+    type_name,
+)
+
+__all__ = [
+    "check_analysis",
+    "check_input",
+    "check_picklable",
+]
+
+
+def check_picklable(spec: Any) -> None:
+    """Check that a spec can be sent to the executors."""
+    if _problem(spec) is None:
+        return
+    for attribute in attrs.fields(type(spec)):
+        value = getattr(spec, attribute.name)
+        problem = _problem(value)
+        if problem is not None:
+            raise NotPicklableError(_text(attribute.name, value, problem))
+    whole = f"the spec can't be sent to the executors: {_problem(spec)}"
+    raise NotPicklableError(whole)
+
+
+def _problem(value: object) -> Exception | None:
+    try:
+        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # bundled without annotations
+    except Exception as error:  # noqa: BLE001 (a foreign __reduce__ may raise anything)
+        return error
+    return None
+
+
+def _text(name: str, value: Any, problem: Exception) -> str:
+    found = f"`{name}` of the spec can't be sent to the executors: {problem}"
+    hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
+    for variable, held in _variables(value):
+        if _problem(held) is not None:
+            kind = type(held).__name__
+            found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which can't be sent"
+            hint = f"create the {kind} inside the function, or pass plain values"
+            break
+    return with_hint(found, hint)
+
+
+def _variables(value: Any) -> Iterator[tuple[str, Any]]:
+    if inspect.isfunction(value):
+        variables = inspect.getclosurevars(value)
+        yield from variables.nonlocals.items()
+        yield from variables.globals.items()
+
+
+NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+"""What Spark says in a query function of a declarative pipeline."""
+WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
+
+
+def check_analysis(frame: DataFrame) -> None:
+    """Check that Spark says here whether a frame is a stream, and which columns it has."""
+    try:
+        _ = frame.isStreaming
+    except PySparkException as error:
+        if NO_ANALYSIS not in str(error):
+            raise
+        found = "in a query function of a pipeline, Spark doesn't say which columns a frame has"
+        hint = "make the frame at the level of the module, and return it from the query function"
+        raise UnsupportedError(with_hint(found, hint)) from error
+
+
+def check_input(frame: DataFrame, spec: AnySpec) -> None:
+    """Check that the columns of a frame fit the spec, and name all that don't at once."""
+    problems = [*_watermarks(frame), *_problems(frame.schema, spec)]
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise SchemaError(with_hint(*problems[0]))
+    lines = [f"{found} ({hint})" for found, hint in problems]
+    title = f"{len(problems)} columns don't fit the spec:"
+    hint = "fix each one as its brackets say"
+    raise SchemaError(with_hint("\n  ".join([title, *lines]), hint))
+
+
+def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
+    for field in frame.schema.fields:
+        if frame.isStreaming and field.metadata and WATERMARK_METADATA in field.metadata:
+            found = f"a watermark is already declared, on `{field.name}`"
+            yield (
+                found,
+                "remove withWatermark: the watermark_delay of the spec declares it",
+            )
+
+
+def _problems(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
+    if spec.event_time is not None:
+        yield from _time(schema, spec, spec.event_time)
+    groups: list[tuple[str, tuple[Field, ...]]] = [
+        ("key", spec.key_fields),
+        (spec.event.__name__, codec_of(spec.event).type.fields),
+        ("passthrough", spec.passthrough_fields),
+    ]
+    for group, fields in groups:
+        for field in fields:
+            path = f"{group}.{field.name}"
+            column = _find(schema, field.name)
+            if column is None:
+                yield _missing(schema, field.name, path)
+                continue
+            yield from _mismatches(column.dataType, field.type, path)
+            if _refuses_null(spec, column, field.type):
+                yield _nullable(field.name, path)
+
+
+def _time(schema: T.StructType, spec: AnySpec, name: str) -> Iterator[tuple[str, str]]:
+    column = _find(schema, name)
+    if column is None:
+        yield _missing(schema, name, "event_time")
+    elif isinstance(column.dataType, T.TimestampNTZType):
+        found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
+        yield (
+            found,
+            f'cast it in the time zone it was written in: col("{name}").cast("timestamp")',
+        )
+    elif not isinstance(column.dataType, T.TimestampType):
+        found = f"the event time `{name}` must be a timestamp"
+        hint = "convert it, such as timestamp_millis(col) or to_timestamp(col)"
+        yield f"{found}, found {column.dataType.simpleString()}", hint
+    elif spec.nulls == "refuse" and column.nullable:
+        yield _nullable(name, "event_time")
+
+
+def _refuses_null(spec: AnySpec, column: T.StructField, kind: FieldType) -> bool:
+    return spec.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
+
+
+def _nullable(name: str, path: str) -> tuple[str, str]:
+    found = f"`{name}` ({path}) may be null, and the spec says nulls='refuse'"
+    return found, "declare the field Optional, or use nulls='reject'"
+
+
+def _find(schema: T.StructType, name: str) -> T.StructField | None:
+    return next((field for field in schema.fields if field.name == name), None)
+
+
+def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:
+    found = f"the column `{name}` ({path}) is missing; the frame has {', '.join(schema.names)}"
+    near = [other for other in schema.names if other.lower() == name.lower()]
+    return found, f"write it `{near[0]}`" if near else "rename a column, or select it"
+
+
+def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
+    kind = inner_type(kind)
+    inside = INSIDE.get(type(kind))
+    if inside is not None:
+        yield from inside(found, kind, path)
+        return
+    scalar = kind.base if isinstance(kind, EnumType) else kind
+    column = type(found).__name__.removesuffix("Type")
+    if isinstance(scalar, StrType) and isinstance(found, T.StringType):
+        yield from _collated(found, path)
+    elif scalar.facts is None or column not in scalar.facts.columns:
+        yield _mismatch(found, scalar, path)
+
+
+def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
+    if path.startswith("key.") and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY":
+        text = f"`{path}` has the collation {found.collation}: equal keys may have different bytes"
+        yield text, 'cast it: col(..).cast("string collate UTF8_BINARY")'
+
+
+def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
+    text = f"`{path}` is declared {type_name(kind)}, but the column is {found.simpleString()}"
+    if isinstance(found, T.TimestampNTZType):
+        return text, 'cast it in the time zone it was written in: .cast("timestamp")'
+    if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):
+        return text, "a float can't be a key, equal values may differ: cast it to decimal or string"
+    hint = kind.facts.hint if kind.facts is not None else ""
+    return text, hint or "change the declaration, or cast the column"
+
+
+def _inside_list(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(found, T.ArrayType):
+        yield from _mismatches(found.elementType, kind.item, f"{path}[]")
+    else:
+        yield _mismatch(found, kind, path)
+
+
+def _inside_dict(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(found, T.MapType):
+        yield from _mismatches(found.keyType, kind.key, f"{path} key")
+        yield from _mismatches(found.valueType, kind.value, f"{path}[]")
+    else:
+        yield _mismatch(found, kind, path)
+
+
+def _inside_attrs(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(found, T.StructType):
+        yield _mismatch(found, kind, path)
+        return
+    for field in kind.fields:
+        column = _find(found, field.name)
+        if column is None:
+            yield _missing(found, field.name, f"{path}.{field.name}")
+        else:
+            yield from _mismatches(column.dataType, field.type, f"{path}.{field.name}")
+
+
+def _inside_tuple(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(found, T.StructType) or found.names != [
+        f"_{place}" for place in range(len(kind.items))
+    ]:
+        text, _ = _mismatch(found, kind, path)
+        yield text, "use a struct with the fields _0, _1 and so on, or an attrs class"
+        return
+    for column, item in zip(found.fields, kind.items, strict=True):
+        yield from _mismatches(column.dataType, item, f"{path}.{column.name}")
+
+
+INSIDE: Final[dict[type[Any], Callable[..., Iterator[tuple[str, str]]]]] = {
+    ListType: _inside_list,
+    DictType: _inside_dict,
+    AttrsType: _inside_attrs,
+    TupleType: _inside_tuple,
+}

@@ -1,0 +1,197 @@
+"""The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Final
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from sessionkit._engine.counts import COUNTED
+from sessionkit._engine.logic import BucketStats
+from sessionkit._engine.wire.columns import (
+    EVENTS_COLUMN,
+    FUTURE_COLUMN,
+    REJECTED_COLUMN,
+    ROWS_COLUMN,
+    TIME_COLUMN,
+    UNREADABLE_COLUMN,
+    WATERMARK_COLUMN,
+    wire_columns,
+)
+from sessionkit._engine.wire.outbound import Unpacker, output_fields
+from sessionkit._engine.wire.packing import Packer
+from sessionkit._engine.worker import Worker
+from sessionkit._instants import span_us
+from sessionkit.spark._columns import OF_REJECTED, quoted, to_wire
+from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, OBSERVATION, UNTOLD
+from sessionkit.spark.jobs.task import spare_imports
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
+from sessionkit.spec.shared import AnySpec
+
+__all__ = [
+    "NOTHING",
+    "OUTPUT_SCHEMA",
+    "Beside",
+    "counted_rows",
+    "counted_schema",
+    "packed",
+    "unpacked_rows",
+]
+
+
+@attrs.frozen
+class Beside:
+    """
+    Streams beside that of the events.
+
+    Attributes:
+        sown: The rows of a seed.
+        clock: Times that move the watermark as events would.
+    """
+
+    sown: DataFrame | None = None
+    clock: DataFrame | None = None
+
+
+NOTHING: Final = Beside()
+
+
+def packed(
+    events: DataFrame,
+    spec: AnySpec,
+    group: Mapping[str, Column],
+    beside: Beside = NOTHING,
+) -> DataFrame:
+    """
+    Pack the columns that the spec reads into one row a group and map task.
+
+    Args:
+        events: The user's rows.
+        spec: The spec.
+        group: The columns to group by, and their names; none may be null.
+        beside: What comes beside the events.
+    """
+    moves_watermark = events.isStreaming and spec.delay_ms is not None
+    packer = Packer(spec, tuple(group), moves_watermark)
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports("pack")
+        return packer(batches)
+
+    groups = [column.alias(name) for name, column in group.items()]
+    chosen = events.select(*groups, *_crossing(spec, events))
+    kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
+    watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
+    schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
+    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
+    rows = chosen.mapInArrow(pack, text)
+    if beside.sown is not None:
+        rows = rows.unionByName(beside.sown, allowMissingColumns=True)
+    if beside.clock is not None:
+        times = beside.clock.toDF(WATERMARK_COLUMN)
+        rows = rows.unionByName(times.dropna(), allowMissingColumns=True)
+    return _under_watermark(rows, spec) if moves_watermark else rows
+
+
+def _under_watermark(rows: DataFrame, spec: AnySpec) -> DataFrame:
+    """Let the marker rows move the watermark, and go no further."""
+    timed = rows.withWatermark(WATERMARK_COLUMN, f"{spec.delay_ms} milliseconds")
+    # Spark doesn't move a filter on the event time to before the watermark.
+    return timed.where(F.col(WATERMARK_COLUMN).isNull())
+
+
+def _crossing(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
+    if UNREADABLE_COLUMN in events.columns:
+        yield _column(UNREADABLE_COLUMN)
+    if spec.event_time is not None:
+        yield _column(spec.event_time).alias(TIME_COLUMN)
+        if spec.max_future_skew is not None:
+            yield _is_future(_column(spec.event_time), spec.max_future_skew).alias(FUTURE_COLUMN)
+    for column in wire_columns(spec):
+        yield to_wire(_column(column.field.name), column.field.type).alias(column.name)
+
+
+def _is_future(time: Column, skew: timedelta) -> Column:
+    """
+    Return whether an event time is too far ahead of the time of the micro-batch.
+
+    Spark writes a number that differs in every micro-batch into the code that it generates, and so
+    compiles all of that stage again. It passes an array by reference: here of one number, taken out
+    by an index that is always 0, but that Spark can't know before it has the row.
+    """
+    time_us = F.unix_micros(time)
+    latest_us = F.unix_micros(F.current_timestamp()) + F.lit(span_us(skew))
+    return time_us > F.get(F.array(latest_us), F.pmod(time_us, F.lit(1)).cast("int"))
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted(name))
+
+
+STANDING: Final = attrs.fields(BucketStats)
+COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
+OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
+"""What a group of a stream hands to Spark."""
+
+
+def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
+    """Return what the groups of a stream handed to Spark as rows; the progress has the counts."""
+    unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
+
+    def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports("unpack")
+        return unpacker(batches)
+
+    counted = rows.observe(OBSERVATION, *_sums(), *_standings(worker.logic.spec))
+    found = counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
+    for name in (NUMBER_COLUMN, *worker.logic.spec.passthrough) if worker.with_rejected else ():
+        if name in found.columns:
+            found = found.withMetadata(name, {OF_REJECTED: True})
+    return found
+
+
+def counted_schema(worker: Worker) -> str:
+    """Return what the partitions of a batch hand to Spark: rows, and rows of counts."""
+    return ", ".join([*_columns(worker), COUNTS])
+
+
+def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
+    """Return what the partitions of a batch handed to Spark without the rows of counts."""
+    if observation is not None:
+        rows = rows.observe(observation, *_sums())
+    return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
+
+
+def _columns(worker: Worker) -> list[str]:
+    fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
+    return [f"{quoted(field.name)} {field.type.sql}" for field in fields]
+
+
+def _standings(spec: AnySpec) -> list[Column]:
+    """
+    Return what buckets said of themselves, as one text: `64|bucket:kept:buffered:..,bucket:..`.
+
+    Spark writes each value of a list into its log on a line of its own, so this isn't a list. A
+    label becomes the number of its bucket by Spark's hash.
+    """
+    if spec.layout == "per_key":
+        return []
+    counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
+    label, *numbers = (counts.getItem(first + place) for place in range(1 + len(STANDING)))
+    texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]
+    said = F.concat_ws(":", F.hash(label.cast("int")), *texts)
+    if spec.bucket_count > MOST_BUCKETS:
+        return [F.max(F.lit(UNTOLD)).alias(BUCKETS)]
+    texts_of_all = F.array_join(F.collect_list(F.when(counts.isNotNull(), said)), ",")
+    return [F.concat(F.lit(f"{spec.bucket_count}|"), texts_of_all).alias(BUCKETS)]
+
+
+def _sums() -> list[Column]:
+    counts = F.col(COUNTS_COLUMN)
+    return [
+        F.coalesce(F.sum(counts.getItem(place)), F.lit(0).cast("bigint")).alias(name)
+        for place, name in enumerate(COUNTED)
+    ]

@@ -1,0 +1,166 @@
+"""The rows of a seed: what groups remember, packed by the groups of the new query."""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit._engine.logic import Memory
+from sessionkit._engine.rows.table import whole
+from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.storage import logic_of
+from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN, WATERMARK_COLUMN
+from sessionkit._engine.wire.packing import packed_by_group
+from sessionkit._engine.wire.packs import joined_packs
+from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit.spark._columns import quoted
+from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
+from sessionkit.spec.shared import AnySpec
+from sessionkit.state import key_form
+
+__all__ = [
+    "ROWS",
+    "chunks_of",
+    "chunks_schema",
+    "seed_rows",
+    "sown_rows",
+]
+
+ROWS: Final = "rows"
+"""Below the folder of a seed."""
+ROWS_OF_A_CHUNK: Final = 2**15
+ROWS_AT_ONCE: Final = 2**17
+
+
+def chunks_schema(spec: AnySpec) -> str:
+    """Return the columns of `chunks_of`, as Spark's SQL has them."""
+    forms = [f"k{place}: {key_form(f.type).sql}" for place, f in enumerate(spec.key_fields)]
+    return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
+
+
+def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
+    """Return what a group remembers as a few rows: the keys of many, and these as bytes."""
+    parts = [
+        (name, batch)
+        for name, table in (("kept", memory.kept), ("held", memory.buffered))
+        for batch in table.combine_chunks().to_batches(max_chunksize=ROWS_OF_A_CHUNK)
+        if batch.num_rows
+    ]
+    columns = {
+        name: pa.array(
+            [part.serialize().to_pybytes() if name == own else None for own, part in parts],
+            pa.binary(),
+        )
+        for name in ("kept", "held")
+    }
+    return pa.table({"keys": _key_lists(spec, [part for _, part in parts]), **columns})
+
+
+def _key_lists(spec: AnySpec, parts: list[pa.RecordBatch]) -> pa.Array:
+    structs = [_key_structs(spec, pa.Table.from_batches([part])) for part in parts]
+    ends = [0]
+    for struct in structs:
+        ends.append(ends[-1] + len(struct))
+    empty = _key_structs(spec, pa.Table.from_batches([], logic_of(spec).schema))
+    values = pa.concat_arrays([empty, *structs])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
+
+
+def _key_structs(spec: AnySpec, rows: pa.Table) -> pa.StructArray:
+    forms = key_forms(spec, rows)
+    return pa.StructArray.from_arrays(forms, [f"k{place}" for place in range(len(forms))])
+
+
+def seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
+    """Return the rows of a seed."""
+    rows = _in_groups(chunks, spec, form)
+    if spec.delay_ms is None or form.watermark_us == BEGINNING_US:
+        return rows
+    return rows.unionByName(_marker(rows, spec, form), allowMissingColumns=True)
+
+
+def sown_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
+    """Return the stream of the rows of a seed; the first micro-batch has all of them."""
+    groups = zip(*_group_columns(spec), strict=True)
+    columns = [f"{quoted(name)} {kind}" for name, kind in groups]
+    if spec.delay_ms is not None:
+        columns.append(f"{WATERMARK_COLUMN} timestamp")
+    schema = ", ".join([*columns, f"{KEPT_COLUMN} binary", f"{HELD_COLUMN} binary"])
+    return spark.readStream.schema(schema).parquet(f"{path}/{ROWS}")
+
+
+def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
+    """Return the columns by which Spark groups, and their types."""
+    if spec.layout == "per_key":
+        return list(spec.keys), [key_form(field.type).sql for field in spec.key_fields]
+    return [BUCKET], ["int"]
+
+
+def _marker(rows: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
+    """Return the row that lets Spark's watermark begin at that of the seed."""
+    at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
+    groups = [
+        F.lit(None).cast(rows.schema[name].dataType).alias(name)
+        for name in rows.columns
+        if name not in (KEPT_COLUMN, HELD_COLUMN)
+    ]
+    instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
+    return rows.sparkSession.range(1).select(*groups, instant)
+
+
+def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
+    """Return the rows of each group, packed."""
+    names, kinds = _group_columns(spec)
+    schemas = (form.kept, form.held)
+
+    def group(key: Column) -> Column:
+        forms = [key.getField(f"k{place}") for place in range(len(spec.keys))]
+        bucket = bucket_of_forms(spec, forms, spec.bucket_count)
+        columns = forms if spec.layout == "per_key" else [bucket]
+        return F.struct(*(c.alias(f"g{place}") for place, c in enumerate(columns)))
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _packed(batches, names, schemas)
+
+    grouped = chunks.select(F.transform("keys", group).alias("groups"), "kept", "held")
+    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in zip(names, kinds, strict=True))
+    return grouped.mapInArrow(pack, f"{text}, {KEPT_COLUMN} binary, {HELD_COLUMN} binary")
+
+
+def _packed(
+    batches: Iterable[pa.RecordBatch], names: list[str], schemas: tuple[pa.Schema, pa.Schema]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        groups = batch.column(0)
+        for place, own in enumerate((KEPT_COLUMN, HELD_COLUMN)):
+            found = batch.column(place + 1)
+            for portion in _portions(groups.filter(found.is_valid()), found.drop_null()):
+                yield _batch(*portion, names, own, schemas[place])
+
+
+def _portions(groups: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, list[bytes]]]:
+    """Join chunks, as many as memory should hold at once."""
+    lengths = [len(one) for one in groups]
+    start = total = 0
+    for place, length in enumerate(lengths):
+        if total and total + length > ROWS_AT_ONCE:
+            yield groups.slice(start, place - start), packs.slice(start, place - start).to_pylist()
+            start, total = place, 0
+        total += length
+    if total:
+        yield groups.slice(start), packs.slice(start).to_pylist()
+
+
+def _batch(
+    groups: pa.Array, packs: list[bytes], names: list[str], own: str, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return the rows of some chunks, packed by group."""
+    by_group = pa.Table.from_arrays(groups.flatten().flatten(), names=names)
+    of_packs, found = packed_by_group(by_group, joined_packs(schema, packs))
+    columns = {name: whole(of_packs[name]) for name in names}
+    nothing = pa.nulls(len(found), pa.binary())
+    columns |= {KEPT_COLUMN: nothing, HELD_COLUMN: nothing, own: found}
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,1 +1,0 @@
-"""A table of Delta Lake as a sink: each row exactly once."""

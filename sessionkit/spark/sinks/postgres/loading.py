@@ -1,0 +1,278 @@
+"""Rows on their way into PostgreSQL: copied to a staging table, and moved from there."""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+import attrs
+import pyarrow as pa
+from psycopg import Connection, Cursor
+from psycopg.errors import CardinalityViolation, UniqueViolation
+from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.types.json import Jsonb
+from psycopg.types.string import StrDumper
+
+from sessionkit._engine.wire.inbound import in_utc
+from sessionkit.spark.sinks.keys import (
+    REVISION,
+    SESSION_ID,
+    SUPERSEDES,
+    same_key_error,
+    second_session_error,
+)
+from sessionkit.spark.sinks.postgres.statements import Statements, listed
+from sessionkit.spark.sinks.postgres.writer import Connections
+from sessionkit.spark.sinks.tables import Postgres
+from sessionkit.spec.columns import SESSION_COLUMNS
+
+__all__ = ["COPIED", "RANK", "Copying", "Moving"]
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+COPIED: Final = "attempt string, rows bigint"
+"""What a part tells the driver: by which attempts how many rows were copied."""
+
+
+@attrs.frozen
+class Copying:
+    """
+    Copies rows; Spark calls it with those of a part.
+
+    Each batch of Arrow is copied in a transaction of its own, which can be repeated if the
+    connection is lost. An attempt that fails, or that of a task which loses against another one,
+    leaves rows that nobody asks for: the driver knows only the attempts of tasks that Spark took.
+
+    Attributes:
+        sink: How to connect.
+        statement: The COPY.
+        json: For each column, whether its values are written as JSON.
+    """
+
+    sink: Postgres
+    statement: str
+    json: tuple[bool, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Copy the rows, and say by which attempts; a batch without rows says nothing."""
+        with closing(Connections(self.sink)) as connections:
+            for batch in batches:
+                if batch.num_rows:
+                    copy = partial(self._copy, batch)
+                    copied = {"attempt": [connections.run(copy)], "rows": [batch.num_rows]}
+                    yield pa.RecordBatch.from_pydict(copied)
+
+    def _copy(self, batch: pa.RecordBatch, connection: Connection[Any]) -> str:
+        attempt = str(uuid4())
+        with _cursor(connection) as cursor, cursor.copy(self.statement.encode()) as copy:
+            for row in zip(*map(self._values, batch.columns, self.json), strict=True):
+                copy.write_row((attempt, *row))
+        return attempt
+
+    def _values(self, column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
+        values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
+        return map(_as_json, values) if as_json else iter(values)
+
+
+def _storable(text: str) -> str:
+    """Return a text as PostgreSQL can hold it: without a NUL, for which it has no form."""
+    return text.replace("\0", REPLACEMENT)
+
+
+class _TextDumper(StrDumper):
+    """Writes a text, also where it is an item of an array."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(_storable(obj))
+
+
+def _cursor(connection: Connection[Any]) -> Cursor[Any]:
+    cursor = connection.cursor()
+    cursor.adapters.register_dumper(str, _TextDumper)
+    return cursor
+
+
+def _as_json(value: Any) -> Jsonb | None:
+    return None if value is None else Jsonb(value, dumps=_dumps)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of which JSON knows the parts; what it has no form for becomes text."""
+    match value:
+        case str():
+            return _storable(value)
+        case dict():
+            return {_name(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime() | date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case timedelta():
+            return value.total_seconds()
+        case float() if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124
+            return str(value)
+        case _:
+            return value
+
+
+def _name(key: Any) -> str:
+    found = _plain(key)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+RANK: Final = "sessionkit_rank"
+SAME_ID: Final = SQL("present.session_id = copied.session_id")
+
+
+@attrs.frozen
+class Moving:
+    """
+    Moves rows.
+
+    Attributes:
+        statements: The table.
+        copied: The rows, as a table of this name.
+        refuses: Whether a second session with the id of another one is an error.
+    """
+
+    statements: Statements
+    copied: Composed
+    refuses: bool
+
+    def move(self, connection: Connection[Any]) -> None:
+        """
+        Move the rows into the table, in the transaction that is open.
+
+        Of a session that gives several revisions, the rows of the highest one are, and none that
+        another row supersedes.
+        """
+        said, key = self.statements.said, self.statements.key
+        for statement in self._deletes():
+            connection.execute(statement)
+        # Where the id alone is the key, the index finds a second row as it is written.
+        if self.refuses and len(key) > 1:
+            self._check_new(connection)
+        try:
+            with connection.transaction():
+                connection.execute(self._insert())
+        except UniqueViolation:
+            if not self.refuses:
+                raise
+            self._check_new(connection)
+            self._check_unique(connection)
+            raise
+        except CardinalityViolation:
+            raise same_key_error(said, key) from None
+
+    @property
+    def _revises(self) -> bool:
+        return SESSION_ID in self.statements.key and REVISION in self.statements.columns
+
+    def _deletes(self) -> list[Composed]:
+        if not self._revises:
+            return []
+        table, copied = self.statements.table, self.copied
+        lower = SQL(
+            "DELETE FROM {} AS present USING {} WHERE {} AND present.revision < copied.revision"
+        ).format(table, copied, SAME_ID)
+        if SUPERSEDES not in self.statements.columns:
+            return [lower]
+        return [
+            SQL("DELETE FROM {} WHERE session_id IN {}").format(table, self._superseded()),
+            lower,
+        ]
+
+    def _superseded(self) -> Composed:
+        return SQL("(SELECT unnest(supersedes) FROM {})").format(self.copied)
+
+    def _latest(self) -> Composed:
+        """Return the rows that are moved."""
+        if not self._revises:
+            return self.copied
+        latest = SQL(
+            "(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank}"
+            " FROM {copied}) AS copied WHERE {rank} = 1"
+        ).format(rank=Identifier(RANK), copied=self.copied)
+        if not self.refuses:
+            latest += SQL(
+                " AND NOT EXISTS (SELECT FROM {} AS present WHERE {}"
+                " AND present.revision > copied.revision)"
+            ).format(self.statements.table, SAME_ID)
+        if SUPERSEDES in self.statements.columns:
+            latest += SQL(" AND session_id NOT IN {}").format(self._superseded())
+        return latest
+
+    def _insert(self) -> Composed:
+        columns = listed(self.statements.columns)
+        return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(
+            self.statements.table, columns, columns, self._latest(), self._conflict()
+        )
+
+    def _conflict(self) -> Composable:
+        key = self.statements.key
+        if not key or self.refuses:
+            return SQL("")
+        others = [name for name in self.statements.columns if name not in key]
+        if not others:
+            return SQL("ON CONFLICT ({}) DO NOTHING").format(listed(key))
+        changes = SQL(", ").join(
+            SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in others
+        )
+        return SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(listed(key), changes)
+
+    # -------------------------------------------------------------------- two sessions with one id
+
+    def _check_new(self, connection: Connection[Any]) -> None:
+        """Check that no session of the rows is in the table, where lower revisions are no more."""
+        shown = self._shown()
+        both = SQL("SELECT {}, {} FROM {} AS present JOIN {} ON {} LIMIT 1").format(
+            *(_of(table, shown) for table in ("present", "copied")),
+            self.statements.table,
+            self.copied,
+            SAME_ID,
+        )
+        found = connection.execute(both).fetchone()
+        if found is not None:
+            rows = found[: len(shown)], found[len(shown) :]
+            raise second_session_error(
+                self.statements.said, *(dict(zip(shown, row, strict=True)) for row in rows)
+            )
+
+    def _check_unique(self, connection: Connection[Any]) -> None:
+        shown, key = self._shown(), self.statements.key
+        counted = SQL(
+            "SELECT {} FROM (SELECT *, count(*) OVER (PARTITION BY {}) AS sessionkit_same"
+            " FROM (SELECT {} FROM {}) AS moved) AS counted WHERE sessionkit_same > 1"
+            " ORDER BY {} LIMIT 2"
+        ).format(
+            listed(shown),
+            listed(key),
+            listed(self.statements.columns),
+            self._latest(),
+            listed(key),
+        )
+        rows = [dict(zip(shown, row, strict=True)) for row in connection.execute(counted)]
+        if rows:
+            raise same_key_error(self.statements.said, key, rows)
+
+    def _shown(self) -> Sequence[str]:
+        """Return the columns that tell whose a row is: the session's key comes before its id."""
+        columns = self.statements.columns
+        named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
+        return [name for name in columns if name in named]
+
+
+def _of(table: str, columns: Sequence[str]) -> Composed:
+    return SQL(", ").join(Identifier(table, name) for name in columns)
