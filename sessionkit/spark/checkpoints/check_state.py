@@ -25,11 +25,11 @@ from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import LastBatch, Logs, active_session, last_batch_of, query_id_of
 from sessionkit.spark.checkpoints.check_logs import check_logs
-from sessionkit.spark.checkpoints.reading import mapped_memories
+from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
     check_rules,
-    damage_named,
+    naming_damage,
     reads_state,
     stored_groups,
     stored_operators,
@@ -113,10 +113,10 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     # Before all else: the schema of the state lies in a partition.
     versions = _checked_versions(path, last, spark)
     now = Origin.of(str(query_id_of(spark, path)), last.number, last.watermark_ms)
-    with damage_named(path):
+    with naming_damage(path):
         # This checks the rules too, before anything is decoded.
         rows_of = partial(_checked, spec)
-        mapped_memories(path, spec, rows_of, "rows bigint", now=now, spark=spark).count()
+        mapped_state(path, spec, rows_of, "rows bigint", now=now, spark=spark).count()
         _check_places(stored_groups(path, spark), spec, path, last)
         if spec.layout == "pages":
             _check_owners(path, spark)
@@ -125,7 +125,7 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
 
 def _checked_versions(path: str, last: LastBatch, spark: SparkSession) -> list[frozenset[int]]:
     """Check that each partition has a folder: Spark's reader takes those that there are."""
-    with damage_named(path):
+    with naming_damage(path):
         files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
         rows = files.collect()
     found: dict[str, set[int]] = {}

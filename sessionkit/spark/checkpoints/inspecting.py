@@ -23,9 +23,9 @@ from sessionkit.spark.checkpoints.check_state import check_checkpoint
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.checkpoints.state_reader import (
     HEAD_BYTES,
-    explained,
     stored_groups,
     stored_pages,
+    with_clear_errors,
 )
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec
@@ -95,7 +95,7 @@ def _watermark_text(progress: Progress) -> str:
 
 
 def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
-    with explained(path, spark):
+    with with_clear_errors(path, spark):
         groups = stored_groups(path, spark)
         heads = groups.select(F.substring("state.payload", 1, HEAD_BYTES)).limit(1).collect()
         if not heads:

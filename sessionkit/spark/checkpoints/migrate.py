@@ -23,8 +23,8 @@ from sessionkit.spark._logs import (
     logs_of,
     progress_of,
 )
-from sessionkit.spark.checkpoints.reading import mapped_memories
-from sessionkit.spark.jobs.run import memories_until
+from sessionkit.spark.checkpoints.reading import mapped_state
+from sessionkit.spark.jobs.run import state_at_end
 from sessionkit.spark.seeds.files import ABOUT, Seed, read_seed, write_seed
 from sessionkit.spark.seeds.rows import ROWS, chunks_of, chunks_schema
 from sessionkit.spec.shared import AnySpec
@@ -71,7 +71,7 @@ def carry_over(
     def rows_of(memory: Memory) -> pa.Table:
         return chunks_of(new, carried(old, new, memory))
 
-    chunks = mapped_memories(checkpoint, old, rows_of, chunks_schema(new), spark=session)
+    chunks = mapped_state(checkpoint, old, rows_of, chunks_schema(new), spark=session)
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
@@ -140,6 +140,6 @@ def hand_over(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
         SessionkitError: There is a seed already.
     """
     check_until(spec, until)
-    chunks = memories_until(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))
+    chunks = state_at_end(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))
     form = SeedFormat.of(logic_of(spec), end_us(until), micros_of(until))
     return write_seed(chunks, spec, Seed(to, form))

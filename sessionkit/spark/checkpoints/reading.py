@@ -18,11 +18,11 @@ from sessionkit.spark._grouping import group_has_key
 from sessionkit.spark._logs import active_session
 from sessionkit.spark.checkpoints.state_reader import (
     check_rules,
-    explained,
     key_row,
     only_key,
     stored_groups,
     stored_pages,
+    with_clear_errors,
 )
 from sessionkit.spark.jobs.checks import check_picklable
 from sessionkit.spec.session import SessionSpec
@@ -31,7 +31,7 @@ from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state import Field, codec_of
 
 __all__ = [
-    "mapped_memories",
+    "mapped_state",
     "open_sessions",
     "open_sessions_frame",
     "stored_keys",
@@ -42,7 +42,7 @@ Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""
 
 
-def mapped_memories(
+def mapped_state(
     path: str,
     spec: AnySpec,
     rows_of: Callable[[Memory], pa.Table],
@@ -79,14 +79,14 @@ def mapped_memories(
     return found.mapInArrow(mapped, schema)
 
 
-def collected_memories(
+def collected_state(
     path: str, spec: AnySpec, *, key: Any = None, spark: SparkSession | None = None
 ) -> Iterator[Memory]:
-    """Yield what each group remembers; see `mapped_memories`."""
+    """Yield what each group remembers; see `mapped_state`."""
     found = _groups(path, spec, key, spark)
     rows: Sequence[Any] = []
     if found is not None:
-        with explained(path, spark):
+        with with_clear_errors(path, spark):
             rows = found.collect()
     return map(_reader(spec, key), (row.asDict(recursive=True) for row in rows))
 
@@ -110,7 +110,7 @@ def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], 
 def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> DataFrame | None:
     """Return the groups, or those of a key; None if no batch has finished."""
     check_rules(path, spec, spark)
-    with explained(path, spark):
+    with with_clear_errors(path, spark):
         groups = _of_key(stored_groups(path, spark), spec, key)
         if spec.layout != "pages":
             return groups
@@ -154,7 +154,7 @@ def open_sessions(
             fit the spec.
     """
     check_kind(spec, SessionSpec, "stored_keys")
-    memories = collected_memories(path, spec, key=key, spark=spark)
+    memories = collected_state(path, spec, key=key, spark=spark)
     return [session for memory in memories for session in open_sessions_of(spec, memory)]
 
 
@@ -192,7 +192,7 @@ def open_sessions_frame(
     )
     schema = _schema(_struct("key", spec.key_fields), own, _state_struct(state))
     rows_of = partial(open_session_rows, spec)
-    return mapped_memories(path, spec, rows_of, schema, key=key, spark=spark)
+    return mapped_state(path, spec, rows_of, schema, key=key, spark=spark)
 
 
 def stored_keys(
@@ -221,7 +221,7 @@ def stored_keys(
             fit the spec.
     """
     check_kind(spec, StatefulSpec, "open_sessions")
-    memories = collected_memories(path, spec, key=key, spark=spark)
+    memories = collected_state(path, spec, key=key, spark=spark)
     return [stored for memory in memories for stored in stored_keys_of(spec, memory)]
 
 
@@ -254,7 +254,7 @@ def stored_keys_frame(
     timers = "timers map<string, struct<clock: string, at: timestamp>>"
     schema = _schema(_struct("key", spec.key_fields), _state_struct(spec.state), timers)
     rows_of = partial(stored_key_rows, spec)
-    return mapped_memories(path, spec, rows_of, schema, key=key, spark=spark)
+    return mapped_state(path, spec, rows_of, schema, key=key, spark=spark)
 
 
 def _schema(*columns: str) -> str:

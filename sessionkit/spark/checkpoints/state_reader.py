@@ -38,15 +38,15 @@ __all__ = [
     "HEAD_BYTES",
     "changed_groups",
     "check_rules",
-    "damage_named",
-    "explained",
-    "foreign",
     "key_row",
+    "naming_damage",
+    "not_ours",
     "only_key",
     "reads_state",
     "stored_groups",
     "stored_operators",
     "stored_pages",
+    "with_clear_errors",
 ]
 
 OURS: Final = re.compile(
@@ -69,7 +69,7 @@ EMPTY_LOG: Final = "Incomplete log file"
 
 
 @contextmanager
-def damage_named(path: str) -> Iterator[None]:
+def naming_damage(path: str) -> Iterator[None]:
     """Turn what is raised while the state of a checkpoint is read into an error that names it."""
     try:
         yield
@@ -145,7 +145,7 @@ def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
         named = _reader(spark).option("stateVarName", BUCKET_STATE).load(path)
         return named.select("key", F.col("value").alias("state"), "partition_id")
     if "groupState" not in values:
-        raise foreign(path)
+        raise not_ours(path)
     return stored.select("key", F.col("value.groupState").alias("state"), "partition_id")
 
 
@@ -165,10 +165,10 @@ def changed_groups(path: str, first: int, spark: SparkSession) -> DataFrame:
 
 
 @contextmanager
-def explained(path: str, spark: SparkSession | None = None) -> Iterator[None]:
+def with_clear_errors(path: str, spark: SparkSession | None = None) -> Iterator[None]:
     """Treat a checkpoint without a finished micro-batch as empty; refuse state of others."""
     try:
-        with damage_named(path):
+        with naming_damage(path):
             yield
     except PySparkException as error:
         if NO_SCHEMA in str(error) and has_state(path, spark):
@@ -176,7 +176,7 @@ def explained(path: str, spark: SparkSession | None = None) -> Iterator[None]:
             found = f"the stored state is damaged: the schema below {where} can't be read"
             raise StateCorruptedError(with_hint(found, RESTORE)) from error
         if any(sign in str(error) for sign in (NO_SCHEMA, NO_STATE)):
-            raise foreign(path) from error
+            raise not_ours(path) from error
         if NOTHING_YET not in str(error):
             raise
 
@@ -206,7 +206,7 @@ def _reader(spark: SparkSession | None) -> DataFrameReader:
     return session.read.format("statestore")
 
 
-def foreign(path: str) -> StateMismatchError:
+def not_ours(path: str) -> StateMismatchError:
     """Return the error for a checkpoint that sessionkit didn't write."""
     found = f"the checkpoint {path} was not written by sessionkit"
     return StateMismatchError(with_hint(found, "give each query a checkpoint of its own"))
@@ -274,10 +274,10 @@ def _heads(path: str, spark: SparkSession | None) -> list[tuple[bytes, int, int]
 
     With each come the times at which the first and the last row of those was written.
     """
-    with explained(path, spark):
+    with with_clear_errors(path, spark):
         stored = stored_groups(path, spark)
         if PAYLOAD not in stored.select("state.*").columns:
-            raise foreign(path)
+            raise not_ours(path)
         heads = stored.groupBy(_head(F.col(f"state.{PAYLOAD}")).alias("head"))
         written = F.col("state.written_ms")
         rows = heads.agg(F.min(written), F.max(written)).collect()

@@ -23,7 +23,7 @@ from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._libraries import is_connect, release_of
 from sessionkit.spark.jobs.rows import OUTPUT_SCHEMA
-from sessionkit.spark.jobs.task import rows_of_task, run_of_task, spare_imports
+from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
 __all__ = ["BUCKET_STATE", "PAGES_STATE", "check_operator", "check_pages", "in_pages"]
@@ -144,7 +144,7 @@ class PagesProcessor:
         times: Any,
         fired_ms: int | None,
     ) -> Iterator[pd.DataFrame]:
-        spare_imports("pages")
+        freeze_imports("pages")
         state = SparkPages(self._handle, self._bucket, self._pages, times, fired_ms)
         yield from self.worker(key, frames, state, run_of_task(), rows_of_task())
         state.save()

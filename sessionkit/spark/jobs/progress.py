@@ -15,18 +15,18 @@ __all__ = [
     "BUCKETS",
     "MOST_BUCKETS",
     "NOTHING_KNOWN",
+    "NOT_REPORTED",
     "OBSERVATION",
-    "UNTOLD",
-    "Standings",
+    "KnownBuckets",
     "batch_counts",
+    "bucket_stats_text",
     "entry",
     "event_times_in",
     "has_run",
     "instant_in",
     "is_counted",
     "newest_event_in",
-    "read_standings",
-    "said_by_buckets",
+    "read_bucket_stats",
     "spark_watermark_in",
     "watermark_in",
 ]
@@ -35,13 +35,13 @@ BUCKETS: Final = "buckets"
 """The name of what buckets say of themselves among the observed metrics."""
 MOST_BUCKETS: Final = 1_024
 """Of more buckets, the text would make the progress of each micro-batch too large."""
-UNTOLD: Final = "-"
+NOT_REPORTED: Final = "-"
 """Stands for what so many buckets would say."""
 NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
 
 
 @attrs.frozen
-class Standings:
+class KnownBuckets:
     """
     What is known of the buckets of a query.
 
@@ -68,7 +68,7 @@ class Standings:
         found = [getattr(one, name) for one in self.known.values()]
         return sum(found) if self.is_whole and None not in found else None
 
-    def after(self, text: str | None, batch: int) -> "Standings":
+    def after(self, text: str | None, batch: int) -> "KnownBuckets":
         """
         Return what is known after a micro-batch.
 
@@ -77,18 +77,18 @@ class Standings:
             batch: Its number. The first one of a query is 0, before which no bucket remembered
                 anything.
         """
-        if text is None or text == UNTOLD:
+        if text is None or text == NOT_REPORTED:
             return NOTHING_KNOWN
-        count, said = read_standings(text)
+        count, said = read_bucket_stats(text)
         if batch == 0:
-            return Standings(count, said, from_beginning=True)
-        return Standings(count, {**self.known, **said}, self.from_beginning)
+            return KnownBuckets(count, said, from_beginning=True)
+        return KnownBuckets(count, {**self.known, **said}, self.from_beginning)
 
 
-NOTHING_KNOWN: Final = Standings()
+NOTHING_KNOWN: Final = KnownBuckets()
 
 
-def read_standings(text: str) -> tuple[int, dict[int, BucketStats]]:
+def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
     """Return how many buckets a query has, and what those said that were called."""
     count, _, said = text.partition("|")
     return int(count), dict(_read(said))
@@ -139,7 +139,7 @@ def is_counted(progress: Any) -> bool:
     return _observed(progress) is not None
 
 
-def said_by_buckets(progress: Any) -> str | None:
+def bucket_stats_text(progress: Any) -> str | None:
     """Return what the buckets said in one micro-batch; None if Spark reported nothing of it."""
     found = (_observed(progress) or {}).get(BUCKETS)
     return None if found is None else str(found)
@@ -185,9 +185,9 @@ def watermark_in(progress: Any) -> datetime | None:
     It's that of Spark. Under `close_idle_after` a bucket may be ahead of it; then it's that of the
     bucket that is furthest ahead, of those that were called.
     """
-    said = said_by_buckets(progress)
-    standings = {} if said in {None, UNTOLD} else read_standings(str(said))[1]
-    furthest = [one.watermark_us for one in standings.values() if one.watermark_us is not None]
+    said = bucket_stats_text(progress)
+    stats = {} if said in {None, NOT_REPORTED} else read_bucket_stats(str(said))[1]
+    furthest = [one.watermark_us for one in stats.values() if one.watermark_us is not None]
     found = [spark_watermark_in(progress), *map(instant_of, furthest)]
     return max(filter(None, found), default=None)
 

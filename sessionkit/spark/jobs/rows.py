@@ -1,6 +1,6 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -26,15 +26,13 @@ from sessionkit._engine.wire.packing import Packer
 from sessionkit._engine.worker import Worker
 from sessionkit._instants import span_us
 from sessionkit.spark._columns import OF_REJECTED, quoted, to_wire
-from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, OBSERVATION, UNTOLD
-from sessionkit.spark.jobs.task import spare_imports
+from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, NOT_REPORTED, OBSERVATION
+from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
 from sessionkit.spec.shared import AnySpec
 
 __all__ = [
-    "NOTHING",
     "OUTPUT_SCHEMA",
-    "Beside",
     "counted_rows",
     "counted_schema",
     "packed",
@@ -42,28 +40,11 @@ __all__ = [
 ]
 
 
-@attrs.frozen
-class Beside:
-    """
-    Streams beside that of the events.
-
-    Attributes:
-        sown: The rows of a seed.
-        clock: Times that move the watermark as events would.
-    """
-
-    sown: DataFrame | None = None
-    clock: DataFrame | None = None
-
-
-NOTHING: Final = Beside()
-
-
 def packed(
     events: DataFrame,
     spec: AnySpec,
     group: Mapping[str, Column],
-    beside: Beside = NOTHING,
+    others: Sequence[DataFrame] = (),
 ) -> DataFrame:
     """
     Pack the columns that the spec reads into one row a group and map task.
@@ -72,13 +53,13 @@ def packed(
         events: The user's rows.
         spec: The spec.
         group: The columns to group by, and their names; none may be null.
-        beside: What comes beside the events.
+        others: Rows that are packed already, or that only move the watermark.
     """
     moves_watermark = events.isStreaming and spec.delay_ms is not None
     packer = Packer(spec, tuple(group), moves_watermark)
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_imports("pack")
+        freeze_imports("pack")
         return packer(batches)
 
     groups = [column.alias(name) for name, column in group.items()]
@@ -88,11 +69,8 @@ def packed(
     schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
     rows = chosen.mapInArrow(pack, text)
-    if beside.sown is not None:
-        rows = rows.unionByName(beside.sown, allowMissingColumns=True)
-    if beside.clock is not None:
-        times = beside.clock.toDF(WATERMARK_COLUMN)
-        rows = rows.unionByName(times.dropna(), allowMissingColumns=True)
+    for other in others:
+        rows = rows.unionByName(other, allowMissingColumns=True)
     return _under_watermark(rows, spec) if moves_watermark else rows
 
 
@@ -131,7 +109,7 @@ def _column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-STANDING: Final = attrs.fields(BucketStats)
+STATS: Final = attrs.fields(BucketStats)
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
 """What a group of a stream hands to Spark."""
@@ -142,10 +120,10 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_imports("unpack")
+        freeze_imports("unpack")
         return unpacker(batches)
 
-    counted = rows.observe(OBSERVATION, *_sums(), *_standings(worker.logic.spec))
+    counted = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
     found = counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
     for name in (NUMBER_COLUMN, *worker.logic.spec.passthrough) if worker.with_rejected else ():
         if name in found.columns:
@@ -170,7 +148,7 @@ def _columns(worker: Worker) -> list[str]:
     return [f"{quoted(field.name)} {field.type.sql}" for field in fields]
 
 
-def _standings(spec: AnySpec) -> list[Column]:
+def _bucket_stats(spec: AnySpec) -> list[Column]:
     """
     Return what buckets said of themselves, as one text: `64|bucket:kept:buffered:..,bucket:..`.
 
@@ -180,11 +158,11 @@ def _standings(spec: AnySpec) -> list[Column]:
     if spec.layout == "per_key":
         return []
     counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
-    label, *numbers = (counts.getItem(first + place) for place in range(1 + len(STANDING)))
+    label, *numbers = (counts.getItem(first + place) for place in range(1 + len(STATS)))
     texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]
     said = F.concat_ws(":", F.hash(label.cast("int")), *texts)
     if spec.bucket_count > MOST_BUCKETS:
-        return [F.max(F.lit(UNTOLD)).alias(BUCKETS)]
+        return [F.max(F.lit(NOT_REPORTED)).alias(BUCKETS)]
     texts_of_all = F.array_join(F.collect_list(F.when(counts.isNotNull(), said)), ",")
     return [F.concat(F.lit(f"{spec.bucket_count}|"), texts_of_all).alias(BUCKETS)]
 

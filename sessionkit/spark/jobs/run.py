@@ -1,6 +1,6 @@
 """Turn a DataFrame into result rows, for any kind of spec."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.storage import columns_of
+from sessionkit._engine.wire.columns import WATERMARK_COLUMN
 from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
@@ -24,17 +25,15 @@ from sessionkit.spark._libraries import check_libraries, check_workers_of
 from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
-    NOTHING,
     OUTPUT_SCHEMA,
-    Beside,
     counted_rows,
     counted_schema,
     packed,
     unpacked_rows,
 )
-from sessionkit.spark.jobs.task import rows_of_task, run_of_task, spare_imports
+from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
 from sessionkit.spark.seeds.files import Seed
-from sessionkit.spark.seeds.rows import sown_rows
+from sessionkit.spark.seeds.rows import read_seed_rows
 from sessionkit.spark.seeds.unread import check_unread
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec, check_kind
@@ -42,9 +41,9 @@ from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
 __all__ = [
     "apply_with_state",
-    "memories_until",
     "sessionize",
     "sessionize_all",
+    "state_at_end",
 ]
 
 BUCKETS_OF_A_BATCH: Final = 4
@@ -58,9 +57,9 @@ TIMEOUTS: Final = {
 
 
 @attrs.frozen
-class Bounds:
+class RunOptions:
     """
-    Where a run begins and ends, and what moves its time beside its events.
+    Where a run begins and ends, and what else moves its time.
 
     Attributes:
         seed: What a stream begins with.
@@ -79,7 +78,7 @@ def run_spec(
     observation: Observation | None,
     *,
     with_rejected: bool,
-    bounds: Bounds,
+    options: RunOptions,
 ) -> DataFrame:
     """Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`."""
     check_analysis(events)
@@ -87,30 +86,30 @@ def run_spec(
     check_workers_of(events.sparkSession)
     check_input(events, spec)
     check_picklable(spec)
-    _check_bounds(events, spec, bounds)
+    _check_options(events, spec, options)
     if not events.isStreaming:
         worker = worker_of(spec, with_rejected=with_rejected)
-        return counted_rows(_batch(events, spec, worker, bounds.until), observation)
+        return counted_rows(_batch(events, spec, worker, options.until), observation)
     if spec.layout == "pages":
         check_pages(events.sparkSession)
-    seed = None if bounds.seed is None else bounds.seed.format
+    seed = None if options.seed is None else options.seed.format
     worker = worker_of(spec, with_rejected=with_rejected, seed=seed)
-    return unpacked_rows(_stream(events, spec, worker, bounds), worker)
+    return unpacked_rows(_stream(events, spec, worker, options), worker)
 
 
-def _check_bounds(events: DataFrame, spec: AnySpec, bounds: Bounds) -> None:
-    if bounds.until is not None:
-        check_until(spec, bounds.until)
-    if events.isStreaming and bounds.until is not None:
+def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
+    if options.until is not None:
+        check_until(spec, options.until)
+    if events.isStreaming and options.until is not None:
         found = "`until` is for a batch, and this is a stream"
         raise SpecError(with_hint(found, "leave it out: a stream ends when you stop it"))
-    if not events.isStreaming and bounds.seed is not None:
+    if not events.isStreaming and options.seed is not None:
         found = "`seed` is for a stream, and this is a batch"
         raise SpecError(with_hint(found, "read the events with readStream"))
-    if bounds.seed is not None and bounds.seed.progress is not None:
-        check_unread(events, bounds.seed.marker)
-    if bounds.clock is not None:
-        _check_clock(events, spec, bounds.clock)
+    if options.seed is not None and options.seed.progress is not None:
+        check_unread(events, options.seed.marker)
+    if options.clock is not None:
+        _check_clock(events, spec, options.clock)
 
 
 def _check_clock(events: DataFrame, spec: AnySpec, clock: DataFrame) -> None:
@@ -125,21 +124,22 @@ def _check_clock(events: DataFrame, spec: AnySpec, clock: DataFrame) -> None:
         raise SchemaError(with_hint(found, 'write clock=frame.select("at")'))
 
 
-def _stream(events: DataFrame, spec: AnySpec, worker: Worker, bounds: Bounds) -> DataFrame:
-    seed, sown = bounds.seed, None
-    if seed is not None:
-        sown = sown_rows(seed.path, spec, events.sparkSession)
-    beside = Beside(sown, bounds.clock)
+def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOptions) -> DataFrame:
+    others = []
+    if options.seed is not None:
+        others.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
+    if options.clock is not None:
+        others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
     if spec.layout == "pages":
-        return in_pages(_in_buckets(events, spec, spec.bucket_count, beside), worker)
+        return in_pages(_in_buckets(events, spec, spec.bucket_count, others), worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
-        spare_imports("run")
+        freeze_imports("run")
         return worker(group, frames, state, run_of_task(), rows_of_task())
 
-    return _groups(events, spec, beside).applyInPandasWithState(
+    return _groups(events, spec, others).applyInPandasWithState(
         run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
@@ -153,7 +153,7 @@ def _batch(events: DataFrame, spec: AnySpec, worker: Worker, until: datetime | N
     return _sorted(events, spec, until).mapInArrow(run, counted_schema(worker))
 
 
-def memories_until(
+def state_at_end(
     events: DataFrame,
     spec: AnySpec,
     until: datetime,
@@ -183,19 +183,19 @@ def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFra
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
 
 
-def _groups(events: DataFrame, spec: AnySpec, beside: Beside) -> GroupedData:
+def _groups(events: DataFrame, spec: AnySpec, others: Sequence[DataFrame]) -> GroupedData:
     """Return the rows of a stream, packed, and grouped as the state is stored."""
     if spec.layout == "per_key":
         # Spark groups the rows of a stateful operator by columns, not by expressions.
-        rows = packed(events, spec, grouping_key(spec), beside)
+        rows = packed(events, spec, grouping_key(spec), others)
         return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec, spec.bucket_count, beside).groupBy(BUCKET)
+    return _in_buckets(events, spec, spec.bucket_count, others).groupBy(BUCKET)
 
 
 def _in_buckets(
-    events: DataFrame, spec: AnySpec, bucket_count: int, beside: Beside = NOTHING
+    events: DataFrame, spec: AnySpec, bucket_count: int, others: Sequence[DataFrame] = ()
 ) -> DataFrame:
-    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, beside)
+    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, others)
     return labelled(rows, bucket_count)
 
 
@@ -247,10 +247,10 @@ def sessionize(
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.per == "both" and not with_rejected:
-        found = '`per="both"` asks for events beside the sessions, and `sessionize` has no kinds'
+        found = '`per="both"` asks for events others the sessions, and `sessionize` has no kinds'
         raise SpecError(with_hint(found, "call sessionize_all, or leave `per` out"))
-    bounds = Bounds(seed, until, clock)
-    return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)
+    options = RunOptions(seed, until, clock)
+    return run_spec(events, spec, observation, with_rejected=with_rejected, options=options)
 
 
 def sessionize_all(
@@ -346,5 +346,5 @@ def apply_with_state(
             stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, StatefulSpec, "sessionize")
-    bounds = Bounds(seed, until, clock)
-    return run_spec(events, spec, observation, with_rejected=with_rejected, bounds=bounds)
+    options = RunOptions(seed, until, clock)
+    return run_spec(events, spec, observation, with_rejected=with_rejected, options=options)

@@ -10,14 +10,14 @@ from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.stored import Neighbours
 
 __all__ = [
+    "freeze_imports",
     "rows_of_task",
     "run_of_task",
-    "spare_imports",
 ]
 
 
 @cache
-def spare_imports(stage: str) -> None:
+def freeze_imports(stage: str) -> None:
     """
     Let the collector of cycles leave alone what this process has by now; once for each stage.
 

@@ -12,13 +12,13 @@ from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, with_hint
 from sessionkit.spark.jobs.progress import (
     NOTHING_KNOWN,
-    Standings,
+    KnownBuckets,
     batch_counts,
+    bucket_stats_text,
     entry,
     has_run,
     instant_in,
     newest_event_in,
-    said_by_buckets,
     watermark_in,
 )
 from sessionkit.spark.query.reconciling import Reconciliation, own_operators
@@ -79,7 +79,7 @@ class QueryStatus:
             the query. The operator of a spec drops none.
         unbalanced: How many micro-batches didn't balance, or were counted more than once or in
             part; see `reconcile`.
-        standings: What is known of the buckets.
+        buckets: What is known of the buckets.
         open_sessions: The open sessions or, of a `StatefulSpec`, the keys. Exact. None after the
             first look at a query that runs already, or that went on from a checkpoint, until each
             of its buckets has been called once; after a micro-batch of which Spark reported
@@ -106,7 +106,7 @@ class QueryStatus:
     uncounted: int = 0
     dropped: int = 0
     unbalanced: int = 0
-    standings: Standings = NOTHING_KNOWN
+    buckets: KnownBuckets = NOTHING_KNOWN
     open_sessions: int | None = None
     watermark: datetime | None = None
     newest_event: datetime | None = None
@@ -122,12 +122,12 @@ class QueryStatus:
     @property
     def buffered(self) -> int | None:
         """The events that wait for the watermark. None as for `open_sessions`, and for keys."""
-        return self.standings.total("buffered")
+        return self.buckets.total("buffered")
 
     @property
     def stored_bytes(self) -> int | None:
         """The bytes that sessionkit keeps in the state store; None as for `buffered`."""
-        return self.standings.total("stored_bytes")
+        return self.buckets.total("stored_bytes")
 
     @property
     def oldest_open(self) -> datetime | None:
@@ -137,26 +137,26 @@ class QueryStatus:
         It isn't known either where `buffered` isn't, for a `StatefulSpec`, and under
         `layout="pages"`, which doesn't read all sessions in a micro-batch.
         """
-        if not self.standings.is_whole:
+        if not self.buckets.is_whole:
             return None
-        found = [one.oldest_us for one in self.standings.known.values()]
+        found = [one.oldest_us for one in self.buckets.known.values()]
         known = [oldest for oldest in found if oldest is not None]
         return instant_of(min(known)) if known else None
 
     @property
     def largest_bucket(self) -> Bucket | None:
         """The bucket of which most bytes are stored; None where `stored_bytes` isn't known."""
-        if not (self.standings.is_whole and self.standings.known):
+        if not (self.buckets.is_whole and self.buckets.known):
             return None
         number, largest = max(
-            self.standings.known.items(), key=lambda item: (item[1].stored_bytes, -item[0])
+            self.buckets.known.items(), key=lambda item: (item[1].stored_bytes, -item[0])
         )
         return Bucket(number, largest.stored_bytes)
 
     @property
     def skew(self) -> float | None:
         """How many times as large as the mean the largest bucket is; None where it isn't known."""
-        largest, total, count = self.largest_bucket, self.stored_bytes, self.standings.count
+        largest, total, count = self.largest_bucket, self.stored_bytes, self.buckets.count
         if largest is None or not total or not count:
             return None
         return largest.stored_bytes * count / total
@@ -218,12 +218,12 @@ class QueryStatus:
             return known
         counts, operators = batch_counts(progress), entry(progress, "stateOperators") or []
         is_next = self.batch is None or batch == self.batch + 1
-        before = self.standings if is_next else NOTHING_KNOWN
-        said = said_by_buckets(progress)
-        standings = before.after(said, batch)
+        before = self.buckets if is_next else NOTHING_KNOWN
+        said = bucket_stats_text(progress)
+        buckets = before.after(said, batch)
         # Without a word of buckets, each key has a row of its own, unless nothing is known at all.
         by_key = said is None and not counts.unknown
-        open_now = _rows_of_keys(operators) if by_key else standings.total("open")
+        open_now = _rows_of_keys(operators) if by_key else buckets.total("open")
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,
@@ -235,7 +235,7 @@ class QueryStatus:
             uncounted=self.uncounted + bool(counts.unknown),
             dropped=self.dropped + _sum(operators, "numRowsDroppedByWatermark"),
             unbalanced=self.unbalanced + _is_unbalanced(progress),
-            standings=standings,
+            buckets=buckets,
             open_sessions=open_now,
             watermark=watermark_in(progress),
             newest_event=max(

@@ -19,7 +19,7 @@ from sessionkit.spark._logs import (
     active_session,
     folder_texts,
 )
-from sessionkit.spark.seeds.rows import ROWS, seed_rows
+from sessionkit.spark.seeds.rows import ROWS, packed_seed_rows
 from sessionkit.spark.seeds.unread import is_of_files, without_files, without_messages
 from sessionkit.spec.shared import AnySpec
 
@@ -138,7 +138,9 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
         raise SessionkitError(with_hint(found, "write it to a folder of its own"))
-    seed_rows(chunks, spec, seed.format).write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
+    packed_seed_rows(chunks, spec, seed.format).write.mode("overwrite").parquet(
+        f"{seed.path}/{ROWS}"
+    )
     about = spark.createDataFrame([(_about(seed),)], "value string")
     about.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
     return seed

@@ -25,8 +25,8 @@ __all__ = [
     "ROWS",
     "chunks_of",
     "chunks_schema",
-    "seed_rows",
-    "sown_rows",
+    "packed_seed_rows",
+    "read_seed_rows",
 ]
 
 ROWS: Final = "rows"
@@ -74,7 +74,7 @@ def _key_structs(spec: AnySpec, rows: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays(forms, [f"k{place}" for place in range(len(forms))])
 
 
-def seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
+def packed_seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
     """Return the rows of a seed."""
     rows = _in_groups(chunks, spec, form)
     if spec.delay_ms is None or form.watermark_us == BEGINNING_US:
@@ -82,7 +82,7 @@ def seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
     return rows.unionByName(_marker(rows, spec, form), allowMissingColumns=True)
 
 
-def sown_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
+def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return the stream of the rows of a seed; the first micro-batch has all of them."""
     groups = zip(*_group_columns(spec), strict=True)
     columns = [f"{quoted(name)} {kind}" for name, kind in groups]

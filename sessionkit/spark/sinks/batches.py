@@ -30,7 +30,7 @@ FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
 JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")
 
 
-def say_first(error: Exception) -> None:
+def put_message_first(error: Exception) -> None:
     """
     Let the traceback of an error begin with what it says.
 
@@ -260,7 +260,7 @@ class WriteBatches:
         try:
             self._write(frame, number)
         except Exception as error:
-            say_first(error)
+            put_message_first(error)
             raise
 
     def _write(self, frame: DataFrame, number: int) -> None:

@@ -21,8 +21,8 @@ from sessionkit.spark.sinks.keys import (
     SESSION_ID,
     SUPERSEDES,
     check_has_columns,
+    duplicate_id_error,
     same_key_error,
-    second_session_error,
 )
 from sessionkit.spark.sinks.native import NESTED
 from sessionkit.spark.sinks.routes import Route
@@ -264,7 +264,7 @@ class DeltaWriter:
             F.struct(*(F.col(f"{side}.{name}") for name in shown)) for side in ("present", "new")
         ]
         (present, new) = both.select(*sides).limit(1).collect()[0]
-        return second_session_error(self.sink.table, present.asDict(), new.asDict())
+        return duplicate_id_error(self.sink.table, present.asDict(), new.asDict())
 
     def _transaction(self, batch: Batch) -> str:
         return f"{batch.query_id}/{self.route}"

@@ -15,10 +15,10 @@ __all__ = [
     "SUPERSEDES",
     "check_has_columns",
     "check_key",
+    "duplicate_id_error",
     "key_of",
-    "refuses_second",
+    "refuses_duplicate_ids",
     "same_key_error",
-    "second_session_error",
 ]
 
 SESSION_ID: Final = SESSION_COLUMNS[0]
@@ -52,7 +52,7 @@ def check_has_columns(table: object, needed: Sequence[str], present: Collection[
         raise SpecError(with_hint(found, "add the column, or leave the table to the sink to make"))
 
 
-def refuses_second(sink: Postgres | Delta, route: Route, mode: OutputMode) -> bool:
+def refuses_duplicate_ids(sink: Postgres | Delta, route: Route, mode: OutputMode) -> bool:
     """
     Return whether a second session with the id of another one is an error.
 
@@ -64,7 +64,7 @@ def refuses_second(sink: Postgres | Delta, route: Route, mode: OutputMode) -> bo
     return sink.key is None or {*SESSION_COLUMNS} <= {*route.schema.names}
 
 
-def second_session_error(
+def duplicate_id_error(
     table: object, present: Mapping[str, object], new: Mapping[str, object]
 ) -> SinkError:
     """Return the error for a row of a session whose id a row of the table has already."""

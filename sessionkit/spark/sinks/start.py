@@ -14,7 +14,7 @@ from sessionkit.spark._libraries import check_extra
 from sessionkit.spark._output_rules import OutputMode, Sink
 from sessionkit.spark.sinks import delta
 from sessionkit.spark.sinks.batches import BatchWriter, Ledger, Part, Start, WriteBatches
-from sessionkit.spark.sinks.keys import check_key, key_of, refuses_second
+from sessionkit.spark.sinks.keys import check_key, key_of, refuses_duplicate_ids
 from sessionkit.spark.sinks.native import (
     Console,
     Files,
@@ -89,11 +89,11 @@ def _part(route: Route, mode: OutputMode) -> Part:
 def _writer(route: Route, mode: OutputMode) -> BatchWriter:
     match route.sink:
         case Postgres():
-            key, refuses = key_of(route.sink, route), refuses_second(route.sink, route, mode)
+            key, refuses = key_of(route.sink, route), refuses_duplicate_ids(route.sink, route, mode)
             writer: BatchWriter = _postgres().PostgresWriter(route.sink, key, refuses, route.name)
             return writer
         case Delta():
-            key, refuses = key_of(route.sink, route), refuses_second(route.sink, route, mode)
+            key, refuses = key_of(route.sink, route), refuses_duplicate_ids(route.sink, route, mode)
             return delta.DeltaWriter(route.sink, key, route.name, refuses)
         case Files():
             return FolderWriter(route.sink)

@@ -9,7 +9,7 @@ from pyspark.sql import Row
 from sessionkit import Counts, SessionkitError
 from sessionkit._engine.counts import COUNTED
 from sessionkit.spark import batch_counts
-from sessionkit.spark.jobs.progress import said_by_buckets
+from sessionkit.spark.jobs.progress import bucket_stats_text
 
 COUNTS = Counts(events=4, processed=3, late=1, sessions=2, rows=2)
 NUMBERS = {name: getattr(COUNTS, name) for name in COUNTED}
@@ -51,9 +51,9 @@ def test_counts_are_read_in_every_shape(observed: Any) -> None:
 
 def test_what_buckets_say_is_read_where_they_say_it() -> None:
     """On Connect it comes last; without buckets it isn't there."""
-    assert "64|" == said_by_buckets(progress_of(SAYING))
-    assert "64|" == said_by_buckets(progress_of({**NUMBERS, "buckets": "64|"}))
-    assert said_by_buckets(progress_of(CONNECT)) is None
+    assert "64|" == bucket_stats_text(progress_of(SAYING))
+    assert "64|" == bucket_stats_text(progress_of({**NUMBERS, "buckets": "64|"}))
+    assert bucket_stats_text(progress_of(CONNECT)) is None
 
 
 def test_counts_are_read_from_the_object_that_a_listener_of_spark_3_5_gets() -> None:

@@ -15,8 +15,9 @@ from pyspark.sql import Row, SparkSession
 
 from sessionkit.spark import Postgres, start_query
 from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks.postgres.connections import Connections
 from sessionkit.spark.sinks.postgres.loading import Copying
-from sessionkit.spark.sinks.postgres.writer import Connections, PostgresWriter
+from sessionkit.spark.sinks.postgres.writer import PostgresWriter
 from tests.support import postgres as server
 from tests.support.streams import write_files
 

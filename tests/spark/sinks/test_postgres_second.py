@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError
 from sessionkit.spark import Postgres
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.keys import refuses_second
+from sessionkit.spark.sinks.keys import refuses_duplicate_ids
 from sessionkit.spark.sinks.postgres.writer import PostgresWriter
 from sessionkit.spark.sinks.routes import Route
 from tests.support import postgres as server
@@ -162,13 +162,13 @@ def test_only_sessions_are_refused() -> None:
     own = of("session_id", "total")
     default, named = Postgres("d", "t"), Postgres("d", "t", "session_id")
 
-    assert refuses_second(default, Route(default, sessions), "append")
-    assert refuses_second(default, Route(default, own), "append")
-    assert refuses_second(named, Route(named, sessions), "append")
-    assert not refuses_second(named, Route(named, own), "append")
-    assert not refuses_second(named, Route(named, sessions), "update")
-    assert not refuses_second(named, Route(named, sessions, of_results=False), "append")
-    assert not refuses_second(Postgres("d", "t", ()), Route(default, sessions), "append")
+    assert refuses_duplicate_ids(default, Route(default, sessions), "append")
+    assert refuses_duplicate_ids(default, Route(default, own), "append")
+    assert refuses_duplicate_ids(named, Route(named, sessions), "append")
+    assert not refuses_duplicate_ids(named, Route(named, own), "append")
+    assert not refuses_duplicate_ids(named, Route(named, sessions), "update")
+    assert not refuses_duplicate_ids(named, Route(named, sessions, of_results=False), "append")
+    assert not refuses_duplicate_ids(Postgres("d", "t", ()), Route(default, sessions), "append")
 
 
 def of(*names: str) -> T.StructType:

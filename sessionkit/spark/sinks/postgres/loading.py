@@ -23,11 +23,11 @@ from sessionkit.spark.sinks.keys import (
     REVISION,
     SESSION_ID,
     SUPERSEDES,
+    duplicate_id_error,
     same_key_error,
-    second_session_error,
 )
+from sessionkit.spark.sinks.postgres.connections import Connections
 from sessionkit.spark.sinks.postgres.statements import Statements, listed
-from sessionkit.spark.sinks.postgres.writer import Connections
 from sessionkit.spark.sinks.tables import Postgres
 from sessionkit.spec.columns import SESSION_COLUMNS
 
@@ -246,7 +246,7 @@ class Moving:
         found = connection.execute(both).fetchone()
         if found is not None:
             rows = found[: len(shown)], found[len(shown) :]
-            raise second_session_error(
+            raise duplicate_id_error(
                 self.statements.said, *(dict(zip(shown, row, strict=True)) for row in rows)
             )
 

@@ -1,16 +1,12 @@
-"""Rows on their way into a table of PostgreSQL, over connections that come back."""
+"""Rows on their way into a table of PostgreSQL, each exactly once."""
 
-import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
-import psycopg
 import pyarrow as pa
 from psycopg import Connection
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Composed
 from pyspark.sql import SparkSession
 
@@ -19,6 +15,7 @@ from sessionkit.spark._output_rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
 from sessionkit.spark.sinks.keys import check_key, key_of
 from sessionkit.spark.sinks.postgres import checks
+from sessionkit.spark.sinks.postgres.connections import Connections, connected
 from sessionkit.spark.sinks.postgres.loading import COPIED, RANK, Copying, Moving
 from sessionkit.spark.sinks.postgres.statements import (
     ATTEMPT,
@@ -28,109 +25,14 @@ from sessionkit.spark.sinks.postgres.statements import (
     postgres_type,
 )
 from sessionkit.spark.sinks.routes import Route
-from sessionkit.spark.sinks.tables import Postgres, check_readable, fits, unreadable
+from sessionkit.spark.sinks.tables import Postgres, fits
 
 __all__ = [
-    "Connections",
     "Found",
     "PostgresWriter",
     "check_columns",
     "check_table",
-    "connected",
 ]
-
-Result = TypeVar("Result")
-
-LOG: Final = logging.getLogger("sessionkit.postgres")
-
-SETTINGS: Final = {
-    "application_name": "sessionkit",
-    "connect_timeout": 10,
-    # A server that vanishes without a word is noticed within a minute, not within hours.
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
-}
-"""Where `dsn` says nothing else."""
-
-PASSING: Final = ("08", "40", "57P", "25006")
-"""How codes begin of errors that pass: lost, rolled back, shut down, no longer the primary."""
-LASTING: Final = ("authentication failed", "no password", "no pg_hba.conf entry", "does not exist")
-"""What servers say in English that won't have us; others are asked again until the time is up."""
-WAITS: Final = "PostgreSQL can't be reached for the table %s (%s): again in %.3g s, for %.0f s more"
-FIRST_WAIT_S: Final = 0.25
-LONGEST_WAIT_S: Final = 5.0
-
-
-def connected(dsn: str | Callable[[], str]) -> Connection[Any]:
-    """Connect."""
-    text = dsn if isinstance(dsn, str) else dsn()
-    check_readable(text)
-    try:
-        said = conninfo_to_dict(text)
-    except psycopg.ProgrammingError:
-        raise unreadable() from None
-    if not str(said.get("port") or 0).replace(",", "").isdigit():
-        raise unreadable()
-    settings: Any = {name: value for name, value in SETTINGS.items() if name not in said}
-    return psycopg.connect(text, **settings)
-
-
-@attrs.define
-class Connections:
-    """
-    One connection after the other, for transactions that may run again.
-
-    Attributes:
-        sink: How to connect, and for how long to try.
-        current: The connection that is open.
-    """
-
-    sink: Postgres
-    current: Connection[Any] | None = attrs.field(default=None, init=False)
-
-    def run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
-        """
-        Run a transaction, and again while the server is gone.
-
-        It may have been committed when the connection was lost, so it must do nothing the second
-        time.
-        """
-        end, wait_s = None, FIRST_WAIT_S
-        while True:
-            try:
-                return self._once(transaction)
-            except psycopg.Error as error:
-                self.close()
-                now = time.monotonic()
-                end = now + self.sink.retry_for.total_seconds() if end is None else end
-                if not _passes(error) or now >= end:
-                    raise
-                reason, *_ = str(error).splitlines() or [type(error).__name__]
-                LOG.warning(WAITS, self.sink.table, reason, wait_s, end - now)
-            time.sleep(min(wait_s, end - now))
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-
-    def _once(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
-        if self.current is None:
-            self.current = connected(self.sink.dsn)
-        with self.current.transaction():
-            return transaction(self.current)
-
-    def close(self) -> None:
-        """Close what is open."""
-        if self.current is not None:
-            self.current.close()
-            self.current = None
-
-
-def _passes(error: psycopg.Error) -> bool:
-    """Return whether the same transaction may succeed a little later."""
-    if error.sqlstate is not None:
-        return error.sqlstate.startswith(PASSING)
-    lost = isinstance(error, psycopg.OperationalError)
-    return lost and not any(text in str(error) for text in LASTING)
 
 
 NONE: Final = -1

@@ -5,7 +5,12 @@ from random import Random
 import pytest
 
 from sessionkit._engine.logic import BucketStats
-from sessionkit.spark.jobs.progress import NOTHING_KNOWN, UNTOLD, Standings, read_standings
+from sessionkit.spark.jobs.progress import (
+    NOT_REPORTED,
+    NOTHING_KNOWN,
+    KnownBuckets,
+    read_bucket_stats,
+)
 
 COUNT = 8
 
@@ -48,7 +53,7 @@ def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None
             assert whole.total("stored_bytes") == late.total("stored_bytes")
 
 
-@pytest.mark.parametrize("text", [None, UNTOLD])
+@pytest.mark.parametrize("text", [None, NOT_REPORTED])
 def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: str | None) -> None:
     """Any bucket may have changed in it."""
     known = NOTHING_KNOWN.after(text_of({3: BucketStats(open=2)}), 0)
@@ -60,5 +65,5 @@ def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: st
 
 def test_a_query_without_a_called_bucket_is_read() -> None:
     """There are as many buckets as it says, and none has said anything."""
-    assert (64, {}) == read_standings("64|")
-    assert Standings(64, {}, from_beginning=True) == NOTHING_KNOWN.after("64|", 0)
+    assert (64, {}) == read_bucket_stats("64|")
+    assert KnownBuckets(64, {}, from_beginning=True) == NOTHING_KNOWN.after("64|", 0)

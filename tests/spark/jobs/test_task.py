@@ -7,13 +7,13 @@ from typing import Final
 
 import pytest
 
-from sessionkit.spark.jobs.task import spare_imports
+from sessionkit.spark.jobs.task import freeze_imports
 
 IN_A_WORKER: Final = """
 import gc, pyarrow, pandas
-from sessionkit.spark.jobs.task import spare_imports
+from sessionkit.spark.jobs.task import freeze_imports
 before = len(gc.get_objects())
-spare_imports("run")
+freeze_imports("run")
 print(gc.get_freeze_count() > 0.9 * before, len(gc.get_objects()) < 0.1 * before)
 """
 
@@ -22,11 +22,11 @@ def test_a_stage_freezes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage may import more, and none is frozen twice: garbage made since would stay."""
     frozen: list[None] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
-    spare_imports.cache_clear()
+    freeze_imports.cache_clear()
     for stage in ("pack", "run", "pack", "run", "run"):
-        spare_imports(stage)
+        freeze_imports(stage)
     assert len(frozen) == 2
-    spare_imports.cache_clear()
+    freeze_imports.cache_clear()
 
 
 def test_imports_are_no_longer_looked_at() -> None:
