@@ -21,7 +21,7 @@ from sessionkit.spark._output_rules import (
 from tests.support.cells import QUERIES, Events, quick, try_cells
 from tests.support.figures import FIGURES, Record
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "output-modes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "output-modes.md"
 GENERATED = re.compile(r"<!-- (\w+): begin -->\n\n(.*?)\n\n<!-- \1: end -->", re.DOTALL)
 
 
