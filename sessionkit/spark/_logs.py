@@ -1,30 +1,26 @@
 """What Spark writes down in a checkpoint: which micro-batches were planned, and which finished."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.payload import RESTORE
-from sessionkit.errors import (
-    SessionkitError,
-    StateCorruptedError,
-    with_hint,
-)
+from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
 
 __all__ = [
-    "NO_SUCH_PATH",
     "LastBatch",
     "Logs",
     "Progress",
     "active_session",
     "files_read",
     "folder_texts",
+    "if_there",
     "last_batch_of",
     "logs_of",
     "progress_of",
@@ -32,6 +28,7 @@ __all__ = [
 ]
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
+Found = TypeVar("Found")
 
 
 @attrs.frozen
@@ -175,12 +172,10 @@ def query_id_of(spark: SparkSession, path: str) -> str | None:
     metadata = f"{path}/metadata"
     try:
         # With two paths, Spark doesn't look for a file sink's log, nor warn that it is missing.
-        rows = spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
-        return str(UUID(json.loads(rows[0][0])["id"]))
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return None
-        raise
+        rows = if_there(
+            lambda: spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
+        )
+        return None if rows is None else str(UUID(json.loads(rows[0][0])["id"]))
     except (IndexError, KeyError, ValueError, TypeError, AttributeError):
         found = f"the checkpoint is damaged: {metadata} doesn't have the id of its query"
         raise StateCorruptedError(with_hint(found, RESTORE)) from None
@@ -194,14 +189,22 @@ def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:
 
 def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the files of a folder by their names; nothing where there is no folder."""
-    try:
+
+    def read() -> list[Row]:
         files = spark.read.text(path, wholetext=True)
-        rows = files.select(F.col("_metadata.file_name"), "value").collect()
+        return files.select(F.col("_metadata.file_name"), "value").collect()
+
+    return {row[0]: row[1] for row in if_there(read) or ()}
+
+
+def if_there(read: Callable[[], Found]) -> Found | None:
+    """Return what Spark reads from a path; None where there is no such path."""
+    try:
+        return read()
     except PySparkException as error:
         if NO_SUCH_PATH in str(error):
-            return {}
+            return None
         raise
-    return {row[0]: row[1] for row in rows}
 
 
 def _files(path: str, number: int, offset: str, spark: SparkSession) -> tuple[str, ...]:

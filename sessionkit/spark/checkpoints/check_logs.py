@@ -4,13 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import StateCorruptedError, with_hint
-from sessionkit.spark._logs import NO_SUCH_PATH, Logs, logs_of, query_id_of
+from sessionkit.spark._logs import Logs, if_there, logs_of, query_id_of
 
 __all__ = [
     "check_logs",
@@ -71,12 +70,8 @@ def _entries(log: str, spark: SparkSession) -> list[tuple[str, str]]:
 def _names(log: str, spark: SparkSession) -> list[str]:
     """Return the names of the files of a log; none where there is no log."""
     files = spark.read.format("binaryFile")
-    try:
-        return [row[0] for row in files.load(log).select(F.col("_metadata.file_name")).collect()]
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return []
-        raise
+    found = if_there(lambda: files.load(log).select(F.col("_metadata.file_name")).collect())
+    return [row[0] for row in found or ()]
 
 
 def check_logs(path: str, spark: SparkSession) -> Logs:

@@ -30,7 +30,7 @@ from sessionkit.errors import (
     with_hint,
 )
 from sessionkit.spark._libraries import release_of
-from sessionkit.spark._logs import NO_SUCH_PATH, active_session
+from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 from sessionkit.spec.shared import AnySpec
 
@@ -189,12 +189,9 @@ def reads_state(spark: SparkSession) -> bool:
 def has_state(path: str, spark: SparkSession | None) -> bool:
     """Return whether a checkpoint has the files of a stateful operator."""
     files = active_session(spark).read.format("binaryFile")
-    try:
-        return bool(files.load(f"{path}/state/0/*/*").select("path").limit(1).collect())
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return False
-        raise
+    return bool(
+        if_there(lambda: files.load(f"{path}/state/0/*/*").select("path").limit(1).collect())
+    )
 
 
 def _reader(spark: SparkSession | None) -> DataFrameReader:

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._event_time import MILLISECOND
-from sessionkit.spark._logs import NO_SUCH_PATH, query_id_of
+from sessionkit.spark._logs import logs_of, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark.checkpoints.check_logs import check_logs
 from sessionkit.spark.checkpoints.check_state import check_deep
@@ -268,7 +267,7 @@ def _check_location(
 def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: OutputMode) -> None:
     if not isinstance(sink, Memory) or mode == "complete":
         return
-    if _lines(spark, f"{location}/offsets"):
+    if logs_of(location, spark).offsets:
         found = f"a memory sink can't continue from {location} in mode {mode!r}: its table is gone"
         hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
         raise SpecError(with_hint(found, hint))
@@ -303,14 +302,3 @@ def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
 
 def _listed(operators: tuple[str, ...]) -> str:
     return ", ".join(operators) or "no stateful operator"
-
-
-def _lines(spark: SparkSession, path: str) -> list[Row]:
-    """Return the first line of a file or folder of a checkpoint, wherever it is stored."""
-    try:
-        # With two paths, Spark doesn't look for a file sink's log, nor warn that it is missing.
-        return spark.read.text([path, path]).limit(1).collect()
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return []
-        raise

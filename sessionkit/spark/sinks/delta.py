@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark._logs import NO_SUCH_PATH
+from sessionkit.spark._logs import if_there
 from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
 from sessionkit.spark.sinks.keys import (
     REVISION,
@@ -31,7 +31,7 @@ from sessionkit.spark.sinks.writers import numbers_from
 from sessionkit.spec.columns import SESSION_COLUMNS
 
 __all__ = [
-    "DeltaWriter",
+    "TableWriter",
     "check_columns",
     "check_delta",
     "check_table",
@@ -89,12 +89,10 @@ def written_by(spark: SparkSession, table: str, transaction: str) -> Written:
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
     """Return the actions in files; nothing where there are none."""
     reader: Any = spark.read.schema(ACTIONS).format(kind)
-    try:
-        return reader.load(path)  # type: ignore[no-any-return]
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return spark.createDataFrame([], f"{ACTIONS}, _metadata struct<file_name: string>")
-        raise
+    found: DataFrame | None = if_there(lambda: reader.load(path))
+    if found is None:
+        return spark.createDataFrame([], f"{ACTIONS}, _metadata struct<file_name: string>")
+    return found
 
 
 LOGGER: Final = logging.getLogger("sessionkit")
@@ -178,7 +176,7 @@ def check_table(sink: Delta, route: Route, spark: SparkSession) -> None:
 
 
 @attrs.frozen
-class DeltaWriter:
+class TableWriter:
     """
     Writes micro-batches, of which Delta leaves out those that the table has.
 

@@ -24,6 +24,7 @@ __all__ = [
     "NativeSink",
     "check_callable",
     "check_native",
+    "kafka_options",
     "message_id",
     "names_in",
     "names_or_none",
@@ -145,9 +146,7 @@ def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
             writer = writer.format(sink.format).option("path", os.fspath(sink.path))
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
-            writer = writer.format("kafka").option("kafka.bootstrap.servers", sink.servers)
-            writer = writer if sink.topic is None else writer.option("topic", sink.topic)
-            return writer.options(**sink.options)
+            return writer.format("kafka").options(**kafka_options(sink))
         case ForeachBatch():
             return writer.foreachBatch(sink.function)
         case Foreach():
@@ -157,6 +156,12 @@ def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
             return writer.option("truncate", sink.truncate)
         case Memory():
             return writer.format("memory")
+
+
+def kafka_options(sink: Kafka) -> dict[str, str]:
+    """Return the options of a topic, under Spark's names."""
+    topic = {} if sink.topic is None else {"topic": sink.topic}
+    return {"kafka.bootstrap.servers": sink.servers, **topic, **sink.options}
 
 
 def check_native(schema: T.StructType, sink: NativeSink) -> None:

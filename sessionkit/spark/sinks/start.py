@@ -88,13 +88,13 @@ def _part(route: Route, mode: OutputMode) -> Part:
 
 def _writer(route: Route, mode: OutputMode) -> BatchWriter:
     match route.sink:
-        case Postgres():
-            key, refuses = key_of(route.sink, route), refuses_duplicate_ids(route.sink, route, mode)
-            writer: BatchWriter = _postgres().PostgresWriter(route.sink, key, refuses, route.name)
+        case Postgres() | Delta() as sink:
+            tables: Any = _postgres() if isinstance(sink, Postgres) else delta
+            refuses = refuses_duplicate_ids(sink, route, mode)
+            writer: BatchWriter = tables.TableWriter(
+                sink, key_of(sink, route), route.name, refuses=refuses
+            )
             return writer
-        case Delta():
-            key, refuses = key_of(route.sink, route), refuses_duplicate_ids(route.sink, route, mode)
-            return delta.DeltaWriter(route.sink, key, route.name, refuses)
         case Files():
             return FolderWriter(route.sink)
         case Kafka():
@@ -173,17 +173,10 @@ def check_ledgers(
 
 
 def _check_folders(frame: DataFrame, sink: StreamSink) -> None:
-    alone = isinstance(sink, Files)
-    sinks = (
-        [sink]
-        if alone
-        else [*sink.named.values(), sink.rejected]
-        if isinstance(sink, Routes)
-        else []
-    )
+    sinks = [*sink.named.values(), sink.rejected] if isinstance(sink, Routes) else [sink]
     for one in sinks:
         if isinstance(one, Files):
-            check_layout(frame.sparkSession, one, alone=alone)
+            check_layout(frame.sparkSession, one, alone=one is sink)
 
 
 def _ledgers(

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark._logs import NO_SUCH_PATH
+from sessionkit.spark._logs import if_there
 from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
-from sessionkit.spark.sinks.native import Files, Kafka, message_id
+from sessionkit.spark.sinks.native import Files, Kafka, kafka_options, message_id
 
 __all__ = [
     "FolderWriter",
@@ -144,13 +144,8 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
 
 def exists(spark: SparkSession, glob: str) -> bool:
     """Return whether a path exists, wherever it is stored: Spark reads no file of such a log."""
-    try:
-        # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
-        return bool(spark.read.text([glob, glob]).columns)
-    except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
-            return False
-        raise
+    # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
+    return bool(if_there(lambda: spark.read.text([glob, glob]).columns))
 
 
 def numbers_from(least: int, width: int = 1) -> str:
@@ -183,20 +178,16 @@ class TopicWriter:
     runs_all: bool = attrs.field(default=True, init=False)
 
     def ledger(self, spark: SparkSession, query_id: str) -> None:
-        """Return that nobody knows."""
+        """Return None: a topic says nothing of micro-batches."""
 
     def is_written(self, batch: Batch) -> bool:
-        """Return that nobody knows."""
+        """Return False: rows that are sent again have the same keys."""
         del batch
         return False
 
     def write(self, batch: Batch) -> None:
         """Send the rows."""
-        writer = messages(batch.frame).write.format("kafka")
-        writer = writer.option("kafka.bootstrap.servers", self.sink.servers)
-        if self.sink.topic is not None:
-            writer = writer.option("topic", self.sink.topic)
-        writer.options(**self.sink.options).save()
+        messages(batch.frame).write.format("kafka").options(**kafka_options(self.sink)).save()
 
 
 @attrs.frozen
@@ -256,10 +247,10 @@ class ForeachBatchWriter:
     runs_all: bool = attrs.field(default=False, init=False)
 
     def ledger(self, spark: SparkSession, query_id: str) -> None:
-        """Return that nobody knows."""
+        """Return None: the function says nothing of micro-batches."""
 
     def is_written(self, batch: Batch) -> bool:
-        """Return that nobody knows."""
+        """Return False: the function gets a micro-batch that runs again."""
         del batch
         return False
 

@@ -15,7 +15,7 @@ from sessionkit import SessionSpec
 from sessionkit.errors import SinkError, SpecError, UnsupportedError
 from sessionkit.spark import Delta, Routes, start_query
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.delta import DeltaWriter, check_columns, check_delta
+from sessionkit.spark.sinks.delta import TableWriter, check_columns, check_delta
 from tests.support.streams import FileStream
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
@@ -136,7 +136,7 @@ def test_a_replayed_batch_changes_nothing(delta: SparkSession, tmp_path: Path) -
 def test_the_highest_revision_stays(delta: SparkSession, tmp_path: Path) -> None:
     """Within a micro-batch and over several, in any order, and without what is superseded."""
     table = tmp_path / "revised"
-    writer = DeltaWriter(Delta(table), ("session_id", "n"), "session")
+    writer = TableWriter(Delta(table), ("session_id", "n"), "session")
 
     def write(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
         writer.write(Batch(delta.createDataFrame([*rows], REVISED), number, "query", "run"))
@@ -157,7 +157,7 @@ def test_a_second_session_with_one_id_is_refused(
 ) -> None:
     """It would take the place of the first one; a micro-batch that comes again changes nothing."""
     table, schema = tmp_path / "sessions", f"session_id string, session_start int{columns}"
-    writer = DeltaWriter(Delta(table), ("session_id",), "session", refuses=True)
+    writer = TableWriter(Delta(table), ("session_id",), "session", refuses=True)
     more: Any = (1, True) if columns else ()
 
     def batch(number: int, *rows: Any) -> Batch:
@@ -233,7 +233,7 @@ def test_rows_with_one_key_replace_each_other_or_are_refused(
 ) -> None:
     """Without revisions, neither of two rows in a micro-batch is the right one."""
     table = tmp_path / "keyed"
-    writer = DeltaWriter(Delta(table), ("id",), "all")
+    writer = TableWriter(Delta(table), ("id",), "all")
 
     def batch(number: int, *rows: tuple[int, str]) -> Batch:
         return Batch(delta.createDataFrame([*rows], "id long, text string"), number, "q", "r")

@@ -16,7 +16,7 @@ from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Files, Postgres, Routes, reconcile, start_query
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.connections import connected
-from sessionkit.spark.sinks.postgres.writer import PostgresWriter
+from sessionkit.spark.sinks.postgres.writer import TableWriter
 from tests.support import postgres as server
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
@@ -120,7 +120,7 @@ class TestAQuery:
 def test_only_the_last_run_writes(postgres: server.Postgres, spark: SparkSession) -> None:
     """A run that is still alive when the next one has begun writes nothing more."""
     frame = spark.createDataFrame([(1, "a")], "id long, text string")
-    earlier, later = (PostgresWriter(Postgres(postgres.dsn, "runs"), ("id",)) for _ in range(2))
+    earlier, later = (TableWriter(Postgres(postgres.dsn, "runs"), ("id",)) for _ in range(2))
     batches = [Batch(frame, number, "query", run) for number, run in ((0, "earlier"), (0, "later"))]
     assert not earlier.is_written(batches[0])
     assert not later.is_written(batches[1])
@@ -138,7 +138,7 @@ def test_rows_that_the_server_has_lost_stop_the_query(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """Fewer rows than the tasks have copied are never taken for all of them."""
-    writer = PostgresWriter(Postgres(postgres.dsn, "lost"), ())
+    writer = TableWriter(Postgres(postgres.dsn, "lost"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
     writer.is_written(batch)
     assert writer.statements is not None
@@ -152,7 +152,7 @@ def test_rows_that_the_server_has_lost_stop_the_query(
 
 def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:
     """Within a micro-batch and over several, in any order, and without what is superseded."""
-    writer = PostgresWriter(Postgres(postgres.dsn, "revised"), ("session_id", "n"))
+    writer = TableWriter(Postgres(postgres.dsn, "revised"), ("session_id", "n"))
     columns = "session_id string, n int, revision long, supersedes array<string>"
 
     def write(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
@@ -172,7 +172,7 @@ def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSessi
 
 def test_two_rows_with_one_key_are_refused(postgres: server.Postgres, spark: SparkSession) -> None:
     """Without revisions neither of them is the right one, so the query stops."""
-    writer = PostgresWriter(Postgres(postgres.dsn, "doubled"), ("id",))
+    writer = TableWriter(Postgres(postgres.dsn, "doubled"), ("id",))
     batch = Batch(spark.createDataFrame([(1, "a"), (1, "b")], "id long, t string"), 0, "q", "r")
     writer.is_written(batch)
     with pytest.raises(SinkError, match=r"two rows of a micro-batch have the same \(id\)"):
@@ -194,7 +194,7 @@ def test_a_column_of_your_own_must_take_what_has_parts(
     frame = spark.sql(
         "SELECT named_struct('page', '/') AS event, array('a') AS items, array('b') AS supersedes"
     )
-    writer = PostgresWriter(Postgres(postgres.dsn, f"owned_{column}"), ())
+    writer = TableWriter(Postgres(postgres.dsn, f"owned_{column}"), ())
     with pytest.raises(SpecError, match=f"column `{column}` of the table public.owned_") as refused:
         writer.is_written(Batch(frame, 0, "query", "run"))
     assert f"Hint: make it {made}, or" in str(refused.value)
@@ -211,7 +211,7 @@ def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSessio
         named_struct('a', TIMESTAMP '2026-11-01 05:30:00Z', 'b', X'00FF') AS parts,
         CAST(NULL AS string) AS nothing, CAST(NULL AS map<string,int>) AS no_entries
     """
-    writer = PostgresWriter(Postgres(postgres.dsn, "public.typed"), ())
+    writer = TableWriter(Postgres(postgres.dsn, "public.typed"), ())
     batch = Batch(spark.sql(query), 0, "query", "run")
     writer.is_written(batch)
     writer.write(batch)
@@ -243,7 +243,7 @@ def test_a_text_arrives_without_the_nul_that_a_column_cannot_hold(
     query = (
         r"SELECT 'a\u0000b' AS text, array('\u0000') AS list, map('k\u0000', '\u0000') AS entries"
     )
-    writer = PostgresWriter(Postgres(postgres.dsn, "nuls"), ())
+    writer = TableWriter(Postgres(postgres.dsn, "nuls"), ())
     batch = Batch(spark.sql(query), 0, "query", "run")
     writer.is_written(batch)
     writer.write(batch)
@@ -261,9 +261,9 @@ def test_no_password_is_shown(postgres: server.Postgres, spark: SparkSession) ->
     said = [repr(Postgres(wrong, "t"))]
     for dsn in (wrong, unreadable):
         with pytest.raises(Exception) as failed:  # noqa: PT011 (of any kind)
-            PostgresWriter(Postgres(dsn, "t"), ()).is_written(batch)
+            TableWriter(Postgres(dsn, "t"), ()).is_written(batch)
         said.append(str(failed.value))
-    writer = PostgresWriter(Postgres(postgres.dsn, "t"), ())
+    writer = TableWriter(Postgres(postgres.dsn, "t"), ())
     writer.is_written(batch)
     on_driver = iter([postgres.dsn])
     writer.sink = Postgres(lambda: next(on_driver, wrong), "t")

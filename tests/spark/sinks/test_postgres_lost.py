@@ -17,7 +17,7 @@ from sessionkit.spark import Postgres, start_query
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.connections import Connections
 from sessionkit.spark.sinks.postgres.loading import Copying
-from sessionkit.spark.sinks.postgres.writer import PostgresWriter
+from sessionkit.spark.sinks.postgres.writer import TableWriter
 from tests.support import postgres as server
 from tests.support.streams import write_files
 
@@ -109,7 +109,7 @@ def test_a_transaction_of_which_nobody_knows_is_looked_up(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """The connection is lost after the commit: the ledger has the micro-batch, so all is done."""
-    writer = PostgresWriter(Postgres(postgres.dsn, "unknown"), ())
+    writer = TableWriter(Postgres(postgres.dsn, "unknown"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
     writer.is_written(batch)
     statements = writer.statements

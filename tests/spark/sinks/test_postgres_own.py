@@ -13,7 +13,7 @@ from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.statements import LEDGER_MARK, Statements
 from sessionkit.spark.sinks.postgres.writer import (
     Found,
-    PostgresWriter,
+    TableWriter,
     check_columns,
     check_table,
 )
@@ -42,9 +42,9 @@ def batch_of(
     return Batch(spark.createDataFrame([(one,) for one in ids], ID), number, query, run)
 
 
-def written(sink: Postgres, batch: Batch) -> PostgresWriter:
+def written(sink: Postgres, batch: Batch) -> TableWriter:
     """Write a micro-batch."""
-    writer = PostgresWriter(sink, ())
+    writer = TableWriter(sink, ())
     assert not writer.is_written(batch)
     writer.write(batch)
     return writer
@@ -99,7 +99,7 @@ def test_a_table_is_dropped_only_by_its_mark(
     with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
         checked(sink, "query")
     with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
-        PostgresWriter(sink, ()).is_written(batch_of(spark, 1))
+        TableWriter(sink, ()).is_written(batch_of(spark, 1))
 
     assert [(1,)] == postgres.rows(MINE.format(name))
     assert [(None,)] == postgres.rows("SELECT to_regclass('marked')::text")
@@ -112,13 +112,13 @@ def test_what_an_earlier_run_has_copied_is_cleaned_up(
     copied = {}
     for query in ("first", "second"):
         sink = Postgres(postgres.dsn, f"left_by_{query}")
-        writer = PostgresWriter(sink, ())
+        writer = TableWriter(sink, ())
         writer.is_written(batch_of(spark, query=query))
         assert writer.statements is not None
         copied[query] = writer.statements.staging(query).as_string(None)
         postgres.run(ADD.format(copied[query]))
     later = batch_of(spark, query="first", run="later")
-    PostgresWriter(Postgres(postgres.dsn, "left_by_first"), ()).is_written(later)
+    TableWriter(Postgres(postgres.dsn, "left_by_first"), ()).is_written(later)
 
     assert [(0,)] == postgres.rows(COUNT.format(copied["first"]))
     assert [(1,)] == postgres.rows(COUNT.format(copied["second"]))
@@ -137,8 +137,8 @@ def test_a_ledger_from_before_there_were_marks_is_taken_over(
     sink = Postgres(postgres.dsn, "older.numbers")
 
     assert 5 == checked(sink, "query").last_batch
-    assert PostgresWriter(sink, ()).is_written(batch_of(spark, number=5))
-    assert not PostgresWriter(sink, ()).is_written(batch_of(spark, number=6))
+    assert TableWriter(sink, ()).is_written(batch_of(spark, number=5))
+    assert not TableWriter(sink, ()).is_written(batch_of(spark, number=6))
     marked = "SELECT obj_description('older.sessionkit_batches'::regclass)"
     assert [(LEDGER_MARK,)] == postgres.rows(marked)
 
@@ -150,7 +150,7 @@ def test_the_ledger_is_where_the_table_is(postgres: server.Postgres, spark: Spar
     written(Postgres(path, "numbers"), batch_of(spark, 1))
     postgres.run("CREATE SCHEMA path_first")
 
-    assert PostgresWriter(Postgres(path, "numbers"), ()).is_written(batch_of(spark, run="later"))
+    assert TableWriter(Postgres(path, "numbers"), ()).is_written(batch_of(spark, run="later"))
     assert [(1,)] == postgres.rows("SELECT id FROM path_second.numbers")
     assert 0 == checked(Postgres(path, "numbers"), "query").last_batch
 
@@ -203,7 +203,7 @@ def test_names_may_have_any_character(postgres: server.Postgres, spark: SparkSes
     name = "V%" + "v" * 61
     for key in ((), ("a%s",), ("session_id", "a%s")):
         sink = Postgres(postgres.dsn, f'"We%b".{name}')
-        writer = PostgresWriter(sink, key, refuses="session_id" in key)
+        writer = TableWriter(sink, key, refuses="session_id" in key)
         writer.is_written(Batch(frame, 0, "query%s", f"run%{len(key)}"))
         writer.write(Batch(frame, 0, "query%s", f"run%{len(key)}"))
         assert [(1, "x", 1, 1)] == postgres.rows(ALL.format(name))
@@ -231,7 +231,7 @@ def test_two_routes_to_one_table_are_refused_whatever_they_call_it(
     with pytest.raises(SpecError, match="`rejected` of Routes write to the table shared.t"):
         stream.run_to(sink)
 
-    first, second = (PostgresWriter(Postgres(path, "u"), (), route=name) for name in "ab")
+    first, second = (TableWriter(Postgres(path, "u"), (), route=name) for name in "ab")
     assert not first.is_written(batch_of(spark))
     with pytest.raises(SinkError, match="another kind of row of this query goes to"):
         second.is_written(batch_of(spark))
@@ -247,7 +247,7 @@ def test_a_table_that_is_gone_is_not_made_again(
     with pytest.raises(SpecError, match="the table public.gone is gone") as refused:
         checked(sink, "query")
     with pytest.raises(SpecError, match="the table public.gone is gone"):
-        PostgresWriter(sink, ()).is_written(batch_of(spark, 2, number=1, run="later"))
+        TableWriter(sink, ()).is_written(batch_of(spark, 2, number=1, run="later"))
     _, _, statement = str(refused.value).rpartition("an empty one: ")
     postgres.run(statement)
     written(sink, batch_of(spark, 2, number=1, run="later"))

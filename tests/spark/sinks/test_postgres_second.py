@@ -14,7 +14,7 @@ from sessionkit.errors import SinkError
 from sessionkit.spark import Postgres
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.keys import refuses_duplicate_ids
-from sessionkit.spark.sinks.postgres.writer import PostgresWriter
+from sessionkit.spark.sinks.postgres.writer import TableWriter
 from sessionkit.spark.sinks.routes import Route
 from tests.support import postgres as server
 from tests.support.streams import FileStream
@@ -53,7 +53,7 @@ class Sessions:
         frame = self.spark.sql(" UNION ALL ".join(rows)).select(*COLUMNS)
         frame = frame if self.revises else frame.drop("revision", "supersedes")
         sink = Postgres(self.postgres.dsn, self.name, self.key)
-        writer = PostgresWriter(sink, self.key, refuses=True)
+        writer = TableWriter(sink, self.key, refuses=True)
         batch = Batch(frame, self.number, "query", f"run {self.number}")
         assert not writer.is_written(batch)
         writer.write(batch)

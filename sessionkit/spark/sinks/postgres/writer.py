@@ -29,7 +29,7 @@ from sessionkit.spark.sinks.tables import Postgres, fits
 
 __all__ = [
     "Found",
-    "PostgresWriter",
+    "TableWriter",
     "check_columns",
     "check_table",
 ]
@@ -83,23 +83,23 @@ def check_table(sink: Postgres, route: Route, query_id: str | None) -> Found:
 
 
 @attrs.define
-class PostgresWriter:
+class TableWriter:
     """
     Writes micro-batches to a table, which the first one takes for this run.
 
     Attributes:
         sink: The table.
         key: The columns by which a row replaces an earlier one.
-        refuses: Whether a second session with the id of another one is an error.
         route: What tells the rows from those that the query writes elsewhere.
+        refuses: Whether a second session with the id of another one is an error.
         statements: The SQL; None before the first micro-batch.
         last: The number of the last micro-batch that the table has.
     """
 
     sink: Postgres
     key: tuple[str, ...]
-    refuses: bool = False
     route: str = "all"
+    refuses: bool = False
     statements: Statements | None = None
     last: int = NONE
     runs_all: bool = attrs.field(default=True, init=False)
