@@ -35,14 +35,12 @@ __all__ = [
     "labelled",
 ]
 
-
 SEED: Final = 42
-
 BLOCK_BYTES: Final = 4
-
 WORD: Final = 2**32
 C1, C2, C3, C4 = 0xCC9E2D51, 0x1B873593, 0x85EBCA6B, 0xC2B2AE35
 FIVE, ADDEND = 5, 0xE6546B64
+BUCKET: Final = "bucket"
 
 
 def bucket_label(bucket: int) -> int:
@@ -73,9 +71,6 @@ def _rotate_right(word: int, bits: int) -> int:
 
 def _inverse(factor: int) -> int:
     return pow(factor, -1, WORD)
-
-
-BUCKET: Final = "bucket"
 
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:

@@ -23,6 +23,16 @@ __all__ = [
     "release_of",
 ]
 
+PYARROW_WITHOUT_FLOATS: Final = (26,)
+"""From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
+SPARK_WITHOUT_FLOATS: Final = (4, 0, 5)
+"""Until this release, Spark passes it floats where a micro-batch has several groups."""
+NEEDED: Final = ("attrs", "numpy", "pandas", "pyarrow")
+LOOK_FOR: Final = """
+import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+"""
+
 
 def release_of(version: str) -> tuple[int, ...]:
     """Return the numbers that a version begins with: (4, 0, 5) for `4.0.5+amzn.0`."""
@@ -33,18 +43,6 @@ def release_of(version: str) -> tuple[int, ...]:
 def is_connect(spark: SparkSession) -> bool:
     """Return whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-PYARROW_WITHOUT_FLOATS: Final = (26,)
-"""From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
-SPARK_WITHOUT_FLOATS: Final = (4, 0, 5)
-"""Until this release, Spark passes it floats where a micro-batch has several groups."""
-
-NEEDED: Final = ("attrs", "numpy", "pandas", "pyarrow")
-LOOK_FOR: Final = """
-import importlib.util, sys
-print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
-"""
 
 
 def check_libraries(

@@ -44,64 +44,47 @@ __all__ = [
     "check_deep",
 ]
 
-
 RECENT: Final = 10
 """How many of the last micro-batches are looked at."""
 FIRST_BOUND: Final = 2
 """The first format that says which micro-batch wrote a row."""
-
-
-def check_changes(
-    path: str, last: int, versions: Sequence[frozenset[int]], spark: SparkSession
-) -> None:
-    """Check that the changes are those of their micro-batches, and that the state has them."""
-    there = reduce(frozenset.intersection, versions)
-    # Micro-batch N leads to version N + 1.
-    first = last
-    while first in there and last - first < RECENT:
-        first -= 1
-    if first == last and last + 1 not in there:
-        return
-    changes = changed_groups(path, max(first, 0), spark)
-    payload = F.col("state.payload")
-    is_bound = (F.col("state.format") >= FIRST_BOUND) & (
-        payload.substr(QUERY_AT + 1, QUERY_BYTES) != F.lit(bytearray(QUERY_BYTES))
-    )
-    written = F.conv(F.hex(payload.substr(BATCH_AT + 1, BATCH_BYTES)), 16, 10).cast("bigint")
-    is_other = (F.col("change_type") == "update") & is_bound & (written != F.col("batch_id"))
-    for key, place, batch, found in _first(changes.where(is_other), "batch_id", written):
-        file = f"version {batch + 1} of {path}/state/0/{place}"
-        said = f"has changes of micro-batch {found} instead of {batch}, at the row of {tuple(key)}"
-        raise _corrupted(file, said)
-    _check_state(path, changes, spark)
-
-
-def _check_state(path: str, changes: DataFrame, spark: SparkSession) -> None:
-    """Check that each row is as its last change has left it."""
-    newest = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("batch_id")))
-    latest = changes.withColumn("_newest", newest).where("_newest = 1")
-    left = F.when(F.col("change_type") == "update", _digest("state"))
-    latest = latest.select("key", "partition_id", "batch_id", left.alias("left"))
-    state = stored_groups(path, spark).select("key", _digest("state").alias("found"))
-    joined = latest.join(state, "key", "left")
-    wrong = joined.where(~F.col("left").eqNullSafe(F.col("found")))
-    gone = F.col("found").isNull()
-    for key, place, batch, is_gone in _first(wrong, "batch_id", gone):
-        where = f"the row of {tuple(key)} in {path}/state/0/{place}"
-        found = "is gone" if is_gone else "isn't the one"
-        raise _corrupted(where, f"{found} that micro-batch {batch} has left")
-
-
-def _digest(row: str) -> Column:
-    return F.md5(F.to_json(F.struct(f"{row}.written_ms", f"{row}.payload")))
-
-
-def _first(rows: DataFrame, *more: str | Column) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in rows.select("key", "partition_id", *more).limit(1).collect()]
-
-
 CHANGES: Final = re.compile(r"(\d+)(?:_[^.]*)?\.(?:delta|changelog)$")
 """A file of the state store with what one micro-batch has changed: the version it leads to."""
+
+
+def check_checkpoint(
+    path: str, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
+) -> None:
+    """
+    Check that a query with this spec can continue from a checkpoint.
+
+    Spark's logs are checked too: whether one of them misses something, or contradicts another. A
+    checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs Spark
+    4.0 or later; with 3.5, the first micro-batch makes the same check.
+
+    Args:
+        path: The checkpoint location.
+        spec: The spec of the query that is to continue.
+        deep: Whether to read every partition, every checksum and every state too. The executors do,
+            and nothing is collected on the driver. A state class, or a function of `upgrade`, that
+            can't take a stored state is found so as well.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        StateMismatchError: A rule has changed, or a class in a way that nothing covers. The message
+            names each change.
+        StateCorruptedError: The state is damaged; the message names the file, where Spark does.
+        UserFunctionError: A function of `upgrade` failed; only with `deep`.
+        SessionkitError: This Spark has no state reader, or no session is active.
+    """
+    session = active_session(spark)
+    logs = check_logs(path, session)
+    if logs.commits and reads_state(session):
+        stored_operators(path, session)
+    if deep:
+        check_deep(logs, spec, session)
+    else:
+        check_rules(path, spec, session)
 
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
@@ -177,40 +160,54 @@ def _check_owners(path: str, spark: SparkSession) -> None:
         raise _corrupted(where, "has no bucket")
 
 
+def check_changes(
+    path: str, last: int, versions: Sequence[frozenset[int]], spark: SparkSession
+) -> None:
+    """Check that the changes are those of their micro-batches, and that the state has them."""
+    there = reduce(frozenset.intersection, versions)
+    # Micro-batch N leads to version N + 1.
+    first = last
+    while first in there and last - first < RECENT:
+        first -= 1
+    if first == last and last + 1 not in there:
+        return
+    changes = changed_groups(path, max(first, 0), spark)
+    payload = F.col("state.payload")
+    is_bound = (F.col("state.format") >= FIRST_BOUND) & (
+        payload.substr(QUERY_AT + 1, QUERY_BYTES) != F.lit(bytearray(QUERY_BYTES))
+    )
+    written = F.conv(F.hex(payload.substr(BATCH_AT + 1, BATCH_BYTES)), 16, 10).cast("bigint")
+    is_other = (F.col("change_type") == "update") & is_bound & (written != F.col("batch_id"))
+    for key, place, batch, found in _first(changes.where(is_other), "batch_id", written):
+        file = f"version {batch + 1} of {path}/state/0/{place}"
+        said = f"has changes of micro-batch {found} instead of {batch}, at the row of {tuple(key)}"
+        raise _corrupted(file, said)
+    _check_state(path, changes, spark)
+
+
+def _check_state(path: str, changes: DataFrame, spark: SparkSession) -> None:
+    """Check that each row is as its last change has left it."""
+    newest = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("batch_id")))
+    latest = changes.withColumn("_newest", newest).where("_newest = 1")
+    left = F.when(F.col("change_type") == "update", _digest("state"))
+    latest = latest.select("key", "partition_id", "batch_id", left.alias("left"))
+    state = stored_groups(path, spark).select("key", _digest("state").alias("found"))
+    joined = latest.join(state, "key", "left")
+    wrong = joined.where(~F.col("left").eqNullSafe(F.col("found")))
+    gone = F.col("found").isNull()
+    for key, place, batch, is_gone in _first(wrong, "batch_id", gone):
+        where = f"the row of {tuple(key)} in {path}/state/0/{place}"
+        found = "is gone" if is_gone else "isn't the one"
+        raise _corrupted(where, f"{found} that micro-batch {batch} has left")
+
+
+def _digest(row: str) -> Column:
+    return F.md5(F.to_json(F.struct(f"{row}.written_ms", f"{row}.payload")))
+
+
+def _first(rows: DataFrame, *more: str | Column) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in rows.select("key", "partition_id", *more).limit(1).collect()]
+
+
 def _corrupted(what: str, found: str) -> StateCorruptedError:
     return StateCorruptedError(with_hint(f"the stored state is damaged: {what} {found}", RESTORE))
-
-
-def check_checkpoint(
-    path: str, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
-) -> None:
-    """
-    Check that a query with this spec can continue from a checkpoint.
-
-    Spark's logs are checked too: whether one of them misses something, or contradicts another. A
-    checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs Spark
-    4.0 or later; with 3.5, the first micro-batch makes the same check.
-
-    Args:
-        path: The checkpoint location.
-        spec: The spec of the query that is to continue.
-        deep: Whether to read every partition, every checksum and every state too. The executors do,
-            and nothing is collected on the driver. A state class, or a function of `upgrade`, that
-            can't take a stored state is found so as well.
-        spark: The session to read with; by default the active one.
-
-    Raises:
-        StateMismatchError: A rule has changed, or a class in a way that nothing covers. The message
-            names each change.
-        StateCorruptedError: The state is damaged; the message names the file, where Spark does.
-        UserFunctionError: A function of `upgrade` failed; only with `deep`.
-        SessionkitError: This Spark has no state reader, or no session is active.
-    """
-    session = active_session(spark)
-    logs = check_logs(path, session)
-    if logs.commits and reads_state(session):
-        stored_operators(path, session)
-    if deep:
-        check_deep(logs, spec, session)
-    else:
-        check_rules(path, spec, session)

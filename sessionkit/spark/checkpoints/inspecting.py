@@ -45,7 +45,7 @@ class Group:
     What is stored of a bucket, without reading it.
 
     Attributes:
-        label: By what Spark groups it.
+        label: The number by which Spark groups it.
         bucket_count: How many buckets there are.
         kept: How many keys it has, or sessions: open ones, and closed ones that are remembered.
         held: How many events wait in it.

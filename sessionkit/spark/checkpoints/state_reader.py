@@ -66,6 +66,19 @@ FOUND_BY_SPARK: Final = (
 )
 EMPTY_LOG: Final = "Incomplete log file"
 """What Spark says of an empty file of its logs, without its name."""
+NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
+NO_SCHEMA: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
+NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
+NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
+"""Spark asks for the name of a state only where a group has several: with pages."""
+FIRST_WITH_READER: Final = (4,)
+UNREADABLE: Final = "can't be read"
+HEAD_BYTES: Final = 65_536
+"""How much of a payload is read to find the rules under which it was stored."""
+PAYLOAD: Final = "payload"
+ORIGIN_BYTES: Final = 6
+"""Magic and version; the rest of the header differs from group to group."""
+LENGTH_BYTES: Final = 4
 
 
 @contextmanager
@@ -99,15 +112,6 @@ def _named(text: str, path: str) -> SessionkitError | None:
     said = f": {reason[1]}" if reason else ""
     found = f"the stored state is damaged: Spark can't read {where}{said}"
     return StateCorruptedError(with_hint(found, RESTORE))
-
-
-NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
-NO_SCHEMA: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
-NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
-NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
-"""Spark asks for the name of a state only where a group has several: with pages."""
-FIRST_WITH_READER: Final = (4,)
-UNREADABLE: Final = "can't be read"
 
 
 def stored_operators(path: str, spark: SparkSession) -> list[str]:
@@ -240,17 +244,6 @@ def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
     for name in key.column_names:
         rows = rows.filter(pc.equal(rows[name], key[name][0]))
     return rows
-
-
-HEAD_BYTES: Final = 65_536
-"""How much of a payload is read to find the rules under which it was stored."""
-
-PAYLOAD: Final = "payload"
-
-ORIGIN_BYTES: Final = 6
-"""Magic and version; the rest of the header differs from group to group."""
-
-LENGTH_BYTES: Final = 4
 
 
 def check_rules(path: str, spec: AnySpec, spark: SparkSession | None) -> None:

@@ -34,6 +34,10 @@ __all__ = [
     "check_picklable",
 ]
 
+NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+"""What Spark says in a query function of a declarative pipeline."""
+WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
+
 
 def check_picklable(spec: Any) -> None:
     """Check that a spec can be sent to the executors."""
@@ -73,11 +77,6 @@ def _variables(value: Any) -> Iterator[tuple[str, Any]]:
         variables = inspect.getclosurevars(value)
         yield from variables.nonlocals.items()
         yield from variables.globals.items()
-
-
-NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
-"""What Spark says in a query function of a declarative pipeline."""
-WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
 
 
 def check_analysis(frame: DataFrame) -> None:

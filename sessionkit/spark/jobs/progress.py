@@ -32,12 +32,16 @@ __all__ = [
 ]
 
 BUCKETS: Final = "buckets"
-"""The name of what buckets say of themselves among the observed metrics."""
+"""The name of the stats of buckets among the observed metrics."""
 MOST_BUCKETS: Final = 1_024
 """Of more buckets, the text would make the progress of each micro-batch too large."""
 NOT_REPORTED: Final = "-"
-"""Stands for what so many buckets would say."""
+"""Stands for the stats of so many buckets."""
 NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
+OBSERVATION: Final = "sessionkit"
+"""The name of the counts among a query's observed metrics."""
+LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
+"""In whole seconds, so that it stays in its year as a float."""
 
 
 @attrs.frozen
@@ -101,10 +105,6 @@ def _read(said: str) -> Iterator[tuple[int, BucketStats]]:
         yield int(bucket), BucketStats(**dict(zip(NUMBERS, numbers, strict=True)))  # type: ignore[arg-type]
 
 
-OBSERVATION: Final = "sessionkit"
-"""The name of the counts among a query's observed metrics."""
-
-
 def batch_counts(progress: Any) -> Counts:
     """
     Read the counts of one micro-batch from the progress of its query.
@@ -163,7 +163,7 @@ def _input_rows(progress: Any) -> int:
 
 
 def _observed(progress: Any) -> Mapping[str, Any] | None:
-    """Return the observed metrics by name; on Connect they come beside their schema."""
+    """Return the observed metrics by name; on Connect they come next to their schema."""
     observed = (entry(progress, "observedMetrics") or {}).get(OBSERVATION)
     if observed is None:
         return None
@@ -172,10 +172,6 @@ def _observed(progress: Any) -> Mapping[str, Any] | None:
         names = (*COUNTED, BUCKETS)[: len(found["values"])]
         return dict(zip(names, found["values"], strict=True))
     return found
-
-
-LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
-"""In whole seconds, so that it stays in its year as a float."""
 
 
 def watermark_in(progress: Any) -> datetime | None:

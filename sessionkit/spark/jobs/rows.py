@@ -39,6 +39,11 @@ __all__ = [
     "unpacked_rows",
 ]
 
+STATS: Final = attrs.fields(BucketStats)
+COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
+OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
+"""What a group of a stream hands to Spark."""
+
 
 def packed(
     events: DataFrame,
@@ -109,12 +114,6 @@ def _column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-STATS: Final = attrs.fields(BucketStats)
-COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
-OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
-"""What a group of a stream hands to Spark."""
-
-
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     """Return what the groups of a stream handed to Spark as rows; the progress has the counts."""
     unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
@@ -150,7 +149,7 @@ def _columns(worker: Worker) -> list[str]:
 
 def _bucket_stats(spec: AnySpec) -> list[Column]:
     """
-    Return what buckets said of themselves, as one text: `64|bucket:kept:buffered:..,bucket:..`.
+    Return the stats of buckets, as one text: `64|bucket:kept:buffered:..,bucket:..`.
 
     Spark writes each value of a list into its log on a line of its own, so this isn't a list. A
     label becomes the number of its bucket by Spark's hash.

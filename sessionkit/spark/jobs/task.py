@@ -15,23 +15,23 @@ __all__ = [
     "run_of_task",
 ]
 
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+"""What Spark tells each task that the thread of a query starts."""
+
 
 @cache
 def freeze_imports(stage: str) -> None:
     """
-    Let the collector of cycles leave alone what this process has by now; once for each stage.
+    Freeze what this process has imported, so that the collector of cycles skips it; once a stage.
 
     After every task Spark's worker collects cycles, and so looks at every object of pandas, pyarrow
-    and Spark: some 50 ms, in each task of each micro-batch. Call it where only a worker comes by.
+    and Spark: some 50 ms, in each task of each micro-batch. Only workers may
+    call it: a driver would keep its garbage.
     """
     del stage
     gc.collect()
     gc.freeze()
-
-
-QUERY: Final = "sql.streaming.queryId"
-BATCH: Final = "streaming.sql.batchId"
-"""What Spark tells each task that the thread of a query starts."""
 
 
 def run_of_task() -> Origin:

@@ -1,4 +1,4 @@
-"""What is told how a query stands: the log, OpenTelemetry, or a function of the user's."""
+"""Receivers of how a query stands: the log, OpenTelemetry, or a function of the user's."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -26,7 +26,6 @@ __all__ = [
 ]
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
-
 Receiver: TypeAlias = Callable[[QueryStatus], None]
 """What is called with how a query stands, whenever Spark reports on it."""
 

@@ -25,6 +25,7 @@ __all__ = [
 MOST_CONNECTIONS: Final = 16
 PATIENCE_S: Final = 5.0
 LOG: Final = logging.getLogger("sessionkit.monitor")
+FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
 def served(app: Callable[..., Any], port: int, address: str) -> WSGIServer:
@@ -85,16 +86,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         LOG.debug("the connection of %s broke off", client_address)
 
     def _end_the_oldest(self) -> None:
-        """Let whoever reads from it, or writes to it, find that it has ended."""
+        """End the connection for those who read from it or write to it."""
         with self._lock:
             oldest = next(iter(self._open), None)
             if oldest is not None:
                 del self._open[oldest]
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)
-
-
-FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
 @attrs.define(eq=False)

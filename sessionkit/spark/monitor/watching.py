@@ -37,7 +37,6 @@ __all__ = [
 
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
-
 REJECTED: Final = {
     **{
         count.name.replace("_", " "): f"{count.metric}_total"
@@ -53,6 +52,9 @@ PERCENT: Final = 100
 BAR: Final = 24
 LONGEST_PARTS: Final = 4
 PREFIX: Final = "sessionkit_"
+RATES: Final = 120
+RATE: Final = f"{PREFIX}rows_in_per_second"
+PATIENCE_S: Final = 5
 
 
 def picture(
@@ -183,11 +185,6 @@ def _bytes(reading: Reading, name: str) -> str:
             return f"{found:,.0f} bytes" if unit == "bytes" else f"{found:,.1f} {unit}"
         found /= KILO
     return f"{found:,.1f} GB"
-
-
-RATES: Final = 120
-RATE: Final = f"{PREFIX}rows_in_per_second"
-PATIENCE_S: Final = 5
 
 
 def watch(

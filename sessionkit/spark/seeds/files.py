@@ -30,11 +30,8 @@ __all__ = [
     "write_seed",
 ]
 
-
 FORMAT: Final = 1
-
 ABOUT: Final = "about"
-
 NOTHING_READ: Final = "-"
 """What Spark writes down for a source of which nothing has been read yet."""
 

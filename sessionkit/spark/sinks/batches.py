@@ -28,6 +28,8 @@ __all__ = [
 OWN: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
 FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
 JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")
+NONE: Final = -1
+PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
 
 def put_message_first(error: Exception) -> None:
@@ -57,10 +59,6 @@ def _reason(error: Exception) -> str:
             told = dropwhile(lambda line: not line or line.startswith(" "), lines)
             return "\n".join(takewhile(lambda line: not line.startswith(JAVA), told)).strip()
     return f"{type(error).__name__}: {said}"
-
-
-NONE: Final = -1
-PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
 
 @attrs.frozen

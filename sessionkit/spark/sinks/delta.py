@@ -41,6 +41,20 @@ DIGITS: Final = 20
 """With how many digits the name of a file of the log begins: the version of the table."""
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
 RESTORE: Final = "RESTORE"
+LOGGER: Final = logging.getLogger("sessionkit")
+OWN: Final = "_sessionkit_"
+"""How the names of columns begin that the sink adds to rows for a moment."""
+DELETES: Final = f"{OWN}deletes"
+NEW_REVISION: Final = f"{OWN}revision"
+RANK, ROWS, WRITTEN = f"{OWN}rank", f"{OWN}rows", f"{OWN}written"
+SECOND: Final = "sessionkit: a second session"
+"""What Spark says where a row of the table stands in the way of a new one."""
+RELEASES: Final = {"3.5": "3.3", "4.0": "4.0", "4.1": "4.3", "4.2": "4.4"}
+"""For each release of Spark, the release of delta-spark that its metadata asks for."""
+PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
+"""A statement that Spark can parse only with Delta's extension."""
+TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
+VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 @attrs.frozen
@@ -93,23 +107,6 @@ def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
     if found is None:
         return spark.createDataFrame([], f"{ACTIONS}, _metadata struct<file_name: string>")
     return found
-
-
-LOGGER: Final = logging.getLogger("sessionkit")
-OWN: Final = "_sessionkit_"
-"""How the names of columns begin that the sink adds to rows for a moment."""
-DELETES: Final = f"{OWN}deletes"
-NEW_REVISION: Final = f"{OWN}revision"
-RANK, ROWS, WRITTEN = f"{OWN}rank", f"{OWN}rows", f"{OWN}written"
-SECOND: Final = "sessionkit: a second session"
-"""What Spark says where a row of the table stands in the way of a new one."""
-
-RELEASES: Final = {"3.5": "3.3", "4.0": "4.0", "4.1": "4.3", "4.2": "4.4"}
-"""For each release of Spark, the release of delta-spark for it, by what its metadata asks for."""
-PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
-"""A statement that Spark can parse only with Delta's extension."""
-TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
-VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 def check_delta(spark: SparkSession) -> None:

@@ -31,6 +31,10 @@ __all__ = [
     "to_native",
 ]
 
+NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
+MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
+"""What names a row, so that the consumer of a topic knows one that comes again."""
+
 
 def names_in(names: Iterable[str] | str) -> tuple[str, ...]:
     """Return one name or several as a tuple."""
@@ -40,11 +44,6 @@ def names_in(names: Iterable[str] | str) -> tuple[str, ...]:
 def names_or_none(names: Iterable[str] | str | None) -> tuple[str, ...] | None:
     """Return one name or several as a tuple, and None as it is."""
     return None if names is None else names_in(names)
-
-
-NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
-MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
-"""What names a row, so that the consumer of a topic knows one that comes again."""
 
 
 @attrs.frozen

@@ -14,6 +14,15 @@ from sessionkit.spark.sinks.native import names_or_none
 
 __all__ = ["LEDGER", "STAGING", "Delta", "Postgres", "check_readable", "fits", "unreadable"]
 
+LEDGER: Final = "sessionkit_batches"
+"""The table with the last micro-batch of each table of its schema."""
+STAGING: Final = "sessionkit_staging_"
+"""What the name of a staging table begins with."""
+LONGEST_NAME: Final = 63
+PART: Final = r'"(?:[^"]|"")+"|[^".]+'
+NAME: Final = re.compile(rf"(?:({PART})\.)?({PART})")
+URI: Final = re.compile(r"postgres(?:ql)?://([^?]*)")
+
 
 @attrs.frozen
 class Delta:
@@ -56,16 +65,6 @@ class Delta:
             return place
         escaped = place.replace("`", "``")
         return f"delta.`{escaped}`"
-
-
-LEDGER: Final = "sessionkit_batches"
-"""The table with the last micro-batch of each table of its schema."""
-STAGING: Final = "sessionkit_staging_"
-"""What the name of a staging table begins with."""
-LONGEST_NAME: Final = 63
-PART: Final = r'"(?:[^"]|"")+"|[^".]+'
-NAME: Final = re.compile(rf"(?:({PART})\.)?({PART})")
-URI: Final = re.compile(r"postgres(?:ql)?://([^?]*)")
 
 
 def _retry_for(value: object) -> timedelta:

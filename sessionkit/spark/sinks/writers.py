@@ -42,7 +42,7 @@ class FolderWriter:
     Writes each micro-batch to `query_id=.../batch_id=...`, which is its name.
 
     An attempt writes elsewhere, and its files are moved when it is done: Spark calls it a dynamic
-    overwrite of partitions. So two attempts at one micro-batch never mix, whoever makes them.
+    overwrite of partitions. So two attempts at one micro-batch never mix, also of two runs.
 
     Attributes:
         sink: The folder.

@@ -28,6 +28,9 @@ __all__ = [
 
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""
+MOST_BYTES: Final = 20_000_000
+MOST_LEVELS: Final = 1_000
+PAYLOAD: Final = "payload"
 
 
 def without_long(raw: DataFrame, most: int) -> DataFrame:
@@ -65,10 +68,6 @@ def required(spec: AnySpec, fields: Collection[Field]) -> list[str]:
 def ddl(fields: Collection[Field]) -> str:
     """Return the columns as Spark's SQL has them."""
     return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
-
-
-MOST_BYTES: Final = 20_000_000
-MOST_LEVELS: Final = 1_000
 
 
 def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
@@ -146,6 +145,3 @@ class Avro:
 
 
 PayloadFormat: TypeAlias = Json | Avro
-
-
-PAYLOAD: Final = "payload"

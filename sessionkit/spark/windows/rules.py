@@ -1,4 +1,4 @@
-"""What a windowed aggregation must keep to, its shape, and what is said of it."""
+"""The rules of a windowed aggregation, its shape, and its explanation in words."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -34,8 +34,19 @@ __all__ = [
 
 Expression: TypeAlias = str | Column
 """SQL text, which needs no Spark session, or a Column, which does."""
-
 NOTHING: Final = timedelta(0)
+MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
+WRITTEN: Final[dict[OutputMode, str]] = {
+    "append": (
+        "once, in the first micro-batch whose watermark has reached its end "
+        "(window_end <= watermark)"
+    ),
+    "update": "in every micro-batch that changes it",
+    "complete": "in every micro-batch, with all other windows, changed or not",
+}
+CLOSED: Final = "in the first micro-batch whose watermark has reached its end"
+WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
+RESERVED: Final = {"window", *WINDOW_COLUMNS}
 
 
 # No equality on what may hold a Column: comparing two Columns makes a third one.
@@ -90,18 +101,6 @@ def expression(value: Expression) -> Column:
 def _micros(span: timedelta) -> str:
     """Return a duration in the one spelling that all of Spark's parsers read alike."""
     return f"{span_us(span)} microseconds"
-
-
-MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
-WRITTEN: Final[dict[OutputMode, str]] = {
-    "append": (
-        "once, in the first micro-batch whose watermark has reached its end "
-        "(window_end <= watermark)"
-    ),
-    "update": "in every micro-batch that changes it",
-    "complete": "in every micro-batch, with all other windows, changed or not",
-}
-CLOSED: Final = "in the first micro-batch whose watermark has reached its end"
 
 
 def explanation(
@@ -194,10 +193,6 @@ def _nowhere(shape: WindowShape) -> str:
     if shape.dynamic_gap is None:
         return f"rows whose `{shape.on}` is null: see `rejected`"
     return f"rows whose `{shape.on}` is null, or whose gap is null or not positive: see `rejected`"
-
-
-WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
-RESERVED: Final = {"window", *WINDOW_COLUMNS}
 
 
 def read_positive_delay(value: Duration) -> timedelta:

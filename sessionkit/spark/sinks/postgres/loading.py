@@ -36,6 +36,8 @@ __all__ = ["COPIED", "RANK", "Copying", "Moving"]
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COPIED: Final = "attempt string, rows bigint"
 """What a part tells the driver: by which attempts how many rows were copied."""
+RANK: Final = "sessionkit_rank"
+SAME_ID: Final = SQL("present.session_id = copied.session_id")
 
 
 @attrs.frozen
@@ -130,10 +132,6 @@ def _plain(value: Any) -> Any:
 def _name(key: Any) -> str:
     found = _plain(key)
     return found if isinstance(found, str) else json.dumps(found)
-
-
-RANK: Final = "sessionkit_rank"
-SAME_ID: Final = SQL("present.session_id = copied.session_id")
 
 
 @attrs.frozen

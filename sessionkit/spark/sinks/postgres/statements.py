@@ -131,7 +131,7 @@ class Statements:
         return SQL("CREATE TABLE {} ({})").format(self.table, SQL(", ").join(parts))
 
     def create_staging(self, query_id: str) -> Composed:
-        """Make the staging table anew, without what tasks of an earlier run have copied."""
+        """Make the staging table again, without rows that an earlier run has copied."""
         staging, columns = self.staging(query_id), listed(self.columns)
         return SQL(
             "DROP TABLE IF EXISTS {}; CREATE TABLE {} AS SELECT NULL::uuid AS {}, {} FROM {}"
