@@ -9,12 +9,20 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from benchmarks.targets import exponent
-from sessionkit import EventTimeGap, KeyState, KeyTimes, Session, SessionSpec, StatefulSpec
+from sessionkit import (
+    EventTimeGap,
+    Functions,
+    KeyState,
+    KeyTimes,
+    Session,
+    SessionSpec,
+    StatefulSpec,
+)
 from sessionkit.testing import SessionDriver, StatefulDriver
 
 __all__ = ["CASES", "main", "seconds_of_batch"]
@@ -75,20 +83,17 @@ def process(key: object, readings: list[Reading], state: KeyState[Total], times:
     return total
 
 
-def _sessions(update: Callable[[Total, Reading], Total], **settings: Any) -> Driver:
+def _sessions(
+    update: Callable[[Total, Reading], Total], order: Literal["arrival", "event_time"] = "arrival"
+) -> Driver:
     spec = SessionSpec(
         keys={"key": str},
         event_time="ts",
-        event=Reading,
-        state=Total,
-        result=Total,
-        create=create,
-        update=update,
-        finish=finish,
+        logic=Functions(create=create, update=update, merge=merge, finish=finish),
         timeout=EventTimeGap("30 minutes"),
         watermark_delay="10 minutes",
         on_error="reject",
-        **settings,
+        order=order,
     )
     return SessionDriver(spec)
 
@@ -109,8 +114,8 @@ def _state_in_order() -> Driver:
 
 
 CASES: Final[Mapping[str, Callable[[], Driver]]] = {
-    "sessions": lambda: _sessions(update, merge=merge),
-    "sessions, every second event fails": lambda: _sessions(update_or_fail, merge=merge),
+    "sessions": lambda: _sessions(update),
+    "sessions, every second event fails": lambda: _sessions(update_or_fail),
     "sessions in order, every second event fails": lambda: _sessions(
         update_or_fail, order="event_time"
     ),

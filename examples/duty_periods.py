@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import EventTimeGap, Functions, Session, SessionSpec, Storage
 
 __all__ = ["DUTY_PERIODS", "GAP", "Duty", "DutyPeriod", "Flight"]
 
@@ -90,14 +90,16 @@ def finish(session: Session, duty: Duty) -> DutyPeriod:
 DUTY_PERIODS = SessionSpec(
     keys={"tailnum": str},
     event_time="departure",
-    event=Flight,
-    state=Duty,
-    result=DutyPeriod,
-    create=create,
-    update=update,
-    merge=merge,
-    finish=finish,
+    logic=Functions(
+        event=Flight,
+        state=Duty,
+        result=DutyPeriod,
+        create=create,
+        update=update,
+        merge=merge,
+        finish=finish,
+    ),
     timeout=EventTimeGap(GAP),
     watermark_delay="12 hours",
-    bucket_count=16,  # the default, 64, is for more keys than 4,000 aircraft
+    storage=Storage(bucket_count=16),  # the default, 64, is for more keys than 4,000 aircraft
 )

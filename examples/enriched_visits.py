@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from examples.local_spark import start_spark
-from sessionkit import Session, SessionSpec
+from sessionkit import Functions, Session, SessionSpec
 from sessionkit.spark import sessionize
 
 __all__ = ["VISITS", "View", "Visit", "VisitRow", "enriched", "main", "run", "write"]
@@ -87,9 +87,7 @@ def finish(session: Session, visit: Visit) -> VisitRow:
 VISITS = SessionSpec(
     keys={"user_id": str},
     event_time="ts",
-    update=update,
-    merge=merge,
-    finish=finish,
+    logic=Functions(update=update, merge=merge, finish=finish),
     timeout="30 minutes",
     watermark_delay="10 minutes",
 )

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.local_spark import KAFKA_CONNECTOR, start_spark
-from sessionkit import SessionSpec
+from sessionkit import Inputs, SessionSpec
 from sessionkit.spark import Postgres, Routes, sessionize, start_query
 from sessionkit.spark.sources import KAFKA_COLUMNS, KafkaTopics, read_stream
 
@@ -47,7 +47,7 @@ class Visit:
 
 VISITS = SessionSpec.of(
     Visit, keys={"user": str}, event_time="at", gap="30 minutes", watermark_delay="10 minutes",
-    order="event_time", passthrough=KAFKA_COLUMNS,
+    order="event_time", inputs=Inputs(passthrough=KAFKA_COLUMNS),
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.local_spark import start_spark
-from sessionkit import KeyState, KeyTimes, ProcessingTimeGap, StatefulSpec
+from sessionkit import KeyState, KeyTimes, ProcessingTimeGap, StatefulSpec, by_processing_time
 from sessionkit.spark import apply_with_state
 
 __all__ = ["GIVEN_UP", "Alert", "Reading", "Sensor", "main", "run", "sensors"]
@@ -86,9 +86,8 @@ def sensors(*, silence: timedelta) -> StatefulSpec[Reading, Sensor, Alert]:
         keys={"sensor": str},
         event_time="read_at",  # sorts the readings; there's no watermark
         process=process,
-        on_timer=on_timer,
+        on_timer=by_processing_time(on_timer),
         timeout=ProcessingTimeGap(GIVEN_UP),
-        processing_timers=True,
     )
 
 

@@ -10,22 +10,28 @@ from typing import TYPE_CHECKING
 from sessionkit._lazy import lazy_names
 
 __all__ = [
+    "Aggregates",
     "BalanceError",
     "BatchTimes",
     "BucketResult",
     "Counts",
     "DecimalType",
     "EventTimeGap",
+    "Events",
     "Every",
     "ExpectationError",
     "FieldTypeError",
     "FirstOf",
+    "Functions",
+    "Inputs",
     "KeyState",
     "KeyTimes",
+    "Lateness",
     "NoTimeout",
     "NotPicklableError",
     "ProcessingTimeGap",
     "RenamedFrom",
+    "Results",
     "SchemaError",
     "ScriptError",
     "Session",
@@ -38,6 +44,7 @@ __all__ = [
     "StateMismatchError",
     "StateValueError",
     "StatefulSpec",
+    "Storage",
     "TimeToLive",
     "Timer",
     "TimerError",
@@ -45,6 +52,7 @@ __all__ = [
     "UserFunctionError",
     "by_bucket",
     "by_frame",
+    "by_processing_time",
 ]
 
 if TYPE_CHECKING:
@@ -68,16 +76,24 @@ if TYPE_CHECKING:
         UserFunctionError,
     )
     from sessionkit.spec import (
+        Aggregates,
         BatchTimes,
         BucketResult,
+        Events,
+        Functions,
+        Inputs,
         KeyState,
         KeyTimes,
+        Lateness,
+        Results,
         Session,
         SessionSpec,
         StatefulSpec,
+        Storage,
         Timer,
         by_bucket,
         by_frame,
+        by_processing_time,
     )
     from sessionkit.state import DecimalType, RenamedFrom
     from sessionkit.timeouts import (

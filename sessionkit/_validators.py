@@ -6,7 +6,7 @@ import attrs
 
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = ["at_least_one", "choice", "column_name"]
+__all__ = ["at_least_one", "choice", "column_name", "flag"]
 
 
 def choice(*options: str) -> Any:
@@ -35,3 +35,10 @@ def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> Non
     if not isinstance(value, str) or not value:
         found = f"`{attribute.name}` must be the name of a column, found {value!r}"
         raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
+
+
+def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        found = f"`{attribute.name}` must be True or False, found {value!r}"
+        raise SpecError(with_hint(found, f"leave it out for {attribute.default}"))

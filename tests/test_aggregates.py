@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import Aggregates, EventTimeGap, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
 from sessionkit.testing import (
@@ -23,6 +23,7 @@ from sessionkit.testing import (
     run_script,
 )
 from sessionkit.testing.strategies import check_merge_law
+from tests.support.options import evolved, grouped
 
 
 @attrs.frozen
@@ -40,7 +41,7 @@ def spec_of(aggregates: Any, event: type[Any] = View, **rules: Any) -> SessionSp
     """Return a spec with these aggregates."""
     settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts"}
     settings |= {"watermark_delay": "1m", "gap": "1m", **rules}
-    return SessionSpec.aggregate(event, aggregates, **settings)
+    return SessionSpec.aggregate(event, aggregates, **grouped(**settings))
 
 
 IS_BUY = pc.field("kind") == "buy"
@@ -98,9 +99,7 @@ def test_what_is_no_aggregate_is_refused_where_it_is_made(made: Any, found: str)
         ({"a b": agg.count()}, {}, "'a b' can't be the name of a field"),
         ({"class": agg.count()}, {}, "'class' can't be the name of a field"),
         ({"user": agg.count()}, {}, "two columns named `user`"),
-        ({"n": agg.count()}, {"order": "event_time"}, "has no effect on `aggregates`"),
-        ({"n": agg.count()}, {"update": len}, "`aggregates` and `update` are both given"),
-        ({"n": agg.count()}, {"state": View}, "`aggregates` and `state` are both given"),
+        ({"n": agg.count()}, {"order": "event_time"}, "has no effect on a spec of aggregates"),
         ({"n": agg.count()}, {"timeout": "1m"}, "`gap` and `timeout` are the same"),
     ],
 )
@@ -127,11 +126,12 @@ def test_an_event_class_with_rules_of_its_own_is_refused(rule: str) -> None:
         spec_of({"n": agg.sum("number")}, event)
 
 
-def test_a_session_needs_functions_or_aggregates() -> None:
+@pytest.mark.parametrize("logic", [None, {"update": len}, View])
+def test_a_session_needs_functions_or_aggregates(logic: Any) -> None:
     """A spec with neither is refused."""
-    with pytest.raises(SpecError, match="`update` must be a function, found None"):
-        SessionSpec(  # type: ignore[call-overload,unused-ignore]
-            event=View, keys={"user": str}, event_time="ts", timeout="1m", watermark_delay="1m"
+    with pytest.raises(SpecError, match="`logic` must say how sessions are folded, found"):
+        SessionSpec(
+            keys={"user": str}, event_time="ts", logic=logic, timeout="1m", watermark_delay="1m"
         )
 
 
@@ -207,7 +207,7 @@ def test_specs_of_equal_aggregates_are_equal_here_and_on_an_executor() -> None:
     assert other != one
     sent = cloudpickle.dumps(one)  # type: ignore[no-untyped-call]  # bundled without annotations
     assert one == pickle.loads(sent)  # noqa: S301 (bytes of this test)
-    assert attrs.evolve(one, bucket_count=8).result is one.result
+    assert evolved(one, bucket_count=8).result is one.result
 
 
 def test_aggregates_keep_the_merge_law() -> None:
@@ -221,10 +221,9 @@ def test_aggregates_keep_the_merge_law() -> None:
 def test_a_spec_says_its_aggregates_in_full() -> None:
     """`aggregates=` is an argument of the class too, beside a timeout with options."""
     spec: SessionSpec[Any, Any, Any] = SessionSpec(
-        event=View,
-        aggregates={"pages": agg.count()},
         keys={"user": str},
         event_time="ts",
+        logic=Aggregates(View, {"pages": agg.count()}),
         timeout=EventTimeGap("1m", gap_inclusive=False),
         watermark_delay="1m",
     )

@@ -12,6 +12,7 @@ from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMisma
 from sessionkit import aggregates as agg
 from sessionkit._engine.storage import identity_of
 from sessionkit.testing import SessionDriver, at, minutes, seconds
+from tests.support.options import grouped
 
 MICRO = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
@@ -35,7 +36,9 @@ def spec_of(rules: SessionRules, **aggregates: Any) -> SessionSpec[View, Any, An
     order = {"order": "event_time"} if rules.in_order else {}
     settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts", **order}
     return SessionSpec.aggregate(
-        View, {"events": agg.count(), **aggregates}, timeout=rules, watermark_delay="1m", **settings
+        View,
+        {"events": agg.count(), **aggregates},
+        **grouped(timeout=rules, watermark_delay="1m", **settings),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sessionkit import EventTimeGap, Every, SessionRules, SessionSpec, SpecError
+from tests.support.options import grouped
 from tests.support.session_specs import Reading, collecting, in_order
 
 GAP = EventTimeGap("10 seconds")
@@ -31,7 +32,7 @@ def names_of(spec: SessionSpec[Any, Any, Any]) -> list[str]:
 )
 def test_how_often_has_a_text(text: str, value: Every) -> None:
     """A text is the same as the value, and the value says a text that is the same."""
-    assert collecting(GAP, emit=text).emit == value == collecting(GAP, emit=str(value)).emit
+    assert collecting(GAP, emit=text).early == value == collecting(GAP, emit=str(value)).early
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_value_measures_one_thing(arguments: dict[str, Any]) -> None:
         (GAP, {}, OWN),
         (GAP, {"emit": "on_close"}, OWN),
         (GAP, {"emit": "on_update"}, [*OWN, *REVISION]),
-        (GAP, {"allowed_lateness": "1 hour"}, [*OWN, *REVISION]),
+        (GAP, {"allowed": "1 hour"}, [*OWN, *REVISION]),
         (GAP, {"reopen_within": "1 hour"}, [*OWN, *REVISION]),
         (SessionRules("10s"), {"emit": "on_update"}, [*OWN, "closed_by", *REVISION]),
     ],
@@ -86,10 +87,10 @@ def test_the_clock_of_the_query(options: dict[str, Any], clock: str) -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"allowed_lateness": "1h", "reopen_within": "1h"}, "both given"),
+        ({"allowed": "1h", "reopen_within": "1h"}, "both given"),
         ({"emit": "on_update", "on_error": "drop_session"}, '`on_error="drop_session"`'),
-        ({"allowed_lateness": "1h", "on_error": "drop_session"}, "`allowed_lateness`"),
-        ({"allowed_lateness": "0 seconds"}, "`allowed_lateness`"),
+        ({"allowed": "1h", "on_error": "drop_session"}, "`allowed`"),
+        ({"allowed": "0 seconds"}, "`allowed`"),
         ({"reopen_within": "-1 second"}, "`reopen_within`"),
     ],
 )
@@ -100,21 +101,24 @@ def test_what_cannot_work_is_refused(options: dict[str, Any], found: str) -> Non
     assert found in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["allowed_lateness", "reopen_within"])
+@pytest.mark.parametrize("name", ["allowed", "reopen_within"])
 def test_late_events_cannot_come_in_order(name: str) -> None:
     """In time order, an event that comes after its turn can't be put in."""
     with pytest.raises(SpecError, match=f"`{name}` has no effect"):
         in_order(GAP, **{name: "1 hour"})
 
 
-@pytest.mark.parametrize("options", [{"emit": "on_update"}, {"allowed_lateness": "1 hour"}])
+@pytest.mark.parametrize("options", [{"emit": "on_update"}, {"allowed": "1 hour"}])
 def test_each_event_once_is_not_several_times(options: dict[str, Any]) -> None:
     """A row for each event comes when its session is over."""
     with pytest.raises(SpecError, match="gives each event once"):
-        collecting(GAP, per="both", **options)
+        collecting(GAP, with_events=True, **options)
     with pytest.raises(SpecError, match="gives each event once"):
         SessionSpec.per_event(
-            Reading, keys={"key": str}, event_time="at", gap="10s", watermark_delay="0s", **options
+            Reading,
+            **grouped(
+                keys={"key": str}, event_time="at", gap="10s", watermark_delay="0s", **options
+            ),
         )
 
 
@@ -130,4 +134,4 @@ def test_discarding_what_cannot_be_is_refused(
 ) -> None:
     """There must be a further row, and no rule that counts the events of those before it."""
     with pytest.raises(SpecError, match=found):
-        in_order(timeout, revisions="discarding", **options)
+        in_order(timeout, accumulate=False, **options)

@@ -16,6 +16,7 @@ from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.spec.columns import SESSION_COLUMNS
 from sessionkit.spec.shared import key_class
 from sessionkit.spec.views import session_of
+from tests.support.options import evolved, session_spec
 from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
@@ -100,7 +101,7 @@ def visits(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
         "timeout": EventTimeGap("30 minutes"),
         "watermark_delay": "10 minutes",
     }
-    return SessionSpec(**{**settings, **changes})
+    return session_spec(**{**settings, **changes})
 
 
 def refusal(**changes: Any) -> str:
@@ -117,7 +118,7 @@ def test_durations_are_read_once() -> None:
     """A spec holds durations as `timedelta`, however they were spelled."""
     spec = visits(watermark_delay="10m", max_future_skew="1h")
     assert timedelta(minutes=10) == spec.watermark_delay
-    assert timedelta(hours=1) == spec.max_future_skew
+    assert timedelta(hours=1) == spec.inputs.max_future_skew
 
 
 def test_specs_that_mean_the_same_are_equal() -> None:
@@ -129,10 +130,10 @@ def test_specs_that_mean_the_same_are_equal() -> None:
 def test_a_spec_cannot_be_changed() -> None:
     """A spec is frozen; a changed one is made by `attrs.evolve`, which checks it again."""
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        visits().bucket_count = 2  # type: ignore[misc]
-    assert visits(bucket_count=2) == attrs.evolve(visits(), bucket_count=2)
+        visits().order = "event_time"  # type: ignore[misc]
+    assert visits(bucket_count=2) == evolved(visits(), bucket_count=2)
     with pytest.raises(SpecError):
-        attrs.evolve(visits(), bucket_count=0)
+        evolved(visits(), bucket_count=0)
 
 
 def test_a_spec_keeps_no_hold_of_what_it_was_given() -> None:
@@ -198,12 +199,16 @@ def test_the_delay_is_counted_in_milliseconds(expected: int, delay: str) -> None
 def test_the_largest_and_smallest_settings_are_accepted() -> None:
     """A limit that a refusal names is itself allowed."""
     spec = visits(bucket_count=65_536, watermark_delay="0s", max_buffered_per_key=1)
-    assert (65_536, 0, 1) == (spec.bucket_count, spec.delay_ms, spec.max_buffered_per_key)
+    assert (65_536, 0, 1) == (
+        spec.storage.bucket_count,
+        spec.delay_ms,
+        spec.inputs.max_buffered_per_key,
+    )
 
 
 def test_a_missing_merge_is_fine_in_event_time_order() -> None:
     """Where events are folded in time order none can bridge two sessions."""
-    assert visits(merge=None, order="event_time").merge is None
+    assert visits(merge=None, order="event_time").functions.merge is None
 
 
 def test_the_key_is_a_named_tuple() -> None:
@@ -330,16 +335,16 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
             "the default is 'arrival'",
         ),
         (
-            {"late_by": "session", "order": "event_time"},
+            {"judged_by": "session", "order": "event_time"},
             (
-                '`late_by="session"` has no effect with `order="event_time"`, where an event is '
+                '`judged_by="session"` has no effect with `order="event_time"`, where an event is '
                 "late once the watermark has reached it"
             ),
-            'leave `late_by` out, or write order="arrival"',
+            'leave `judged_by` out, or write order="arrival"',
         ),
         (
-            {"late_by": "never"},
-            "`late_by` must be one of 'event', 'session', found 'never'",
+            {"judged_by": "never"},
+            "`judged_by` must be one of 'event', 'session', found 'never'",
             "the default is 'event'",
         ),
         (
@@ -378,8 +383,8 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
             "leave it out for the default, 100000",
         ),
         (
-            {"state_version": "2"},
-            "`state_version` must be a whole number from 1, found '2'",
+            {"version": "2"},
+            "`version` must be a whole number from 1, found '2'",
             "leave it out for the default, 1",
         ),
         (
@@ -389,8 +394,28 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         ),
         (
             {"timeout": None},
-            "`timeout` of a session must be an EventTimeGap, found None",
+            "`gap` is missing",
+            'write gap="30 minutes"',
+        ),
+        (
+            {"timeout": 30},
+            "`timeout` of a session must be an EventTimeGap, found 30",
             'write timeout=EventTimeGap("30 minutes")',
+        ),
+        (
+            {"late_events": "process"},
+            "`late_events` is for a StatefulSpec: a session that is over takes no event",
+            'write Lateness(allowed="1 hour") to keep sessions on',
+        ),
+        (
+            {"layout": "per_key"},
+            "`layout='per_key'` is for a StatefulSpec",
+            "write Storage(layout='pages'), or leave it out",
+        ),
+        (
+            {"inputs": {"nulls": "refuse"}},
+            "`inputs` must be a Inputs, found {'nulls': 'refuse'}",
+            "write inputs=Inputs(...)",
         ),
         (
             {"timeout": NoTimeout()},
@@ -507,7 +532,7 @@ def test_functions_that_are_mixed_up_are_refused(role: str, wrong: Any, expected
     """Annotations show that a function stands in the place of another."""
     if role == "create":
         # The key may be annotated with anything: `update` could be meant.
-        assert update is visits(create=wrong).create
+        assert update is visits(create=wrong).functions.create
     else:
         assert expected in refusal(**{role: wrong})
 

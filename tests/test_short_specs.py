@@ -1,5 +1,6 @@
 """Specs that say each thing once: classes from annotations, functions left out, methods."""
 
+import inspect
 import pickle
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -14,13 +15,18 @@ from pyspark import cloudpickle
 
 from sessionkit import (
     EventTimeGap,
+    Functions,
+    Inputs,
     KeyState,
     KeyTimes,
+    Lateness,
     NoTimeout,
+    Results,
     Session,
     SessionRules,
     SessionSpec,
     StatefulSpec,
+    Storage,
     by_frame,
 )
 from sessionkit._instants import duration_text
@@ -28,6 +34,7 @@ from sessionkit.errors import SpecError
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.signatures import takes_time
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved, grouped, session_spec
 
 
 class User(NamedTuple):
@@ -135,7 +142,7 @@ def finish(session: Session, state: Visit) -> Row:
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Make a spec from functions only, some of its settings changed."""
     functions = {"create": create, "update": update, "merge": merge, "finish": finish}
-    return SessionSpec(**{**SETTINGS, **functions, "timeout": "30 minutes", **changes})
+    return session_spec(**{**SETTINGS, **functions, "timeout": "30 minutes", **changes})
 
 
 def refusal(make: Callable[..., Any], *given: Any, **changes: Any) -> str:
@@ -351,7 +358,7 @@ def test_a_class_of_a_function_around_is_found() -> None:
 
 def test_a_changed_spec_reads_the_annotations_anew() -> None:
     """`attrs.evolve` takes over what was given, not what was inferred."""
-    changed = attrs.evolve(spec_of(create=None), update=update_click)
+    changed = evolved(spec_of(create=None), update=update_click)
 
     assert Click is changed.event
 
@@ -376,7 +383,9 @@ def bare(key: Any, events: list[View], state: KeyState, times: KeyTimes) -> None
 
 def stateful(process: Any, **changes: Any) -> StatefulSpec[Any, Any, Any]:
     """Make a spec of state per key."""
-    return StatefulSpec(**{**SETTINGS, "process": process, "timeout": NoTimeout(), **changes})
+    return StatefulSpec(
+        **grouped(**{**SETTINGS, "process": process, "timeout": NoTimeout(), **changes})
+    )
 
 
 def test_the_classes_of_state_per_key_come_from_annotations_too() -> None:
@@ -575,7 +584,7 @@ def test_functions_may_take_the_time_of_the_event() -> None:
         return attrs.evolve(state, last=time)
 
     spec = spec_of(create=start, update=latest, merge=None, order="event_time", finish=None)
-    assert (True, True) == (spec.create_takes_time, spec.update_takes_time)
+    assert (True, True) == (spec.functions.create_takes_time, spec.functions.update_takes_time)
     driver = SessionDriver(spec)
     for minute in ("10:00", "10:20"):
         driver.add("ann", at(minute), View("/"))
@@ -590,7 +599,7 @@ def test_only_the_function_that_asks_gets_the_time() -> None:
     """The other keeps its two arguments."""
     spec = spec_of(update=lambda state, event, time: state)
 
-    assert (False, True) == (spec.create_takes_time, spec.update_takes_time)
+    assert (False, True) == (spec.functions.create_takes_time, spec.functions.update_takes_time)
 
 
 # -- the key -----------------------------------------------------------------------------------
@@ -652,12 +661,12 @@ def rows_of(spec: SessionSpec[Any, Any, Any]) -> list[Any]:
 
 def test_a_spec_of_a_state_class() -> None:
     """Its methods are the functions, and the state is the row."""
-    assert [Visit(3)] == rows_of(SessionSpec.of(Visit, gap="30 minutes", **SETTINGS))
+    assert [Visit(3)] == rows_of(SessionSpec.of(Visit, **grouped(gap="30 minutes", **SETTINGS)))
 
 
 def test_every_method_is_read() -> None:
     """`create` and `finish` too; the key is as `finish` declares it."""
-    spec = SessionSpec.of(Reading, timeout=EventTimeGap("30m"), **SETTINGS)
+    spec = SessionSpec.of(Reading, **grouped(timeout=EventTimeGap("30m"), **SETTINGS))
 
     assert [Row(3, "ann")] == rows_of(spec)
 
@@ -665,17 +674,28 @@ def test_every_method_is_read() -> None:
 def test_what_is_given_wins_over_a_method() -> None:
     """All that `SessionSpec` takes may be given."""
     spec = SessionSpec.of(
-        Visit, gap="30m", update=update, finish=finish, bucket_count=2, order="arrival", **SETTINGS
+        Visit,
+        **grouped(
+            gap="30m", update=update, finish=finish, bucket_count=2, order="arrival", **SETTINGS
+        ),
     )
 
-    given: tuple[Any, ...] = (spec.update, spec.finish, spec.result, spec.bucket_count)
+    given: tuple[Any, ...] = (
+        spec.functions.update,
+        spec.finish,
+        spec.result,
+        spec.storage.bucket_count,
+    )
     assert (update, finish, Row, 2) == given
     assert timedelta(minutes=30) == spec.timeout.gap
 
 
 def test_a_method_that_is_not_used_is_not_checked() -> None:
     """What is given wins, also over a `create` that can't be called on the class."""
-    assert create is SessionSpec.of(Unbound, gap="30m", create=create, **SETTINGS).create
+    assert (
+        create
+        is SessionSpec.of(Unbound, **grouped(gap="30m", create=create, **SETTINGS)).functions.create
+    )
 
 
 @attrs.define
@@ -699,7 +719,7 @@ class ShownIfLong(Visit):
 @pytest.mark.parametrize("state", [Shown, ShownIfLong])
 def test_self_is_the_state_class(state: Any) -> None:
     """Also where only a part of an annotation is `Self`."""
-    spec = SessionSpec.of(state, gap="30m", **SETTINGS)
+    spec = SessionSpec.of(state, **grouped(gap="30m", **SETTINGS))
 
     assert state is spec.result
     assert [state(3)] == rows_of(spec)
@@ -709,7 +729,7 @@ def test_self_is_the_state_class(state: Any) -> None:
 @pytest.mark.parametrize("state", [Visit, Reading])
 def test_a_spec_of_a_state_class_pickles(tool: Any, state: Any) -> None:
     """It travels to the executors, with either pickle, and does the same there."""
-    spec = SessionSpec.of(state, gap="30m", **SETTINGS)
+    spec = SessionSpec.of(state, **grouped(gap="30m", **SETTINGS))
 
     assert rows_of(spec) == rows_of(tool.loads(tool.dumps(spec)))
 
@@ -871,7 +891,11 @@ WORDS = {
     "create": "`State()`, then `update`",
     "finish": "the state is the row",
     "upgrade": "none",
-    "state_version": "`1`, or one more than the last of `upgrade`",
+    "version": "`1`, or one more than the last of `upgrade`",
+    "lateness": "`Lateness()`",
+    "results": "`Results()`",
+    "inputs": "`Inputs()`",
+    "storage": "`Storage()`",
 }
 
 
@@ -894,7 +918,7 @@ def default_of(field: Any) -> str:
 
 def tables() -> list[dict[str, str]]:
     """Return the defaults that each table of the reference shows."""
-    sections = TABLE.read_text("utf-8").split("\n## ")
+    sections = re.split(r"\n##+ ", TABLE.read_text("utf-8"))
     return [dict(found) for section in sections if (found := ROW.findall(section))]
 
 
@@ -913,10 +937,18 @@ def test_the_reference_has_one_table_of_what_both_share() -> None:
 
 def test_the_reference_has_what_only_sessions_have() -> None:
     """And no more than that."""
-    _, own, _ = tables()
+    _, own, *_ = tables()
     session, key = arguments(SessionSpec), arguments(StatefulSpec)
 
     assert {name: default_of(field) for name, field in session.items() if name not in key} == own
+
+
+def test_the_reference_has_the_functions_and_the_groups() -> None:
+    """A table for each, in this order."""
+    _, _, *shown, _ = tables()
+
+    for cls, table in zip((Functions, Lateness, Results, Inputs, Storage), shown, strict=True):
+        assert {name: default_of(field) for name, field in arguments(cls).items()} == table
 
 
 def test_the_reference_has_every_rule() -> None:
@@ -927,10 +959,30 @@ def test_the_reference_has_every_rule() -> None:
     assert {name: default_of(field) for name, field in rule.items() if name not in gap} == rules
 
 
-@pytest.mark.parametrize("cls", [SessionSpec, StatefulSpec])
+@pytest.mark.parametrize(
+    "cls", [SessionSpec, StatefulSpec, Functions, Lateness, Results, Inputs, Storage]
+)
 def test_a_docstring_says_every_argument_once(cls: type[Any]) -> None:
-    """What both kinds share is written once, and shown for each."""
+    """Nothing is left out, and nothing is said of another class."""
     shown = re.findall(r"^        (\w+): ", str(cls.__doc__), re.MULTILINE)
 
     shown = [name for name in shown if name in arguments(cls)]
     assert sorted(arguments(cls)) == sorted(shown)
+
+
+@pytest.mark.parametrize("cls", [SessionSpec, StatefulSpec])
+def test_a_spec_has_at_most_fourteen_arguments(cls: type[Any]) -> None:
+    """What few need is in groups."""
+    assert len(arguments(cls)) <= 14
+
+
+@pytest.mark.parametrize("name", ["of", "aggregate", "per_event"])
+def test_a_constructor_shows_every_argument(name: str) -> None:
+    """With the defaults that `SessionSpec` has."""
+    shown = inspect.signature(getattr(SessionSpec, name)).parameters
+    fields = arguments(SessionSpec)
+    del fields["logic"]
+
+    for argument, field in fields.items():
+        needed = field.default is attrs.NOTHING
+        assert (inspect.Parameter.empty if needed else field.default) == shown[argument].default

@@ -23,10 +23,12 @@ from sessionkit import (
     TimeToLive,
     by_bucket,
     by_frame,
+    by_processing_time,
 )
 from sessionkit._instants import LAST_INSTANT_US, span_us
 from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.timeouts import Clock
+from tests.support.options import evolved
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
 
 HALF_HOUR = timedelta(minutes=30)
@@ -78,7 +80,7 @@ def test_durations_are_read_once() -> None:
     spec = summing(watermark_delay="10m", max_future_skew="1h")
 
     assert timedelta(minutes=10) == spec.watermark_delay
-    assert timedelta(hours=1) == spec.max_future_skew
+    assert timedelta(hours=1) == spec.inputs.max_future_skew
 
 
 def test_specs_that_mean_the_same_are_equal() -> None:
@@ -90,11 +92,11 @@ def test_specs_that_mean_the_same_are_equal() -> None:
 def test_a_spec_cannot_be_changed() -> None:
     """A spec is frozen; a changed one is made by `attrs.evolve`, which checks it again."""
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        summing().bucket_count = 2  # type: ignore[misc]
+        summing().order = "event_time"  # type: ignore[misc]
     with pytest.raises(SpecError):
-        attrs.evolve(summing(), bucket_count=0)
+        evolved(summing(), bucket_count=0)
 
-    assert summing(bucket_count=2) == attrs.evolve(summing(), bucket_count=2)
+    assert summing(bucket_count=2) == evolved(summing(), bucket_count=2)
 
 
 @pytest.mark.parametrize("tool", [pickle, cloudpickle])
@@ -235,14 +237,9 @@ def test_settings_are_named() -> None:
             'add event_time="ts" and watermark_delay="10 minutes"',
         ),
         (
-            {"watermark_delay": None, "late": "process"},
-            "`late` has no meaning without a watermark",
+            {"watermark_delay": None, "late_events": "process"},
+            "`late_events` has no meaning without a watermark",
             'add watermark_delay="10 minutes", or leave it out',
-        ),
-        (
-            {"timeout": "30 minutes"},
-            "`timeout` must be a policy, found '30 minutes'",
-            'write timeout=EventTimeGap("30 minutes"), TimeToLive("7 days") or NoTimeout()',
         ),
         (
             {"timeout": None},
@@ -274,8 +271,8 @@ def test_settings_are_named() -> None:
             'write EventTimeGap("30 minutes")',
         ),
         (
-            {"late": "own"},
-            "`late` must be one of 'reject', 'process', found 'own'",
+            {"late_events": "own"},
+            "`late_events` must be one of 'reject', 'process', found 'own'",
             "the default is 'reject'",
         ),
         (
@@ -309,19 +306,31 @@ def test_settings_are_named() -> None:
             "64 to 1,024 serve most streams; see docs/explanation/buckets.md",
         ),
         (
-            {"state_version": 0},
-            "`state_version` must be a whole number from 1, found 0",
+            {"version": 0},
+            "`version` must be a whole number from 1, found 0",
             "leave it out for the default, 1",
         ),
         (
-            {"processing_timers": "yes", "on_timer": report},
-            "`processing_timers` must be True or False, found 'yes'",
-            "leave it out for False",
+            {"on_timer": by_processing_time(None)},  # type: ignore[arg-type]
+            "`on_timer` must be a function, found None (NoneType)",
+            "write `def on_timer(key, name, state, times): ...` and pass its name",
+        ),
+        *(
+            (
+                {word: value},
+                f"`{word}` is about sessions, and a StatefulSpec has none",
+                "leave it out; `late_events` says what becomes of late events",
+            )
+            for word, value in [
+                ("allowed", "1h"),
+                ("reopen_within", "1h"),
+                ("judged_by", "session"),
+            ]
         ),
         (
-            {"processing_timers": True},
-            "`processing_timers` is asked for, and there is no function to call for them",
-            "add on_timer=..., or leave processing_timers out",
+            {"drop_duplicates_for": "1h"},
+            "`drop_duplicates_for` is about sessions, and a StatefulSpec has none",
+            "leave it out; docs/how-to/deduplicate.md shows what drops copies before",
         ),
         (
             {"process": by_bucket(fold), "layout": "per_key"},
@@ -339,9 +348,9 @@ def test_settings_are_named() -> None:
             'add event_time="ts" and watermark_delay="10 minutes"',
         ),
         (
-            {"order": "event_time", "late": "process"},
-            '`order="event_time"` has no place for the late events of `late="process"`',
-            'leave `late` out, or write order="arrival"',
+            {"order": "event_time", "late_events": "process"},
+            '`order="event_time"` has no place for the late events of `late_events="process"`',
+            'leave `late_events` out, or write order="arrival"',
         ),
         (
             {"order": "event_time", "process": by_frame(framed)},

@@ -7,6 +7,7 @@ import pytest
 
 from sessionkit import FieldTypeError, SessionSpec, SpecError
 from sessionkit import aggregates as agg
+from tests.support.options import grouped, session_spec
 
 
 @attrs.frozen
@@ -79,21 +80,21 @@ RULES: dict[str, Any] = {
 
 def spec(**more: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec whose functions are methods."""
-    return SessionSpec.of(Visit, **RULES, **more)
+    return SessionSpec.of(Visit, **grouped(**RULES, **more))
 
 
 def test_the_version_is_the_one_to_which_the_functions_lead() -> None:
     """It may be said too; the functions come in any order."""
     for made in (
         spec(upgrade={2: from_v2, 1: from_v1}),
-        spec(upgrade={1: from_v1, 2: from_v2}, state_version=3),
+        spec(upgrade={1: from_v1, 2: from_v2}, version=3),
     ):
-        assert 3 == made.state_version
+        assert 3 == made.storage.version
         steps = [(step.version, step.old, step.new) for step in made.upgrade_steps]
         assert [(1, VisitV1, VisitV2), (2, VisitV2, Visit)] == steps
-    assert (1, ()) == (spec().state_version, spec().upgrade_steps)
-    assert 3 == spec(upgrade={2: from_v2}).state_version
-    assert 2 == spec(upgrade={1: at_once}).state_version
+    assert (1, ()) == (spec().storage.version, spec().upgrade_steps)
+    assert 3 == spec(upgrade={2: from_v2}).storage.version
+    assert 2 == spec(upgrade={1: at_once}).storage.version
 
 
 @pytest.mark.parametrize(
@@ -101,17 +102,17 @@ def test_the_version_is_the_one_to_which_the_functions_lead() -> None:
     [
         (
             {"upgrade": {1: from_v1, 3: from_v2}},
-            "`upgrade` has the versions 1, 3, and `state_version` is 4",
+            "`upgrade` has the versions 1, 3, and `version` is 4",
             "it needs each version from the oldest up to 3",
         ),
         (
-            {"upgrade": {1: at_once}, "state_version": 3},
-            "`upgrade` has the versions 1, and `state_version` is 3",
+            {"upgrade": {1: at_once}, "version": 3},
+            "`upgrade` has the versions 1, and `version` is 3",
             "it needs each version from the oldest up to 2",
         ),
         (
-            {"upgrade": {1: at_once}, "state_version": 1},
-            "`upgrade` has the versions 1, and `state_version` is 1",
+            {"upgrade": {1: at_once}, "version": 1},
+            "`upgrade` has the versions 1, and `version` is 1",
             "it needs each version from the oldest up to 0",
         ),
         (
@@ -171,11 +172,11 @@ def test_an_older_class_must_be_one_that_can_be_stored() -> None:
 
 def test_aggregates_have_no_state_to_upgrade() -> None:
     """What they store isn't the user's."""
-    with pytest.raises(SpecError, match="`aggregates` and `upgrade` are both given"):
-        SessionSpec(
-            **{name: value for name, value in RULES.items() if name != "gap"},
+    with pytest.raises(SpecError, match="a spec of aggregates has no state of yours"):
+        session_spec(
             timeout="30m",
             event=View,
             aggregates={"pages": agg.count()},
             upgrade={1: at_once},
+            **{name: value for name, value in RULES.items() if name != "gap"},
         )

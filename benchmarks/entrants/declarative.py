@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.functions import View, VisitRow
 from benchmarks.workloads import Workload
-from sessionkit import SessionSpec, aggregates
+from sessionkit import SessionSpec, Storage, aggregates
 from sessionkit.spark import sessionize
 
 __all__ = ["DECLARATIVE", "totals"]
 
 
-def totals(workload: Workload, **options: Any) -> SessionSpec[Any, Any, Any]:
+def totals(workload: Workload, storage: Storage | None = None) -> SessionSpec[Any, Any, Any]:
     """Return the spec of a workload's sessions."""
     return SessionSpec.aggregate(
         View,
@@ -23,7 +23,7 @@ def totals(workload: Workload, **options: Any) -> SessionSpec[Any, Any, Any]:
         event_time="ts",
         gap=workload.gap,
         watermark_delay=workload.disorder,
-        **options,
+        storage=storage or Storage(),
     )
 
 

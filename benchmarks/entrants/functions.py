@@ -9,12 +9,14 @@ from benchmarks.entrants.entrant import Entrant
 from benchmarks.workloads import Workload
 from sessionkit import (
     EventTimeGap,
+    Functions,
     KeyState,
     KeyTimes,
     NoTimeout,
     Session,
     SessionSpec,
     StatefulSpec,
+    Storage,
 )
 from sessionkit.spark import apply_with_state, sessionize
 
@@ -83,21 +85,23 @@ def process(key: Any, views: list[View], state: KeyState[Count], times: KeyTimes
     return count
 
 
-def visits(workload: Workload, **options: Any) -> SessionSpec[Any, Any, Any]:
+def visits(workload: Workload, storage: Storage | None = None) -> SessionSpec[Any, Any, Any]:
     """Return the spec of a workload's sessions."""
     return SessionSpec(
         keys={"user_id": str},
         event_time="ts",
-        event=View,
-        state=Visit,
-        result=VisitRow,
-        create=create,
-        update=update,
-        merge=merge,
-        finish=finish,
+        logic=Functions(
+            event=View,
+            state=Visit,
+            result=VisitRow,
+            create=create,
+            update=update,
+            merge=merge,
+            finish=finish,
+        ),
         timeout=EventTimeGap(workload.gap),
         watermark_delay=workload.disorder,
-        **options,
+        storage=storage or Storage(),
     )
 
 

@@ -8,6 +8,7 @@ from benchmarks.entrants.declarative import totals
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.functions import visits
 from benchmarks.workloads import Workload
+from sessionkit import Storage
 from sessionkit.spark import sessionize
 
 __all__ = ["DECLARATIVE_PAGES", "PAGES"]
@@ -15,12 +16,12 @@ __all__ = ["DECLARATIVE_PAGES", "PAGES"]
 
 def sessions(events: DataFrame, workload: Workload) -> DataFrame:
     """Find the sessions with functions."""
-    return sessionize(events, visits(workload, layout="pages"))
+    return sessionize(events, visits(workload, Storage(layout="pages")))
 
 
 def sessions_of_aggregates(events: DataFrame, workload: Workload) -> DataFrame:
     """Find the sessions with aggregates."""
-    return sessionize(events, totals(workload, layout="pages"))
+    return sessionize(events, totals(workload, Storage(layout="pages")))
 
 
 PAGES: Final = Entrant(

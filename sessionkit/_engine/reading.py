@@ -22,9 +22,9 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_s
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
+from sessionkit.spec.groups import UpgradeStep
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.spec.upgrades import UpgradeStep
 from sessionkit.state import Change, Differences, changes_of, codec_of
 
 __all__ = ["MAY_BE_CARRIED", "Comparison", "Reading", "check_order", "compared", "reading_of"]
@@ -228,7 +228,7 @@ def _reading(
     spec, version = logic.spec, then["state_version"]
     waiting = _events(logic, then, events)
     steps = [step for step in spec.upgrade_steps if step.version >= version]
-    if version != now["state_version"] and version not in spec.upgrade:
+    if version != now["state_version"] and version not in spec.storage.upgrade:
         state.problems.extend(_differences(then, now, {"state_version"}))
         return Reading()
     cls = steps[0].old if steps else spec.state

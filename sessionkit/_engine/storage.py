@@ -113,7 +113,7 @@ class BucketRow:
             tables += [stored_marks(marks)] if marks.any() else []
         columns = (
             FORMAT_VERSION,
-            self.logic.spec.bucket_count,
+            self.logic.spec.storage.bucket_count,
             now_ms,
             int((marks >= 0).sum()),
             memory.buffered.num_rows,
@@ -206,14 +206,14 @@ def storage_of(
         now: The query, the micro-batch, and its watermark.
         seen: The rows that its task has read before.
     """
-    if logic.spec.layout == "pages":
+    if logic.spec.storage.layout == "pages":
         return PagedBucket(logic, group, state, now, seen)
     return GroupRow(logic, group, state, now, seen)
 
 
 def columns_of(logic: Logic) -> str:
     """Return the columns of the stored row of a group, as Spark's SQL has them."""
-    return DIRECTORY_COLUMNS if logic.spec.layout == "pages" else ROW_COLUMNS
+    return DIRECTORY_COLUMNS if logic.spec.storage.layout == "pages" else ROW_COLUMNS
 
 
 def identity_of(spec: AnySpec) -> bytes:
@@ -236,6 +236,6 @@ def stored_memory(
     Raises:
         StateError: It is damaged, or was written by another query, or under other rules.
     """
-    if logic.spec.layout == "pages":
+    if logic.spec.storage.layout == "pages":
         return memory_in_pages(logic, group, row[:-1], row[-1], now)
     return BucketRow(logic, now).read(group, row)

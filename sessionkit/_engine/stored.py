@@ -91,7 +91,7 @@ def unpack_row(
 
 def _name_of(spec: AnySpec, group: tuple[Any, ...]) -> bytes:
     """Return the name of a bucket, or of a key: the same on every machine and in every release."""
-    if spec.layout != "per_key":
+    if spec.storage.layout != "per_key":
         return _as_text(group)
     key = zip(spec.key_fields, map(_plain, group), strict=True)
     return _as_text([field.type.load(value) for field, value in key])
@@ -168,7 +168,7 @@ def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = 
     key, own = _largest(spec, memory)
     text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
     hint = 'raise `bucket_count` for a new checkpoint, or use layout="pages"'
-    if 2 * own > size or spec.layout != "buckets":
+    if 2 * own > size or spec.storage.layout != "buckets":
         hint = "keep less in its state"
         if spec.row_kind == "session":
             sooner = "end its sessions sooner, with max_events or max_duration of SessionRules"

@@ -93,7 +93,7 @@ class Worker:
     ) -> pd.DataFrame:
         chunks = [] if state.hasTimedOut else list(frames)
         arrived, quarantined = unpacked(self.logic.nothing.buffered, Packs.of_frames(chunks))
-        if self.logic.spec.max_jump is not None:
+        if self.logic.spec.inputs.max_jump is not None:
             _warn_of_a_jump(self.logic.spec, arrived, clocks)
         sown = None
         if self.seed is not None:
@@ -174,7 +174,7 @@ def _told(
     spec: AnySpec, group: tuple[Any, ...], stats: BucketStats, watermark_us: int | None
 ) -> Sequence[int | None]:
     """Return what follows the counts of a bucket: its label, what it holds, and its watermark."""
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         return ()  # Spark counts the rows of its state, which are keys.
     held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
     return (int(group[0]), *held, watermark_us)
@@ -182,12 +182,12 @@ def _told(
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:
     """Say on this executor that these events move the watermark further than `max_jump`."""
-    if spec.max_jump is None or spec.watermark_delay is None or not arrived.num_rows:
+    if spec.inputs.max_jump is None or spec.watermark_delay is None or not arrived.num_rows:
         return
     latest_us = pc.max(arrived["time"]).value
     seen_us = clocks.watermark_us + span_us(spec.watermark_delay)
-    if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(spec.max_jump):
-        LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), spec.max_jump)
+    if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(spec.inputs.max_jump):
+        LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), spec.inputs.max_jump)
 
 
 def worker_of(

@@ -137,13 +137,13 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         F.lit(_literal(form[0].as_py())).cast(key_form(field.type).sql)
         for field, form in zip(spec.key_fields, key_forms(spec, key), strict=True)
     ]
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         found = F.lit(True)  # noqa: FBT003 (a literal of SQL)
         for column, form in zip(group, forms, strict=True):
             found &= column == form
         return found
-    bucket = bucket_of_forms(spec, forms, spec.bucket_count)
-    return group[0] == label_of(bucket, spec.bucket_count)
+    bucket = bucket_of_forms(spec, forms, spec.storage.bucket_count)
+    return group[0] == label_of(bucket, spec.storage.bucket_count)
 
 
 def _literal(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Specs: what a user writes of a session, or of the state of a key. Valid once they exist."""
 
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec, Spec
 from sessionkit.spec.stateful import (
@@ -8,22 +10,31 @@ from sessionkit.spec.stateful import (
     StatefulSpec,
     by_bucket,
     by_frame,
+    by_processing_time,
 )
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, Session, Timer
 
 __all__ = [
+    "Aggregates",
     "AnySessionSpec",
     "AnySpec",
     "AnyStatefulSpec",
     "BatchTimes",
     "BucketResult",
+    "Events",
+    "Functions",
+    "Inputs",
     "KeyState",
     "KeyTimes",
+    "Lateness",
+    "Results",
     "Session",
     "SessionSpec",
     "Spec",
     "StatefulSpec",
+    "Storage",
     "Timer",
     "by_bucket",
     "by_frame",
+    "by_processing_time",
 ]

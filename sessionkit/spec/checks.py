@@ -1,35 +1,99 @@
-"""A session spec as a whole: what goes together, and what does not."""
+"""A session spec as a whole: what goes together, and what doesn't."""
 
-from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, nearest_field
+from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.shared import check_delay
-from sessionkit.spec.signatures import check_function
+from sessionkit.spec.signatures import check_function, check_key
 from sessionkit.state import EnumType, codec_of, inner_type, may_be_key
 from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
 
-__all__ = [
-    "check_revisions",
-    "check_rules",
-    "check_times",
-    "read_delay",
-    "read_lateness",
-    "read_reopening",
-    "read_repeats",
-    "read_timeout",
-]
+if TYPE_CHECKING:
+    from sessionkit.spec.session import AnySessionSpec
+
+__all__ = ["check_session", "one_timeout"]
 
 
-def check_rules(spec: Any, rules: SessionRules) -> None:
+def one_timeout(gap: Duration | None, timeout: Any) -> EventTimeGap | SessionRules:
+    """Return when a session is over, from the one of the two arguments that is given."""
+    if (gap is None) == (timeout is None):
+        found = "`gap` is missing" if gap is None else "`gap` and `timeout` are the same"
+        raise SpecError(with_hint(found, 'write gap="30 minutes"'))
+    rule = timeout if gap is None else EventTimeGap(gap)
+    if not isinstance(rule, EventTimeGap | SessionRules):
+        found = f"`timeout` of a session must be an EventTimeGap, found {timeout!r}"
+        raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
+    return rule
+
+
+def check_session(spec: "AnySessionSpec") -> None:
     """
-    Check the rules of a session spec.
+    Check what the parts of a session spec can't see alone.
 
     Raises:
-        SpecError: A rule needs events in order, or doesn't fit the event class.
+        SpecError: Two arguments don't go together, or one has no meaning for sessions.
     """
+    _check_meaning(spec)
+    if isinstance(spec.logic, Functions):
+        _check_functions(spec, spec.logic)
+    else:
+        _check_without_functions(spec)
+    if callable(spec.timeout.gap):
+        check_function(spec.timeout.gap, "gap", event=spec.event)
+    if spec.rules is not None:
+        _check_rules(spec, spec.rules)
+    if spec.lateness.judged_by == "session" and spec.order == "event_time":
+        found = '`judged_by="session"` has no effect with `order="event_time"`'
+        why = "an event is late once the watermark has reached it"
+        hint = 'leave `judged_by` out, or write order="arrival"'
+        raise SpecError(with_hint(f"{found}, where {why}", hint))
+    if spec.revises:
+        _check_revisions(spec)
+    elif spec.discards:
+        found = "`accumulate=False` has no effect on sessions that give one row"
+        raise SpecError(with_hint(found, 'leave it out, or write Results(emit="on_update", ...)'))
+    check_delay(spec)
+
+
+def _check_meaning(spec: "AnySessionSpec") -> None:
+    """Check that what is for a `StatefulSpec` alone is left out."""
+    if spec.lateness.late_events != "reject":
+        found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
+        raise SpecError(with_hint(found, 'write Lateness(allowed="1 hour") to keep sessions on'))
+    if spec.storage.layout == "per_key":
+        found = "`layout='per_key'` is for a StatefulSpec"
+        raise SpecError(with_hint(found, "write Storage(layout='pages'), or leave it out"))
+
+
+def _check_functions(spec: "AnySessionSpec", logic: Functions[Any, Any, Any]) -> None:
+    for place in (*logic.places("key"), *logic.places("session")):
+        check_key(place, spec.keys)
+    if logic.merge is None and spec.order != "event_time":
+        found = "`merge` is missing: an event may bridge two open sessions"
+        hint = 'pass merge=..., or order="event_time", where no event can come between'
+        raise SpecError(with_hint(found, hint))
+
+
+def _check_without_functions(spec: "AnySessionSpec") -> None:
+    """Check that there is no state of the user's to upgrade, nor an order that nothing needs."""
+    logic = f"a spec of {'aggregates' if isinstance(spec.logic, Aggregates) else 'events'}"
+    if spec.storage.upgrade:
+        found = f"{logic} has no state of yours, and `upgrade` says what becomes of one"
+        raise SpecError(with_hint(found, "leave `upgrade` out"))
+    if spec.results.with_events and not isinstance(spec.logic, Aggregates):
+        found = f"{logic} gives each event already, and `with_events` asks for them"
+        raise SpecError(with_hint(found, "leave `with_events` out"))
+    ordered = spec.rules is not None and spec.rules.in_order
+    # In order, it's the earliest copy of an event that counts.
+    if spec.order == "event_time" and not ordered and spec.inputs.drop_duplicates_for is None:
+        found = f'`order="event_time"` has no effect on {logic} but to hold events back'
+        raise SpecError(with_hint(found, "leave `order` out: any order has the same result"))
+
+
+def _check_rules(spec: "AnySessionSpec", rules: SessionRules) -> None:
     for name in ("until", "starts_with", "extends"):
         predicate = getattr(rules, name)
         if callable(predicate):
@@ -45,10 +109,10 @@ def check_rules(spec: Any, rules: SessionRules) -> None:
         raise SpecError(with_hint(found, 'write order="event_time"'))
 
 
-def _check_state_gap(spec: Any, state_gap: StateGap) -> None:
-    if spec.per == "event" or spec.aggregates is not None:
-        instead = "aggregates" if spec.aggregates is not None else 'per="event"'
-        found = f"`state_gap` is a function of the state, and `{instead}` has no state of yours"
+def _check_state_gap(spec: "AnySessionSpec", state_gap: StateGap) -> None:
+    if not isinstance(spec.logic, Functions):
+        kind = "aggregates" if isinstance(spec.logic, Aggregates) else "events"
+        found = f"`state_gap` is a function of the state, and a spec of {kind} has none of yours"
         raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
     check_function(state_gap, "state_gap", state=spec.state)
 
@@ -64,89 +128,25 @@ def _check_attribute(event: type[Any], name: str) -> None:
         raise SpecError(with_hint(found, hint))
 
 
-def read_lateness(value: Duration | None) -> timedelta | None:
-    """Read how late an event may be."""
-    return None if value is None else duration(value, "allowed_lateness")
-
-
-def read_reopening(value: Duration | None) -> timedelta | None:
-    """Read how long a session goes on after its close."""
-    return None if value is None else duration(value, "reopen_within")
-
-
-def check_revisions(spec: Any) -> None:
-    """
-    Check a session spec under which a session may give several rows.
-
-    Raises:
-        SpecError: Another argument stands against it.
-    """
-    if not spec.revises:
-        if spec.discards:
-            found = '`revisions="discarding"` has no effect on sessions that give one row'
-            raise SpecError(with_hint(found, 'leave it out, or write emit="on_update"'))
-        return
-    option = "emit" if spec.early is not None else _keeping(spec)
-    if spec.allowed_lateness is not None and spec.reopen_within is not None:
-        found = "`allowed_lateness` and `reopen_within` are both given"
-        hint = "leave out `reopen_within`: the other one also reopens sessions"
-        raise SpecError(with_hint(found, hint))
-    if spec.per != "session":
-        found = f'`per="{spec.per}"` gives each event once, and `{option}` a session several times'
+def _check_revisions(spec: "AnySessionSpec") -> None:
+    """Check a spec under which a session may give several rows."""
+    keeps = "allowed" if spec.lateness.allowed is not None else "reopen_within"
+    option = "emit" if spec.early is not None else keeps
+    if spec.results.with_events or not (isinstance(spec.logic, Functions | Aggregates)):
+        once = "`with_events`" if spec.results.with_events else "`Events`"
+        found = f"{once} gives each event once, and `{option}` a session several times"
         raise SpecError(with_hint(found, f"leave `{option}` out, or use two specs"))
     if spec.on_error == "drop_session":
         found = f'`on_error="drop_session"` drops sessions that have rows out, under `{option}`'
         raise SpecError(with_hint(found, 'write on_error="reject"'))
     if spec.order == "event_time" and spec.mergeable is not None:
-        found = f'`{_keeping(spec)}` has no effect with `order="event_time"`'
+        found = f'`{keeps}` has no effect with `order="event_time"`'
         why = "an event that comes after its turn can't be put in"
         hint = 'raise `watermark_delay`, or write order="arrival"'
         raise SpecError(with_hint(f"{found}, where {why}", hint))
     if spec.discards and spec.rules is not None and spec.rules.max_events is not None:
-        found = '`max_events` counts events that `revisions="discarding"` has forgotten'
+        found = "`max_events` counts events that `accumulate=False` has forgotten"
         raise SpecError(with_hint(found, "leave out one of the two"))
     if spec.discards and spec.rules is not None and spec.rules.state_gap is not None:
-        found = '`state_gap` reads a state of which `revisions="discarding"` has forgotten a part'
+        found = "`state_gap` reads a state of which `accumulate=False` has forgotten a part"
         raise SpecError(with_hint(found, "leave out one of the two"))
-
-
-def _keeping(spec: Any) -> str:
-    return "allowed_lateness" if spec.allowed_lateness is not None else "reopen_within"
-
-
-def read_delay(value: Duration) -> timedelta:
-    """Read how far the watermark trails the events."""
-    return duration(value, "watermark_delay", zero_allowed=True)
-
-
-def read_repeats(value: Duration | None) -> timedelta | None:
-    """Read how long after the close of its session an event is known."""
-    return None if value is None else duration(value, "drop_duplicates_for", zero_allowed=True)
-
-
-def read_timeout(value: EventTimeGap | SessionRules | Duration) -> EventTimeGap | SessionRules:
-    """Read when a session is over; a duration is the gap."""
-    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
-
-
-def check_times(spec: Any) -> None:
-    """
-    Check the times and the rules of a session spec.
-
-    Raises:
-        SpecError: They don't go together, or not with another argument.
-    """
-    if not isinstance(spec.timeout, EventTimeGap | SessionRules):
-        found = f"`timeout` of a session must be an EventTimeGap, found {spec.timeout!r}"
-        raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
-    if callable(spec.timeout.gap):
-        check_function(spec.timeout.gap, "gap", event=spec.event)
-    if spec.rules is not None:
-        check_rules(spec, spec.rules)
-    if spec.late_by == "session" and spec.order == "event_time":
-        found = '`late_by="session"` has no effect with `order="event_time"`'
-        why = "an event is late once the watermark has reached it"
-        hint = 'leave `late_by` out, or write order="arrival"'
-        raise SpecError(with_hint(f"{found}, where {why}", hint))
-    check_revisions(spec)
-    check_delay(spec)

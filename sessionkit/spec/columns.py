@@ -1,6 +1,6 @@
 """The columns that sessionkit adds to the rows of a query."""
 
-from typing import Any, Final
+from typing import Final
 
 from sessionkit.state import (
     BoolType,
@@ -47,11 +47,16 @@ REVISION_FIELDS: Final = (
 REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
-def session_fields(spec: Any) -> tuple[Field, ...]:
-    """Return the columns that a session spec adds to a result row, after those of the key."""
+def session_fields(*, ruled: bool, is_open: bool, revises: bool) -> tuple[Field, ...]:
+    """
+    Return the columns that a session spec adds to a result row, after those of the key.
+
+    Args:
+        ruled: Whether there are `SessionRules`.
+        is_open: Whether a session may give a row before it closes.
+        revises: Whether a session may give several rows.
+    """
     fields = [*SESSION_FIELDS]
-    if spec.rules is not None:
-        fields.append(CLOSED_BY_FIELD if spec.early is None else CLOSED_BY_OR_OPEN)
-    if spec.revises:
-        fields += REVISION_FIELDS
-    return tuple(fields)
+    if ruled:
+        fields.append(CLOSED_BY_OR_OPEN if is_open else CLOSED_BY_FIELD)
+    return (*fields, *REVISION_FIELDS) if revises else tuple(fields)

@@ -1,228 +1,58 @@
-"""How a session is folded: the functions, or the state class that has them as methods."""
+"""
+How a session is folded: by functions, by aggregates, or not at all but event by event.
+
+A `SessionSpec` has one of the three as its `logic`. Each reads and checks what concerns it alone.
+"""
 
 import inspect
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
-from sessionkit._instants import Duration
+from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.aggregates import (
+    BoundAggregate,
+    aggregated_class,
+    bound_aggregates,
+    check_event_class,
+    check_result,
+)
 from sessionkit.spec.functions import FinishMethod, is_frozen, name_of
-from sessionkit.spec.signatures import Place, check_function, check_key, is_method, returns_none
-from sessionkit.spec.upgrades import Upgrade
-from sessionkit.state import codec_of
-from sessionkit.timeouts import Emit, EventTimeGap, SessionRules
+from sessionkit.spec.shared import E, R, S, set_derived
+from sessionkit.spec.signatures import (
+    Place,
+    check_function,
+    class_of,
+    is_method,
+    returns_none,
+    takes_time,
+)
+from sessionkit.spec.views import Session
+from sessionkit.state import codec_of, fields_of
 from sessionkit.typing import FinishResult
 
 __all__ = [
     "HELD",
     "NUMBER",
-    "AggregateRules",
-    "Finishing",
-    "InOrder",
-    "InOrderFinishing",
-    "Merging",
-    "Settings",
-    "SettingsInOrder",
-    "annotations",
-    "check_functions",
-    "check_no_functions",
-    "check_roles",
-    "event_row_class",
-    "functions_of",
-    "held_class",
-    "needed_fields",
-    "shared_defaults",
-    "timeout_of",
+    "Aggregates",
+    "Create",
+    "Events",
+    "Functions",
+    "Logic",
+    "Update",
+    "classes_of",
 ]
 
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
-E_contra = TypeVar("E_contra", bound=attrs.AttrsInstance, contravariant=True)
-S_contra = TypeVar("S_contra", bound=attrs.AttrsInstance, contravariant=True)
-R_co = TypeVar("R_co", bound=attrs.AttrsInstance, covariant=True)
-E = TypeVar("E", bound=attrs.AttrsInstance)
-S = TypeVar("S", bound=attrs.AttrsInstance)
-R = TypeVar("R", bound=attrs.AttrsInstance)
-
-Changed: TypeAlias = attrs.AttrsInstance | None
-"""What `update` and `merge` return: not `S`, since mypy doesn't match `Self` with that."""
-
-
-# -- for type checkers: what a state class looks like. They see the class, not an object of it, so
-# -- the object that Python calls `self` is the first parameter of each method.
-
-
-class _Update(Protocol[S_contra, E_contra]):
-    def update(self, state: S_contra, event: E_contra, /) -> Changed: ...
-
-
-class _UpdateAt(Protocol[S_contra, E_contra]):
-    def update(self, state: S_contra, event: E_contra, time: datetime, /) -> Changed: ...
-
-
-class _Merge(Protocol[S_contra]):
-    def merge(self, left: S_contra, right: S_contra, /) -> Changed: ...
-
-
-class _Finish(Protocol[S_contra, R_co]):
-    def finish(self, state: S_contra, session: Any, /) -> FinishResult[R_co]: ...
-
-
-class _Merging(_Update[S_contra, E_contra], _Merge[S_contra], Protocol): ...
-
-
-class _MergingAt(_UpdateAt[S_contra, E_contra], _Merge[S_contra], Protocol): ...
-
-
-class _InOrderFinishing(_Update[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
-
-
-class _InOrderFinishingAt(_UpdateAt[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
-
-
-class _Finishing(_Merging[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
-
-
-class _FinishingAt(_MergingAt[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
-
-
-InOrder: TypeAlias = _Update[S, E] | _UpdateAt[S, E]
-InOrderFinishing: TypeAlias = _InOrderFinishing[S, E, R] | _InOrderFinishingAt[S, E, R]
-Merging: TypeAlias = _Merging[S, E] | _MergingAt[S, E]
-Finishing: TypeAlias = _Finishing[S, E, R] | _FinishingAt[S, E, R]
-
-
-class Rules(TypedDict, total=False):
-    """What `SessionSpec.aggregate` and `SessionSpec.of` both take."""
-
-    keys: Required[Mapping[str, Any]]
-    event_time: Required[str]
-    watermark_delay: Required[Duration]
-    gap: Duration
-    timeout: EventTimeGap | SessionRules | Duration
-    late_by: Literal["event", "session"]
-    drop_duplicates_for: Duration | None
-    per: Literal["session", "both"]
-    emit: Emit
-    allowed_lateness: Duration | None
-    reopen_within: Duration | None
-    revisions: Literal["accumulating", "discarding"]
-    nulls: Literal["reject", "refuse"]
-    on_error: Literal["raise", "reject", "drop_session"]
-    max_future_skew: Duration | None
-    max_jump: Duration | None
-    max_buffered_per_key: int
-    passthrough: Mapping[str, Any]
-    event_id: str | Sequence[str]
-    bucket_count: int
-    layout: Literal["buckets", "pages"]
-    state_version: int
-
-
-class AggregateRules(Rules, total=False):
-    """What `SessionSpec.aggregate` takes beside the aggregates."""
-
-    order: Literal["arrival", "event_time"]
-
-
-class _Settings(Rules, total=False):
-    result: type[Any]
-    create: Callable[..., Any]
-    update: Callable[..., Any]
-    merge: Callable[..., Any] | None
-    finish: Callable[..., Any]
-    upgrade: Upgrade
-
-
-class Settings(_Settings, total=False):
-    """What `SessionSpec.of` takes beside the state class and `event`."""
-
-    order: Literal["arrival", "event_time"]
-
-
-class SettingsInOrder(_Settings):
-    """The same where the state class has no `merge`, so that events must come in order."""
-
-    order: Literal["event_time"]
-
-
-# -- what is read from a state class ------------------------------------------------------------
-
-
-def functions_of(cls: type[Any], given: Collection[str]) -> dict[str, Callable[..., Any]]:
-    """
-    Return the functions of a session that a state class has as methods, by the role.
-
-    Args:
-        cls: The state class.
-        given: What is given beside it, and so isn't looked for in it.
-
-    Raises:
-        SpecError: It isn't a class, or `create` is a method of an object.
-    """
-    if not isinstance(cls, type):
-        found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
-        raise SpecError(with_hint(found, "write SessionSpec.of(Visit, ...)"))
-    roles = [role for role in ("create", "update", "merge", "finish") if role not in given]
-    found = {role: getattr(cls, role) for role in roles if callable(getattr(cls, role, None))}
-    if "finish" in found:
-        found["finish"] = FinishMethod(found["finish"])
-    makes = inspect.getattr_static(cls, "create", None)
-    if "create" in found and not isinstance(makes, classmethod | staticmethod):
-        text = f"`{cls.__name__}.create` makes a state, so there is none yet to call it on"
-        hint = "write `@classmethod` above `def create(cls, key, event): ...`"
-        raise SpecError(with_hint(text, hint))
-    return found
-
-
-def timeout_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return settings with `timeout` in place of `gap`.
-
-    Raises:
-        SpecError: Both are given, or none.
-    """
-    if ("gap" in settings) == ("timeout" in settings):
-        found = "`gap` and `timeout` are the same" if "gap" in settings else "`gap` is missing"
-        raise SpecError(with_hint(found, 'write gap="30 minutes"'))
-    return {"timeout" if name == "gap" else name: value for name, value in settings.items()}
-
-
-def needed_fields(cls: type[Any]) -> list[str]:
-    """Return what a class can't be made without."""
-    parameters = inspect.signature(cls).parameters.values()
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        one.name
-        for one in parameters
-        if one.default is inspect.Parameter.empty and one.kind not in variadic
-    ]
-
-
-def shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:
-    """Yield each field whose default can change and is one for all objects, with its class."""
-    for field in attrs.fields(cls):
-        made = field.default.factory if isinstance(field.default, FACTORY) else None
-        if isinstance(made, type) and attrs.has(made):
-            yield from shared_defaults(made)
-        elif _can_change(field.default):
-            yield cls.__name__, field
-
-
-def _can_change(value: object) -> bool:
-    if isinstance(value, list | dict | set | bytearray):
-        return True
-    if isinstance(value, tuple):
-        return any(_can_change(item) for item in value)
-    cls: type[Any] = type(value)
-    if not attrs.has(cls):
-        return False
-    names = [field.name for field in attrs.fields(cls)]
-    return not is_frozen(cls) or any(_can_change(getattr(value, name)) for name in names)
-
+Row = TypeVar("Row", bound=attrs.AttrsInstance)
+Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
+Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]
+Merge: TypeAlias = Callable[[S, S], S | None]
+Finish: TypeAlias = Callable[[Session[Any], S], FinishResult[R]]
 
 FUNCTIONS: Final = {
     "create": ("key", "event"),
@@ -245,116 +75,255 @@ MEANINGS: Final[Mapping[str, Mapping[int | None, str]]] = {
 """What the parameters of each function are by their place, and what it returns."""
 
 
-def annotations(spec: Any, meaning: str) -> list[Place]:
-    """Return the annotations that name a class of the spec: event, state or row."""
-    roles = ("create", "update", "merge", "finish")
-    return [
-        Place(role, function, position, own=spec._state)  # noqa: SLF001
-        for role in roles
-        for function, meanings in [_meanings(spec, role)]
-        for position, named in meanings.items()
-        if named == meaning
-    ]
+# -- the three kinds ----------------------------------------------------------------------------
 
 
-def _meanings(spec: Any, role: str) -> tuple[Any, dict[int | None, str]]:
+@attrs.frozen(kw_only=True)
+class Functions(Generic[E, S, R]):
+    """
+    Sessions folded by functions: `logic=Functions(update=..., merge=..., finish=...)`.
+
+    Attributes:
+        create: `create(key, event) -> state`, for the first event of a session. Left out, the
+            session starts with `State()`, and `update` gets the first event too; a default that
+            can change must then be an attrs factory.
+        update: `update(state, event) -> state`, for each further event. It may change the state
+            that it is given, and return that or None. `create` and `update` may take a third
+            argument, named `time` or annotated `datetime`: the event's time, in UTC.
+        merge: `merge(left, right) -> state`, for two open sessions that an event between them
+            bridges; `left` starts first, and may be changed as by `update`. A spec without it must
+            say `order="event_time"`, where no event can come between.
+        finish: `finish(session, state)` for a session that is over: a result row, several, or
+            None. Called once a session, or for each of its rows. Left out, the state is the row.
+        event: The attrs class of an event. Its fields name the columns that are read, and their
+            types; nothing else crosses to Python. A null in a field that isn't Optional
+            quarantines the row. Left out, the annotations of the functions say it.
+        state: The attrs class of the stored state. Left out, the annotations say it.
+        result: The attrs class of a result row. Its fields become columns, after those of the key.
+            Left out, the annotations say it.
+
+    Raises:
+        SpecError: Something cannot work; the message says what to change.
+        FieldTypeError: A class has fields that cannot be stored; all are named.
+    """
+
+    create: Create[E, S] | None = None
+    update: Update[S, E]
+    merge: Merge[S] | None = None
+    finish: Finish[S, R] | None = None
+    _event: type[E] | None = attrs.field(default=None, alias="event", eq=False, repr=False)
+    _state: type[S] | None = attrs.field(default=None, alias="state", eq=False, repr=False)
+    _result: type[R] | None = attrs.field(default=None, alias="result", eq=False, repr=False)
+    event: type[E] = attrs.field(init=False)
+    state: type[S] = attrs.field(init=False)
+    result: type[R] = attrs.field(init=False)
+    create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
+    update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Read what the functions say, and check them against each other."""
+        create_at = self.create is not None and takes_time(self.create)
+        set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
+        _check_roles(self, {})
+        event = class_of("event", self._event, self.places("event"), "in `update`: `event: View`")
+        state = class_of("state", self._state, self.places("state"), "in `update`: `state: Visit`")
+        result: Any = state
+        if self.finish is not None or self._result is not None:
+            places = self.places("row")
+            result = class_of("result", self._result, places, "what `finish` returns")
+        set_derived(self, event=event, state=state, result=result)
+        for cls in (event, state, result):
+            fields_of(cls)
+        _check_roles(self, {"event": event, "state": state, "session": Session})
+        _check_left_out(self)
+        _check_in_place(self)
+
+    def places(self, meaning: str) -> list[Place]:
+        """Return the annotations that say one thing: event, state, row, key or session."""
+        return [
+            Place(role, function, position, own=self._state)
+            for role in FUNCTIONS
+            for function, meanings in [_meanings(self, role)]
+            for position, named in meanings.items()
+            if named == meaning
+        ]
+
+
+@attrs.frozen
+class Aggregates(Generic[E, Row]):
+    """
+    Sessions folded by aggregates, no Python function for an event: `logic=Aggregates(View, {...})`.
+
+    Attributes:
+        event: The attrs class of an event, without validators and converters.
+        aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row. The
+            row so far is what `open_sessions` shows as the state.
+        result: An attrs class with these fields, for typed rows. Left out, one is made.
+
+    Raises:
+        SpecError: Something cannot work; the message says what to change.
+        FieldTypeError: A class has fields that cannot be stored; all are named.
+    """
+
+    event: type[E]
+    aggregates: Mapping[str, Aggregate]
+    _result: type[Row] | None = attrs.field(
+        default=None, alias="result", eq=False, repr=False, kw_only=True
+    )
+    result: type[Row] = attrs.field(init=False)
+    bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Set and check what follows from the aggregates."""
+        bound = bound_aggregates(self.event, self.aggregates)
+        row = self._result or aggregated_class(bound)
+        check_result(row, bound)
+        set_derived(self, bound=bound, result=row)
+
+
+@attrs.frozen
+class Events(Generic[E]):
+    """
+    A row for each event, with its session's id and its number within it: `logic=Events(View)`.
+
+    A row comes once, when the session is over: its `number` in the session, from 1, its time under
+    the name of `event_time`, and its fields. The state holds the events.
+
+    Attributes:
+        event: The attrs class of an event, without validators and converters.
+
+    Raises:
+        SpecError: Something cannot work; the message says what to change.
+        FieldTypeError: The class has fields that cannot be stored; all are named.
+    """
+
+    event: type[E] = attrs.field()
+
+    def __attrs_post_init__(self) -> None:
+        """Check that no event need be built."""
+        check_event_class(self.event)
+
+
+Logic: TypeAlias = Functions[E, S, R] | Aggregates[E, R] | Events[E]
+
+
+def classes_of(
+    logic: Logic[Any, Any, Any], event_time: str, keys: Collection[str]
+) -> dict[str, type[Any]]:
+    """
+    Return the classes of a spec, by their names.
+
+    Raises:
+        SpecError: It isn't one of the three kinds.
+    """
+    match logic:
+        case Functions():
+            return {"event": logic.event, "state": logic.state, "result": logic.result}
+        case Aggregates():
+            return {"event": logic.event, "state": logic.result, "result": logic.result}
+        case Events():
+            event: Any = logic.event
+            row = event_row_class(event, event_time, keys)
+            return {"event": event, "state": held_class(event, event_time), "result": row}
+    found = f"`logic` must say how sessions are folded, found {logic!r}"
+    hint = "write logic=Functions(update=...), or SessionSpec.of(Visit, ...)"
+    raise SpecError(with_hint(found, hint))
+
+
+# -- functions, checked -------------------------------------------------------------------------
+
+
+def _meanings(logic: Functions[Any, Any, Any], role: str) -> tuple[Any, dict[int | None, str]]:
     """Return a function, and what its parameters are, and what it returns."""
-    function = getattr(spec, role)
+    function = getattr(logic, role)
     if isinstance(function, FinishMethod):
         return function.method, {0: "state", 1: "session", None: "row"}
     return function, {} if function is None else dict(MEANINGS[role])
 
 
-def check_functions(spec: Any, classes: Mapping[str, type[Any]]) -> None:
-    """Check the functions against the classes, and against what else the spec says."""
-    check_roles(spec, classes)
-    for place in (*annotations(spec, "key"), *annotations(spec, "session")):
-        check_key(place, spec.keys)
-    _check_left_out(spec)
-    _check_in_place(spec)
-
-
-def check_roles(spec: Any, classes: Mapping[str, type[Any]]) -> None:
+def _check_roles(logic: Functions[Any, Any, Any], classes: Mapping[str, type[Any]]) -> None:
     """Check that each function can be called with what it's given, of these classes."""
-    for role in FUNCTIONS:
-        _check_role(spec, role, classes)
+    for role, free in FUNCTIONS.items():
+        function, meanings = _meanings(logic, role)
+        if function is None and role != "update":
+            continue
+        names = METHODS[role] if callable(function) and is_method(function) else free
+        wanted = {name: classes.get(meanings.get(place, "")) for place, name in enumerate(names)}
+        if getattr(logic, f"{role}_takes_time", False):
+            wanted["time"] = None
+        check_function(function, role, **wanted)
 
 
-def _check_role(spec: Any, role: str, classes: Mapping[str, type[Any]]) -> None:
-    """Check one function, with the classes that are known by now."""
-    function, meanings = _meanings(spec, role)
-    if function is None and role != "update":
-        return
-    names = METHODS[role] if callable(function) and is_method(function) else FUNCTIONS[role]
-    wanted = {name: classes.get(meanings.get(place, "")) for place, name in enumerate(names)}
-    if getattr(spec, f"{role}_takes_time", False):
-        wanted["time"] = None
-    check_function(function, role, **wanted)
-
-
-def check_no_functions(spec: Any, instead: str) -> None:
-    """Check that a spec without functions has nothing that belongs to them."""
-    given = [role for role in FUNCTIONS if getattr(spec, role) is not None]
-    given += ["state"] if spec._state is not None else []  # noqa: SLF001
-    given += ["upgrade"] if spec.upgrade else []
-    if given:
-        found = f"`{instead}` and `{given[0]}` are both given"
-        raise SpecError(with_hint(found, "leave out the one that you do not need"))
-    ordered = isinstance(spec.timeout, SessionRules) and spec.timeout.in_order
-    # In order, it's the earliest copy of an event that counts.
-    if spec.order == "event_time" and not ordered and spec.drop_duplicates_for is None:
-        found = f'`order="event_time"` has no effect on `{instead}` but to hold events back'
-        raise SpecError(with_hint(found, "leave `order` out: any order comes to the same"))
-
-
-def _check_left_out(spec: Any) -> None:
-    """
-    Check that what is left out can be done without.
-
-    Raises:
-        SpecError: It can't.
-    """
-    if spec.merge is None and spec.order != "event_time":
-        found = "`merge` is missing: an event may bridge two open sessions"
-        hint = 'pass merge=..., or order="event_time", where no event can come between'
-        raise SpecError(with_hint(found, hint))
-    if spec.create is None:
-        _check_new_state(spec.state)
-    if spec.finish is None and spec.result is not spec.state:
-        found = f"`finish` is left out, so the state is the row, and {spec.result.__name__} is not"
+def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
+    """Check that `create` and `finish` can be done without, where they are left out."""
+    if logic.create is None:
+        _check_new_state(logic.state)
+    if logic.finish is None and logic.result is not logic.state:
+        found = f"`finish` is left out, so the state is the row, and {logic.result.__name__} is not"
         hint = "pass finish=..., or leave result out"
-        raise SpecError(with_hint(f"{found} {spec.state.__name__}", hint))
+        raise SpecError(with_hint(f"{found} {logic.state.__name__}", hint))
 
 
 def _check_new_state(state: type[Any]) -> None:
     """Check that `State()` makes a state, and a new one each time."""
     name = state.__name__
-    needed = needed_fields(state)
+    needed = _needed_fields(state)
     if needed:
         found = f"`create` is left out, and {name} cannot be made without {', '.join(needed)}"
         hint = f"pass create=..., or give the fields of {name} defaults"
         raise SpecError(with_hint(found, hint))
-    for owner, shared in shared_defaults(state):
+    for owner, shared in _shared_defaults(state):
         kind = type(shared.default).__name__
         found = f"`create` is left out, and all states would share one {kind}, the default of"
         hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
         raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
 
 
-def _check_in_place(spec: Any) -> None:
-    """
-    Check that a function annotated to return nothing can change the state in place.
-
-    Raises:
-        SpecError: The class of the state is frozen.
-    """
-    state = spec.state.__name__
+def _check_in_place(logic: Functions[Any, Any, Any]) -> None:
+    """Check that a function annotated to return nothing can change the state in place."""
+    state = logic.state.__name__
     for role in ("update", "merge"):
-        function = getattr(spec, role)
-        if function is not None and returns_none(function) and is_frozen(spec.state):
+        function = getattr(logic, role)
+        if function is not None and returns_none(function) and is_frozen(logic.state):
             found = f"`{role}` ({name_of(function)}) returns None: it changes the state in place"
             hint = f"return the new state, or make {state} with attrs.define"
             raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))
+
+
+def _needed_fields(cls: type[Any]) -> list[str]:
+    """Return what a class can't be made without."""
+    parameters = inspect.signature(cls).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        one.name
+        for one in parameters
+        if one.default is inspect.Parameter.empty and one.kind not in variadic
+    ]
+
+
+def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:
+    """Yield each field whose default can change and is one for all objects, with its class."""
+    for field in attrs.fields(cls):
+        made = field.default.factory if isinstance(field.default, FACTORY) else None
+        if isinstance(made, type) and attrs.has(made):
+            yield from _shared_defaults(made)
+        elif _can_change(field.default):
+            yield cls.__name__, field
+
+
+def _can_change(value: object) -> bool:
+    if isinstance(value, list | dict | set | bytearray):
+        return True
+    if isinstance(value, tuple):
+        return any(_can_change(item) for item in value)
+    cls: type[Any] = type(value)
+    if not attrs.has(cls):
+        return False
+    names = [field.name for field in attrs.fields(cls)]
+    return not is_frozen(cls) or any(_can_change(getattr(value, name)) for name in names)
+
+
+# -- a row for each event -----------------------------------------------------------------------
 
 
 HELD: Final = "events"
@@ -364,7 +333,7 @@ NUMBER: Final = "number"
 
 
 @lru_cache(maxsize=256)
-def held_class(event: type[Any], event_time: str) -> type[Any]:
+def held_class(event: Any, event_time: str) -> type[Any]:
     """Return the class of the state: the events of a session, each with its time."""
     each = _made("Event", _fields(event, event_time))
     return _made("Events", {HELD: attrs.field(type=list[each])})  # type: ignore[valid-type]

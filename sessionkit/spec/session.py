@@ -1,72 +1,56 @@
-"""What a user writes: the spec of a session, a frozen value that is valid once it exists."""
+"""The spec of a session: a frozen value that is valid once it exists."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
-from typing import (
-    Any,
-    ClassVar,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
-from sessionkit._validators import choice, column_name
+from sessionkit._instants import Duration, duration
+from sessionkit._validators import column_name
 from sessionkit.aggregates import Aggregate
-from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.aggregates import (
-    BoundAggregate,
-    aggregated_class,
-    bound_aggregates,
-    check_event_class,
-    check_result,
-)
-from sessionkit.spec.checks import (
-    check_times,
-    read_delay,
-    read_lateness,
-    read_reopening,
-    read_repeats,
-    read_timeout,
-)
+from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit.spec.checks import check_session, one_timeout
 from sessionkit.spec.columns import NUMBER_COLUMN, REJECTED_COLUMNS, session_fields
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage, check_group
 from sessionkit.spec.logic import (
-    AggregateRules,
+    Aggregates,
+    Events,
+    Finish,
+    Functions,
+    Logic,
+    classes_of,
+)
+from sessionkit.spec.methods import (
+    AggregateSettings,
     Finishing,
     InOrder,
     InOrderFinishing,
     Merging,
     Settings,
     SettingsInOrder,
-    annotations,
-    check_functions,
-    check_no_functions,
-    check_roles,
-    event_row_class,
+    Timeout,
     functions_of,
-    held_class,
-    timeout_of,
 )
-from sessionkit.spec.shared import E, R, S, Spec, check_shared, set_derived, show_shared_arguments
-from sessionkit.spec.signatures import takes_time
-from sessionkit.spec.views import Session
+from sessionkit.spec.shared import E, OnError, Order, R, S, Spec, check_shared, set_derived
 from sessionkit.state import Field
-from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules, read_emit
-from sessionkit.typing import FinishResult
+from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 
-__all__ = ["AnySessionSpec", "Session", "SessionSpec"]
+__all__ = ["AnySessionSpec", "SessionSpec"]
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
 E1 = TypeVar("E1", bound=attrs.AttrsInstance)
 S1 = TypeVar("S1", bound=attrs.AttrsInstance)
 R1 = TypeVar("R1", bound=attrs.AttrsInstance)
 
-Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
-Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]
+
+def _read_delay(value: Duration) -> timedelta:
+    return duration(value, "watermark_delay", zero_allowed=True)
+
+
+def _read_timeout(value: Timeout | None) -> Any:
+    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -75,49 +59,32 @@ class SessionSpec(Spec[E, S, R]):
     The definition of a session: what is read, how it is folded, when it is over.
 
     The same spec runs on a stream, on a batch and in a test. All times are event time.
-    `SessionSpec.of(Visit, ...)` reads the functions from the methods of the state class, and
-    `SessionSpec.aggregate(View, {...}, ...)` takes aggregates instead of functions.
+    `SessionSpec.of(Visit, ...)` reads the functions from the methods of the state class,
+    `SessionSpec.aggregate(View, {...}, ...)` takes aggregates instead of functions, and
+    `SessionSpec.per_event(View, ...)` gives a row for each event. They make the `logic`. `event`,
+    `state` and `result` are the classes that it names.
 
     Attributes:
-        create: `create(key, event) -> state`, for the first event of a session. Left out, the
-            session starts with `State()`, and `update` gets the first event too; a default that
-            can change must then be an attrs factory.
-        update: `update(state, event) -> state`, for each further event. It may change the state
-            that it is given, and return that or None. `create` and `update` may take a third
-            argument, named `time` or annotated `datetime`: the event's time, in UTC.
-        merge: `merge(left, right) -> state`, for two open sessions that an event between them
-            bridges; `left` starts first, and may be changed as by `update`. A spec without it must
-            say `order="event_time"`, where no event can come between.
-        finish: `finish(session, state)` for a session that is over: a result row, several, or
-            None. Called once a session, or for each of its rows. Left out, the state is the row.
-        aggregates: Instead of all functions: what a session comes to, by the fields of its row. See
-            `sessionkit.aggregates`. The row so far is then what `open_sessions` shows as the state.
-        per: `"session"`: what `finish` or the aggregates return. `"event"`: instead of all
-            functions, each event once, when its session is over: its `number` in the session, from
-            1, its time under the name of `event_time`, and its fields. The state holds the events.
-            `"both"`: the one and, as rows of kind `event`, the other; see `sessionize_all`.
-        timeout: When a session is over: the gap, such as `"30 minutes"` or an `EventTimeGap`; or
+        keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
+            Decimal.
+        event_time: The timestamp column that says when an event happened.
+        logic: How a session is folded: `Functions(...)`, `Aggregates(...)` or `Events(...)`.
+        gap: How long a session stays open without events, such as `"30 minutes"`.
+        timeout: In place of `gap`, where there is more to say: an `EventTimeGap`; or
             `SessionRules`, with what cuts a session before that. Result rows then have a column
             `closed_by`, after `session_end`.
-        drop_duplicates_for: Drop an event whose id was processed: while the session that it's in
-            is open, and until the watermark has reached its `session_end` plus this span, also
-            where a rule has ended it before. `"0 seconds"` is long enough where a copy has the
-            event time of the first, since it's late from then on. What is dropped counts as
-            `duplicate`. The id is the one of `event_id`; 16 bytes of state an event. Left out,
-            copies are events.
-        late_by: Which window must be over for an event to be late. `"event"`: its own, event time +
-            gap, as in Spark. `"session"`: that of the session it would join, as in Flink. Of no
-            effect with `order="event_time"`, and so `"session"` is refused there.
-        emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or before that
-            too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` of event time or `"every 5
-            minutes of processing time"`; see `Every`. Result rows then have `revision`, `is_final`
-            and `supersedes`. A batch gives only the last row of each session.
-        allowed_lateness: How long after its close a session can still take events: those that are
-            late by no more than this, in event time. Each gives another revision. None for no time.
-        reopen_within: How long after its close a session goes on with an event that isn't late, as
-            in Kafka Streams. None for no time: then such an event begins a new session.
-        revisions: What a row has: all events of the session, or with `"discarding"` those since its
-            last row alone.
+        watermark_delay: How far the watermark trails the latest event time seen: how late an event
+            may come and still be counted for certain.
+        order: `"arrival"` takes events as they come, in time order within a micro-batch.
+            `"event_time"` holds them until the watermark passes them, and takes them in time order.
+        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
+            concerned as failed and goes on without them. `"drop_session"` drops the whole session:
+            its events of the micro-batch count as failed, what was folded of it before goes too,
+            and it's a `failed_output` itself.
+        lateness: When an event is late, and what becomes of it.
+        results: When sessions give rows, and which.
+        inputs: Which rows become events, and what is known of them.
+        storage: How state is stored, and which class wrote it.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -125,136 +92,88 @@ class SessionSpec(Spec[E, S, R]):
     """
 
     event_time: str = attrs.field(validator=column_name)
-    create: Create[E, S] | None = None
-    # None only where there are aggregates: whoever passes functions passes this one.
-    update: Update[S, E] = attrs.field(default=cast("Any", None))
-    merge: Callable[[S, S], S | None] | None = None
-    finish: Callable[[Session[Any], S], FinishResult[R]] | None = None
-    aggregates: Mapping[str, Aggregate] | None = None
-    per: Literal["session", "event", "both"] = attrs.field(
-        default="session", validator=choice("session", "event", "both")
-    )
-    bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
-    timeout: EventTimeGap | SessionRules = attrs.field(converter=read_timeout)
-    watermark_delay: timedelta = attrs.field(converter=read_delay)
-    drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=read_repeats)
-    late_by: Literal["event", "session"] = attrs.field(
-        default="event", validator=choice("event", "session")
-    )
-    emit: Literal["on_close", "on_update"] | Every = attrs.field(
-        default="on_close", converter=read_emit
-    )
-    allowed_lateness: timedelta | None = attrs.field(default=None, converter=read_lateness)
-    reopen_within: timedelta | None = attrs.field(default=None, converter=read_reopening)
-    revisions: Literal["accumulating", "discarding"] = attrs.field(
-        default="accumulating", validator=choice("accumulating", "discarding")
-    )
-    layout: Literal["buckets", "pages"] = attrs.field(
-        default="buckets", validator=choice("buckets", "pages")
-    )
-    create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
-    update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
+    logic: Logic[E, S, R]
+    timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=_read_timeout)
+    _gap: Duration | None = attrs.field(default=None, alias="gap", eq=False, repr=False)
+    watermark_delay: timedelta = attrs.field(converter=_read_delay)
+    results: Results = attrs.field(default=Results(), validator=check_group(Results))
     row_kind: ClassVar = "session"
 
-    @property
+    def __attrs_post_init__(self) -> None:
+        """Set what follows from the arguments, and check what the single ones cannot see."""
+        set_derived(self, timeout=one_timeout(self._gap, self.timeout), _gap=None)
+        set_derived(self, **classes_of(self.logic, self.event_time, self.keys))
+        check_session(self)
+        check_shared(self)
+
+    @cached_property
+    def functions(self) -> Functions[E, S, R]:
+        """The functions; only where the `logic` has some."""
+        if not isinstance(self.logic, Functions):
+            msg = "a spec of aggregates or of events has no functions"
+            raise TypeError(msg)
+        return self.logic
+
+    @cached_property
+    def finish(self) -> Finish[S, R] | None:
+        """The function that makes the row of a session; None where its state is the row."""
+        return self.logic.finish if isinstance(self.logic, Functions) else None
+
+    @cached_property
+    def bound(self) -> tuple[BoundAggregate, ...]:
+        """The aggregates; none where the `logic` has none."""
+        return self.logic.bound if isinstance(self.logic, Aggregates) else ()
+
+    @cached_property
     def own_fields(self) -> tuple[Field, ...]:
         """The columns that sessionkit adds to a result row."""
-        return session_fields(self)
+        is_open = self.early is not None
+        return session_fields(ruled=self.rules is not None, is_open=is_open, revises=self.revises)
 
-    @property
+    @cached_property
     def early(self) -> Every | None:
         """How often a session gives a row before it closes; None for never."""
-        if isinstance(self.emit, Every):
-            return self.emit
-        return None if self.emit == "on_close" else Every(events=1)
+        emit = self.results.emit
+        return emit if isinstance(emit, Every) else None if emit == "on_close" else Every(events=1)
 
-    @property
+    @cached_property
     def mergeable(self) -> timedelta | None:
         """How long after its close a session can still become part of another; None for no time."""
-        return self.allowed_lateness or self.reopen_within
+        return self.lateness.allowed or self.lateness.reopen_within
 
-    @property
+    @cached_property
     def revises(self) -> bool:
         """Whether a session may give several rows."""
-        return self.emit != "on_close" or self.mergeable is not None
+        return self.early is not None or self.mergeable is not None
 
-    @property
+    @cached_property
     def rejected_columns(self) -> tuple[str, ...]:
         """The columns that rejected rows add to those of result rows."""
-        shared = self.event_time if self.per == "event" else None
+        shared = self.event_time if isinstance(self.logic, Events) else None
         names = tuple(name for name in REJECTED_COLUMNS if not name == shared == "event_time")
-        return (*names, NUMBER_COLUMN) if self.per == "both" else names
+        return (*names, NUMBER_COLUMN) if self.results.with_events else names
 
-    @property
+    @cached_property
     def rules(self) -> SessionRules | None:
-        """What can end a session beside the gap; None where nothing can."""
+        """What can end a session but for the gap; None where nothing can."""
         return self.timeout if isinstance(self.timeout, SessionRules) else None
 
-    @property
+    @cached_property
     def close_idle_after(self) -> timedelta | None:
         """After what time without events sessions close by the processing time; None for never."""
         return None if self.rules is None else self.rules.close_idle_after
 
-    @property
+    @cached_property
     def clock(self) -> Clock:
         """The clock of Spark's timeouts."""
         if self.close_idle_after is not None:
             return "processing_time"
         return "event_time" if self.early is None else self.early.clock
 
-    @property
+    @cached_property
     def discards(self) -> bool:
         """Whether a row has the events since the last one alone."""
-        return self.revisions == "discarding"
-
-    def __attrs_post_init__(self) -> None:
-        """Read what the functions say, and check what the single fields cannot see."""
-        if self.per == "event":
-            self._set_event_rows()
-            return
-        if self.aggregates is not None:
-            self._set_aggregates(self.aggregates)
-            return
-        set_derived(self, bound=())
-        create_at = self.create is not None and takes_time(self.create)
-        set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
-        check_roles(self, {})
-        self._set_class("event", annotations(self, "event"), "in `update`: `event: View`")
-        self._set_class("state", annotations(self, "state"), "in `update`: `state: Visit`")
-        if self.finish is None and self._result is None:
-            set_derived(self, result=self.state)
-        else:
-            self._set_class("result", annotations(self, "row"), "what `finish` returns")
-        check_shared(self)
-        check_functions(self, {"event": self.event, "state": self.state, "session": Session})
-        check_times(self)
-
-    def _set_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
-        """Set and check what follows from aggregates: the row is the state, as without `finish`."""
-        check_no_functions(self, "aggregates")
-        self._set_class("event", (), "")
-        bound = bound_aggregates(self.event, aggregates)
-        row = self._result or aggregated_class(bound)
-        check_result(row, bound)
-        self._set_without_functions(bound=bound, state=row, result=row)
-
-    def _set_event_rows(self) -> None:
-        """Set and check what follows from a row for each event."""
-        check_no_functions(self, 'per="event"')
-        self._set_class("event", (), "")
-        check_event_class(self.event)
-        held = held_class(self.event, self.event_time)
-        row = event_row_class(self.event, self.event_time, self.keys)
-        if not (self.aggregates is None and self._result is None):
-            given = "result" if self.aggregates is None else "aggregates"
-            found = f'`per="event"` and `{given}` are both given'
-            raise SpecError(with_hint(found, "leave out the one that you do not need"))
-        self._set_without_functions(bound=(), state=held, result=row)
-
-    def _set_without_functions(self, **derived: Any) -> None:
-        set_derived(self, **derived, create_takes_time=False, update_takes_time=False)
-        check_shared(self)
-        check_times(self)
+        return not self.results.accumulate
 
     @overload
     @classmethod
@@ -297,31 +216,64 @@ class SessionSpec(Spec[E, S, R]):
         **settings: Unpack[SettingsInOrder],
     ) -> "SessionSpec[E1, S1, S1]": ...
     @classmethod
-    def of(cls, state: Any, /, **settings: Any) -> "SessionSpec[Any, Any, Any]":
+    def of(
+        cls,
+        state: Any,
+        /,
+        *,
+        keys: Mapping[str, Any],
+        event_time: str,
+        watermark_delay: Duration,
+        gap: Duration | None = None,
+        timeout: Timeout | None = None,
+        order: Order = "arrival",
+        on_error: OnError = "raise",
+        lateness: Lateness = Lateness(),
+        results: Results = Results(),
+        inputs: Inputs = Inputs(),
+        storage: Storage = Storage(),
+        create: Callable[..., Any] | None = None,
+        update: Callable[..., Any] | None = None,
+        merge: Callable[..., Any] | None = None,
+        finish: Callable[..., Any] | None = None,
+        event: type[Any] | None = None,
+        result: type[Any] | None = None,
+    ) -> "SessionSpec[Any, Any, Any]":
         """
         Make a spec whose functions are methods of the state class.
 
         They are `update(self, event)`, `merge(self, other)`, `finish(self, session)` and, as a
         class method, `create(cls, key, event)`. All but `update` may be left out as in
-        `SessionSpec`; `create` and `update` may take `time` too.
+        `Functions`; `create` and `update` may take `time` too.
 
         Args:
             state: The state class: an attrs class. It needs no base class and no decorator of
                 sessionkit's.
-            event: The attrs class of an event, where the annotations don't say it.
-            settings: What `SessionSpec` takes, which wins over the methods; and `gap="30 minutes"`
-                for `timeout`.
+            keys, event_time, gap, timeout, watermark_delay, order, on_error, lateness, results,
+            inputs, storage: As for `SessionSpec`.
+            create, update, merge, finish: Functions that win over the methods.
+            event, result: The attrs classes of an event and of a row, where the annotations don't
+                say them.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        functions = {**functions_of(state, settings), **settings}
-        if "update" not in functions:
-            found = f"`{state.__name__}` has no method `update`"
-            hint = "write `def update(self, event: View) -> None: ...` in it"
-            raise SpecError(with_hint(found, hint))
-        return SessionSpec(state=state, **timeout_of(functions))
+        functions = functions_of(state, create=create, update=update, merge=merge, finish=finish)
+        return SessionSpec(
+            logic=Functions(**functions, event=event, state=state, result=result),
+            keys=keys,
+            event_time=event_time,
+            watermark_delay=watermark_delay,
+            gap=gap,
+            timeout=timeout,
+            order=order,
+            on_error=on_error,
+            lateness=lateness,
+            results=results,
+            inputs=inputs,
+            storage=storage,
+        )
 
     @overload
     @classmethod
@@ -332,7 +284,7 @@ class SessionSpec(Spec[E, S, R]):
         /,
         *,
         result: type[R1],
-        **rules: Unpack[AggregateRules],
+        **settings: Unpack[AggregateSettings],
     ) -> "SessionSpec[E1, R1, R1]": ...
     @overload
     @classmethod
@@ -341,49 +293,107 @@ class SessionSpec(Spec[E, S, R]):
         event: type[E1],
         aggregates: Mapping[str, Aggregate],
         /,
-        **rules: Unpack[AggregateRules],
+        **settings: Unpack[AggregateSettings],
     ) -> "SessionSpec[E1, Any, Any]": ...
     @classmethod
     def aggregate(
-        cls, event: Any, aggregates: Any, /, *, result: Any = None, **rules: Any
+        cls,
+        event: Any,
+        aggregates: Mapping[str, Aggregate],
+        /,
+        *,
+        keys: Mapping[str, Any],
+        event_time: str,
+        watermark_delay: Duration,
+        gap: Duration | None = None,
+        timeout: Timeout | None = None,
+        order: Order = "arrival",
+        on_error: OnError = "raise",
+        lateness: Lateness = Lateness(),
+        results: Results = Results(),
+        inputs: Inputs = Inputs(),
+        storage: Storage = Storage(),
+        result: Any = None,
     ) -> "SessionSpec[Any, Any, Any]":
         """
         Make a spec from aggregates instead of functions: no Python runs for an event.
 
+        Aggregates have the same result in any order, so `order` is for `SessionRules` that need it,
+        and for `drop_duplicates_for`.
+
         Args:
             event: The attrs class of an event, without validators and converters.
             aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
+            keys, event_time, gap, timeout, watermark_delay, order, on_error, lateness, results,
+            inputs, storage: As for `SessionSpec`.
             result: An attrs class with these fields, for typed rows. Left out, one is made.
-            rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
-                `timeout`. Aggregates come to the same in any order, so `order` is for
-                `SessionRules` that need it, and for `drop_duplicates_for`.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        return cls(event=event, aggregates=aggregates, result=result, **timeout_of(rules))
+        return SessionSpec(
+            logic=Aggregates(event, aggregates, result=result),
+            keys=keys,
+            event_time=event_time,
+            watermark_delay=watermark_delay,
+            gap=gap,
+            timeout=timeout,
+            order=order,
+            on_error=on_error,
+            lateness=lateness,
+            results=results,
+            inputs=inputs,
+            storage=storage,
+        )
 
     @classmethod
     def per_event(
-        cls, event: type[E1], /, **rules: Unpack[AggregateRules]
+        cls,
+        event: type[E1],
+        /,
+        *,
+        keys: Mapping[str, Any],
+        event_time: str,
+        watermark_delay: Duration,
+        gap: Duration | None = None,
+        timeout: Timeout | None = None,
+        order: Order = "arrival",
+        on_error: OnError = "raise",
+        lateness: Lateness = Lateness(),
+        results: Results = Results(),
+        inputs: Inputs = Inputs(),
+        storage: Storage = Storage(),
     ) -> "SessionSpec[E1, Any, Any]":
         """
         Make a spec with a row for each event: its session's id, and its number within the session.
 
+        Rows come in time order, so `order` is for `SessionRules` that need it, and for
+        `drop_duplicates_for`.
+
         Args:
             event: The attrs class of an event, without validators and converters.
-            rules: What `SessionSpec` takes besides functions and classes; `gap="30 minutes"` for
-                `timeout`. Rows come in time order, so `order` is for `SessionRules` that need it,
-                and for `drop_duplicates_for`.
+            keys, event_time, gap, timeout, watermark_delay, order, on_error, lateness, results,
+            inputs, storage: As for `SessionSpec`.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        settings: dict[str, Any] = timeout_of(rules)
-        return SessionSpec(event=event, per="event", **settings)
+        return SessionSpec(
+            logic=Events(event),
+            keys=keys,
+            event_time=event_time,
+            watermark_delay=watermark_delay,
+            gap=gap,
+            timeout=timeout,
+            order=order,
+            on_error=on_error,
+            lateness=lateness,
+            results=results,
+            inputs=inputs,
+            storage=storage,
+        )
 
 
-show_shared_arguments(SessionSpec)
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]

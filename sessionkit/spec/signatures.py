@@ -16,10 +16,9 @@ from sessionkit.spec.functions import is_again, name_of
 __all__ = [
     "Place",
     "annotation_of",
-    "check_class",
     "check_function",
     "check_key",
-    "inferred_class",
+    "class_of",
     "is_method",
     "positional_parameters",
     "returns_none",
@@ -142,18 +141,28 @@ class Place:
         return f"`{self.role}` ({name_of(self.function)})"
 
 
-def inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]:
+def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint: str) -> type[Any]:
     """
-    Return the class that annotations agree on: of those they name, the one below all others.
+    Return a class of a spec: the one that was given, or else the one that annotations say.
 
     Args:
-        name: The argument that would give the class.
-        places: Where to look.
-        hint: What to annotate where they don't say it.
+        name: The argument that gives the class.
+        given: What it was given.
+        places: The annotations that would say it.
+        hint: What to annotate where they don't.
 
     Raises:
-        SpecError: They name none, or several.
+        SpecError: The annotations name none, several, or another one.
     """
+    if given is None:
+        return _inferred_class(name, places, hint)
+    if attrs.has(given):
+        _check_class(name, given, places)
+    return given
+
+
+def _inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]:
+    """Return the class that annotations agree on: of those they name, the one below all others."""
     named = _named(places)
     for cls in named:
         if all(issubclass(cls, other) for other in named):
@@ -161,13 +170,8 @@ def inferred_class(name: str, places: Collection[Place], hint: str) -> type[Any]
     raise SpecError(_not_inferred(name, places, named, hint))
 
 
-def check_class(name: str, cls: object, places: Collection[Place]) -> None:
-    """
-    Check a class that is given against those that annotations name.
-
-    Raises:
-        SpecError: They name classes, none of which is the class, above it or below it.
-    """
+def _check_class(name: str, cls: object, places: Collection[Place]) -> None:
+    """Check that annotations name no class, or one that is the class, above it or below it."""
     named = _named(places)
     if not named or not isinstance(cls, type):
         return

@@ -1,16 +1,19 @@
 """What a user writes for state per key that isn't a session: a spec, and what it may return."""
 
 from collections.abc import Callable
+from datetime import timedelta
+from functools import cached_property
 from typing import Any, Final, Generic, Literal, TypeAlias
 
 import attrs
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._instants import Duration
 from sessionkit._validators import choice
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.shared import E, R, S, Spec, check_delay, check_shared, show_shared_arguments
-from sessionkit.spec.signatures import Place, check_function, check_key
+from sessionkit.spec.shared import E, R, S, Spec, check_delay, check_shared, set_derived
+from sessionkit.spec.signatures import Place, check_function, check_key, class_of
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state import codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
@@ -21,10 +24,12 @@ __all__ = [
     "BucketResult",
     "ByBucket",
     "ByFrame",
+    "ByProcessingTime",
     "Handler",
     "StatefulSpec",
     "by_bucket",
     "by_frame",
+    "by_processing_time",
 ]
 
 Handler: TypeAlias = Literal["events", "frame", "bucket"]
@@ -50,6 +55,13 @@ class ByFrame(Generic[S, R]):
     """A function that takes the events of a key as a DataFrame; made by `by_frame`."""
 
     function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame]
+
+
+@attrs.frozen
+class ByProcessingTime(Generic[S, R]):
+    """A function for timers on both clocks; made by `by_processing_time`."""
+
+    function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
 
 
 @attrs.frozen
@@ -89,17 +101,29 @@ def by_bucket(function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
     return ByBucket(function)
 
 
+def by_processing_time(
+    function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]],
+) -> ByProcessingTime[S, R]:
+    """
+    Allow timers in processing time too: `on_timer=by_processing_time(function)`.
+
+    Spark then runs a micro-batch at every trigger, and with the `availableNow` trigger never ends.
+
+    Args:
+        function: `function(key, name, state, times)`, as `on_timer` is without it.
+    """
+    return ByProcessingTime(function)
+
+
+def _read_timeout(value: TimeoutPolicy | Duration) -> TimeoutPolicy:
+    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
+
+
 def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
     if value == "drop_session":
         found = '`on_error="drop_session"` drops sessions, and a StatefulSpec has none'
         hint = 'write on_error="reject": a call that raises leaves the state of its key as it was'
         raise SpecError(with_hint(found, hint))
-
-
-def _flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
-    if not isinstance(value, bool):
-        found = f"`{attribute.name}` must be True or False, found {value!r}"
-        raise SpecError(with_hint(found, "leave it out for False"))
 
 
 @attrs.frozen(kw_only=True)
@@ -110,6 +134,8 @@ class StatefulSpec(Spec[E, S, R]):
     The same spec runs on a stream, on a batch and in a test.
 
     Attributes:
+        keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
+            Decimal.
         process: `process(key, events, state, times)`, called once for each key and micro-batch
             with events: a list of `event` objects in the order of event time, then content. It
             returns a result row, several, or None, or is a generator of rows. `state` is a
@@ -117,13 +143,29 @@ class StatefulSpec(Spec[E, S, R]):
             Arrow tables, pass `by_frame(function)` or `by_bucket(function)`.
         on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key has
             gone off, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
-            when the timeout policy ends the key; after that call nothing of the key is kept.
-        timeout: When a key is over: `EventTimeGap`, `ProcessingTimeGap`, `TimeToLive`, several
-            of them joined with `|`, or `NoTimeout()` where `process` itself removes every state.
-        processing_timers: Whether timers may be set in processing time. Spark then runs a
-            micro-batch at every trigger, and with the `availableNow` trigger never ends.
-        late: What becomes of an event at or past the watermark. `"reject"`: it is counted as
-            late and left out. `"process"`: it is handed to `process` like any other.
+            when the timeout policy ends the key; after that call nothing of the key is kept. For
+            timers in processing time, pass `by_processing_time(function)`.
+        event: The attrs class of an event. Its fields name the columns that are read, and their
+            types; nothing else crosses to Python. A null in a field that isn't Optional
+            quarantines the row. Left out, the annotations of the functions say it.
+        state: The attrs class of the stored state. Left out, the annotations say it.
+        result: The attrs class of a result row. Its fields become columns, after those of the key.
+            Left out, the annotations say it.
+        timeout: When a key is over: `EventTimeGap`, or its gap, such as `"30 minutes"`;
+            `ProcessingTimeGap`, `TimeToLive`, several of them joined with `|`, or `NoTimeout()`
+            where `process` itself removes every state.
+        event_time: The timestamp column that says when an event happened. Left out, events come in
+            the order of their content.
+        watermark_delay: How far the watermark trails the latest event time seen: how late an event
+            may come and still be counted for certain. Left out, there is no watermark, and no event
+            is late.
+        order: `"arrival"` takes events as they come, in time order within a micro-batch.
+            `"event_time"` holds them until the watermark passes them, and takes them in time order.
+        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
+            concerned as failed and goes on without them.
+        lateness: What becomes of late events: `Lateness(late_events="process")`.
+        inputs: Which rows become events, and what is known of them.
+        storage: How state is stored, and which class wrote it.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -133,12 +175,13 @@ class StatefulSpec(Spec[E, S, R]):
     process: (
         Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | ByFrame[S, R] | ByBucket
     )
-    on_timer: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]] | None = None
-    timeout: TimeoutPolicy
-    processing_timers: bool = attrs.field(default=False, validator=_flag)
-    late: Literal["reject", "process"] = attrs.field(
-        default="reject", validator=choice("reject", "process")
-    )
+    on_timer: (
+        Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]] | ByProcessingTime[S, R] | None
+    ) = None
+    _event: type[E] | None = attrs.field(default=None, alias="event", eq=False, repr=False)
+    _state: type[S] | None = attrs.field(default=None, alias="state", eq=False, repr=False)
+    _result: type[R] | None = attrs.field(default=None, alias="result", eq=False, repr=False)
+    timeout: TimeoutPolicy = attrs.field(converter=_read_timeout)
     on_error: Literal["raise", "reject"] = attrs.field(
         default="raise", validator=[_without_sessions, choice("raise", "reject")]
     )
@@ -147,11 +190,14 @@ class StatefulSpec(Spec[E, S, R]):
         """Read what the functions say, and check what the single fields cannot see."""
         _check_functions(self)
         events = {"process": 1} if self.handler == "events" else {}
-        self._set_class("event", _annotations(self, **events), "`events: list[Payment]`")
+        places = _annotations(self, **events)
+        event = class_of("event", self._event, places, "`events: list[Payment]`")
         views = _annotations(self, process=2, on_timer=2)
-        self._set_class("state", views, "`state: KeyState[Account]`")
+        state = class_of("state", self._state, views, "`state: KeyState[Account]`")
         rows = _annotations(self, process=None, on_timer=None)
-        self._set_class("result", rows, "what `process` returns")
+        result = class_of("result", self._result, rows, "what `process` returns")
+        set_derived(self, event=event, state=state, result=result)
+        _check_meaning(self)
         check_shared(self)
         keyed = {} if self.handler == "bucket" else {"process": 0}
         for place in _annotations(self, **keyed, on_timer=0):
@@ -176,6 +222,18 @@ class StatefulSpec(Spec[E, S, R]):
         return self.process
 
     @property
+    def timer_function(self) -> Callable[..., Any] | None:
+        """The function in `on_timer`, without what `by_processing_time` put around it."""
+        if isinstance(self.on_timer, ByProcessingTime):
+            return self.on_timer.function
+        return self.on_timer
+
+    @property
+    def processing_timers(self) -> bool:
+        """Whether timers may be set in processing time."""
+        return isinstance(self.on_timer, ByProcessingTime)
+
+    @cached_property
     def clock(self) -> Clock | None:
         """
         The clock by which Spark wakes keys: the kind of timeout that its operator has.
@@ -192,23 +250,38 @@ class StatefulSpec(Spec[E, S, R]):
     def timer_rules(self) -> TimerRules:
         """Which timers the functions may set."""
         return TimerRules(
-            on_timer=self.on_timer is not None,
+            on_timer=self.timer_function is not None,
             event_time=self.watermark_delay is not None,
             processing_time=self.processing_timers,
             reserved=POLICY_NAMES,
         )
 
 
-show_shared_arguments(StatefulSpec)
 AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_to_live"})
 
 
 def _annotations(spec: AnyStatefulSpec, **positions: int | None) -> list[Place]:
     """Return the annotations at these positions of the functions that the spec has."""
-    functions: dict[str, Any] = {"process": spec.function, "on_timer": spec.on_timer}
+    functions: dict[str, Any] = {"process": spec.function, "on_timer": spec.timer_function}
     given = {role: place for role, place in positions.items() if functions[role] is not None}
     return [Place(role, functions[role], position) for role, position in given.items()]
+
+
+def _check_meaning(spec: AnyStatefulSpec) -> None:
+    """Check that what is for a `SessionSpec` alone is left out."""
+    given = {
+        "allowed": spec.lateness.allowed is not None,
+        "reopen_within": spec.lateness.reopen_within is not None,
+        "judged_by": spec.lateness.judged_by != "event",
+        "drop_duplicates_for": spec.inputs.drop_duplicates_for is not None,
+    }
+    for name in [name for name, is_given in given.items() if is_given]:
+        found = f"`{name}` is about sessions, and a StatefulSpec has none"
+        hint = "leave it out; `late_events` says what becomes of late events"
+        if name == "drop_duplicates_for":
+            hint = "leave it out; docs/how-to/deduplicate.md shows what drops copies before"
+        raise SpecError(with_hint(found, hint))
 
 
 def _check_clocks(spec: AnyStatefulSpec) -> None:
@@ -231,8 +304,8 @@ def _check_clocks(spec: AnyStatefulSpec) -> None:
     elif any(deadline.clock == "event_time" for deadline in deadlines_of(policy)):
         found = f"`timeout` counts in event time, and there is no watermark: {policy!r}"
         raise SpecError(with_hint(found, 'add event_time="ts" and watermark_delay="10 minutes"'))
-    elif spec.late != "reject":
-        found = "`late` has no meaning without a watermark"
+    elif spec.lateness.late_events != "reject":
+        found = "`late_events` has no meaning without a watermark"
         raise SpecError(with_hint(found, 'add watermark_delay="10 minutes", or leave it out'))
 
 
@@ -244,9 +317,9 @@ def _check_order(spec: AnyStatefulSpec) -> None:
         found = f"{refused} waits for the watermark, and there is none"
         hint = 'add event_time="ts" and watermark_delay="10 minutes"'
         raise SpecError(with_hint(found, hint))
-    if spec.late == "process":
-        found = f'{refused} has no place for the late events of `late="process"`'
-        raise SpecError(with_hint(found, 'leave `late` out, or write order="arrival"'))
+    if spec.lateness.late_events == "process":
+        found = f'{refused} has no place for the late events of `late_events="process"`'
+        raise SpecError(with_hint(found, 'leave `late_events` out, or write order="arrival"'))
     if spec.handler != "events":
         found = f"{refused} hands out events as a list, and `process` is by_{spec.handler}(...)"
         hint = 'pass the function over a list of events, or write order="arrival"'
@@ -257,10 +330,7 @@ def _check_functions(spec: AnyStatefulSpec) -> None:
     wanted = "events, states, times" if spec.handler == "bucket" else "key, events, state, times"
     check_function(spec.function, "process", **dict.fromkeys(wanted.split(", ")))
     if spec.on_timer is not None:
-        check_function(spec.on_timer, "on_timer", key=None, name=None, state=None, times=None)
-    elif spec.processing_timers:
-        found = "`processing_timers` is asked for, and there is no function to call for them"
-        raise SpecError(with_hint(found, "add on_timer=..., or leave processing_timers out"))
+        check_function(spec.timer_function, "on_timer", key=None, name=None, state=None, times=None)
 
 
 def _check_bucket(spec: AnyStatefulSpec) -> None:
@@ -268,10 +338,10 @@ def _check_bucket(spec: AnyStatefulSpec) -> None:
         if field.name in spec.keys:
             found = f"a function by_bucket(...) would be given two columns named `{field.name}`"
             raise SpecError(with_hint(found, f"leave the key out of {spec.state.__name__}"))
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         found = "by_bucket(...) folds many keys at once, and layout='per_key' has one a group"
         raise SpecError(with_hint(found, 'write layout="buckets", or pass by_frame(...)'))
     if spec.processing_timers:
-        found = "`processing_timers` is asked for, and a function by_bucket(...) cannot set a timer"
-        hint = "leave processing_timers out, or pass a function over the events of one key"
+        found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
+        hint = "leave `on_timer` without it, or pass a function over the events of one key"
         raise SpecError(with_hint(found, hint))

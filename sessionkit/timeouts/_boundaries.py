@@ -81,8 +81,8 @@ def is_late(end_us: int | Instants, watermark_us: int) -> bool | Flags:
     """
     Return whether an event is late: the end of its window `<=` watermark.
 
-    Under `late_by="event"`, the window is the event's own, event time + gap. Under
-    `late_by="session"`, it is that of the session that the event would join.
+    Under `judged_by="event"`, the window is the event's own, event time + gap. Under
+    `judged_by="session"`, it is that of the session that the event would join.
     """
     return end_us <= watermark_us
 

@@ -24,6 +24,7 @@ from tests.support.conformance.cases import (
 from tests.support.conformance.dedup import DEDUP_CASES
 from tests.support.conformance.keyed import KEYED_RUNS, KeyedRun
 from tests.support.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
+from tests.support.options import evolved
 
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PLANNED: Final = list(planned())
@@ -73,7 +74,7 @@ def test_on_driver_from_aggregates(run: Run) -> None:
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
 def test_in_pages(run: Run) -> None:
     """A case comes to its answer on the driver too if the state is in pages."""
-    spec: Any = attrs.evolve(run.spec, layout="pages")
+    spec: Any = evolved(run.spec, layout="pages")
     assert run.expected == on_driver(attrs.evolve(run, spec=spec))
 
 

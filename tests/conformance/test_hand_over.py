@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sessionkit import SessionSpec
+from sessionkit import SessionSpec, Storage
 from sessionkit.aggregates import count
 from sessionkit.testing import SessionDriver
 
@@ -38,7 +38,7 @@ VIEWS: SessionSpec[PageView, Any, Any] = SessionSpec.aggregate(
     event_time="timestamp",
     gap=GAP,
     watermark_delay="1 hour",
-    bucket_count=1,
+    storage=Storage(bucket_count=1),
 )
 
 

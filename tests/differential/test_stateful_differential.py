@@ -56,7 +56,7 @@ def specs() -> SearchStrategy[AnySpec]:
         "on_error": st.just("reject"),
         "watermark_delay": st.sampled_from([timedelta(0), timedelta(seconds=2)]),
     }
-    orders: list[dict[str, Any]] = [{}, {"late": "process"}, {"order": "event_time"}]
+    orders: list[dict[str, Any]] = [{}, {"late_events": "process"}, {"order": "event_time"}]
     made = [partial(commanded, **order) for order in orders]
     in_event_time = st.builds(
         lambda make, **chosen: make(processing_timers=False, **chosen),

@@ -22,6 +22,7 @@ from sessionkit._engine.storage import logic_of
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
 from sessionkit._instants import BEGINNING_US
 from sessionkit.testing import SessionDriver
+from tests.support.options import evolved
 from tests.support.session_specs import Open, Reading, collecting, in_order
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -98,7 +99,7 @@ class Renamed:
 def test_held_events_of_another_class_are_refused() -> None:
     """The new class has a field that the events that wait don't have."""
     old = keyed(str, in_order)
-    new: Any = attrs.evolve(
+    new: Any = evolved(
         old,
         event=Renamed,
         create=lambda key, event: old.state([event.number]),

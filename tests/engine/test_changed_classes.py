@@ -38,6 +38,7 @@ from tests.support.changed_classes import (
     sessions,
     states,
 )
+from tests.support.options import evolved
 
 
 def stateless(spec: Any) -> set[str]:
@@ -110,7 +111,7 @@ def test_a_function_leads_from_version_to_version(make: Any, layout: str) -> Non
 
     words = expected(fourth, Fourth(["2", "a"])) | {USERS[0]: Fourth(["2", "a+"])}
     assert words == states(driver)
-    assert (2, 3) == (third.state_version, fourth.state_version)
+    assert (2, 3) == (third.storage.version, fourth.storage.version)
 
 
 @pytest.mark.parametrize(("make", "layout"), CASES)
@@ -281,7 +282,7 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
     add(driver, View(2, "a"), at("12:00"))
 
     with pytest.raises(StateMismatchError) as refused:
-        states(changed(driver, attrs.evolve(spec, **changes)))
+        states(changed(driver, evolved(spec, **changes)))
 
     assert hint == str(refused.value).partition("Hint: ")[2]
 
@@ -289,7 +290,7 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"state_version": 3}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
+        ({"version": 3}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
         ({"upgrade": {2: of_third}}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
     ],
 )

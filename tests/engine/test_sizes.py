@@ -7,11 +7,12 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from sessionkit import EventTimeGap, NoTimeout, SessionSpec, StateError
+from sessionkit import EventTimeGap, Functions, NoTimeout, SessionSpec, StateError, Storage
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.stored import MOST_BYTES, check_size
 from sessionkit.testing import SessionDriver
+from tests.support.options import evolved
 from tests.support.stateful_specs import taking
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -44,13 +45,10 @@ def merge(left: Parts, right: Parts) -> None:
 PARTS: Any = SessionSpec(
     keys={"user": str},
     event_time="at",
-    event=Part,
-    state=Parts,
-    update=update,
-    merge=merge,
+    logic=Functions(event=Part, state=Parts, update=update, merge=merge),
     timeout=EventTimeGap("30m"),
     watermark_delay="1h",
-    bucket_count=1,
+    storage=Storage(bucket_count=1),
 )
 STATEFUL: Any = taking(Part, timeout=NoTimeout())
 
@@ -93,7 +91,7 @@ def test_the_key_with_the_largest_part_is_named(
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_a_session_that_spark_could_not_store_is_refused(layout: str) -> None:
     """Before Spark gets it, in any layout."""
-    driver = SessionDriver(attrs.evolve(PARTS, layout=layout))
+    driver = SessionDriver(evolved(PARTS, layout=layout))
     driver.add("ann", NOON, Part(5))
     driver.add("bob", NOON, Part(MOST_BYTES))
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
+from sessionkit import Functions
 from sessionkit._engine.keys.view import stored_keys_of
 from sessionkit._engine.payload import FORMAT_VERSION, Origin
 from sessionkit._engine.sessions.closings import CODES
@@ -121,9 +122,9 @@ def test_a_stored_format_is_read_by_every_later_release(
 RULED: Final[SessionSpec[View, First, First]] = SessionSpec(
     keys={"user": str},
     event_time="ts",
+    logic=Functions(update=count),
     watermark_delay="10 minutes",
     order="event_time",
-    update=count,
     timeout=SessionRules("30 minutes", max_duration="35 minutes", midnight="Asia/Kolkata"),
 )
 TIMES: Final = {

@@ -28,6 +28,7 @@ from examples.duty_periods import (
 from examples.flight_files import by_arrival, cut, read_flights, smallest_lead, write_files
 from examples.flights import COMPARED, conclude, differences, run
 from sessionkit import EventTimeGap, Session
+from tests.support.options import evolved
 
 Capture: TypeAlias = pytest.CaptureFixture[str]
 
@@ -165,7 +166,7 @@ class TestProgram:
         "spec",
         [
             attrs.evolve(DUTY_PERIODS, timeout=EventTimeGap("4 hours")),
-            attrs.evolve(DUTY_PERIODS, update=_forgetful),
+            evolved(DUTY_PERIODS, update=_forgetful),
         ],
         ids=["another gap", "an update that forgets"],
     )

@@ -91,8 +91,8 @@ def shown(value: Any) -> Any:
 
 
 @given(data=st.data())
-@pytest.mark.parametrize("late_by", ["event", "session"])
-def test_aggregates_equal_functions(late_by: Any, data: st.DataObject) -> None:
+@pytest.mark.parametrize("judged_by", ["event", "session"])
+def test_aggregates_equal_functions(judged_by: Any, data: st.DataObject) -> None:
     """Rows, ids, counts, rejected and open sessions are the same, whatever comes."""
     arrived = data.draw(st.lists(arrivals, min_size=1, max_size=12))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(arrived)), max_size=4)))
@@ -100,7 +100,7 @@ def test_aggregates_equal_functions(late_by: Any, data: st.DataObject) -> None:
     options = {
         "timeout": data.draw(timeouts),
         "watermark_delay": data.draw(st.sampled_from([timedelta(0), GAP, 9 * GAP])),
-        "late_by": late_by,
+        "judged_by": judged_by,
         "bucket_count": data.draw(st.sampled_from([1, 64])),
     }
 

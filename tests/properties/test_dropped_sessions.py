@@ -18,6 +18,7 @@ from sessionkit import aggregates as agg
 from sessionkit.testing import Rejection, SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_rules import Click, Cut, naive_cuts
+from tests.support.options import grouped
 
 # Half a minute before midnight in New York.
 START = datetime(2026, 3, 8, 4, 59, 30, tzinfo=UTC)
@@ -117,8 +118,8 @@ def spec_of(rules: SessionRules, state: Any = Listing, **options: Any) -> Any:
         **options,
     }
     if isinstance(state, dict):
-        return SessionSpec.aggregate(Step, state, **settings)
-    return SessionSpec.of(state, event=Step, **settings)
+        return SessionSpec.aggregate(Step, state, **grouped(**settings))
+    return SessionSpec.of(state, **grouped(event=Step, **settings))
 
 
 def run(spec: Any, cut: Sequence[Sequence[Click]]) -> tuple[list[Any], list[Rejection]]:

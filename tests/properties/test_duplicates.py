@@ -15,6 +15,7 @@ from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_duplicates import Arrival, Counted, NaiveDuplicates
+from tests.support.options import grouped
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 BEFORE_MIDNIGHT = datetime(2026, 3, 8, 23, 59, 40, tzinfo=UTC)
@@ -62,8 +63,10 @@ def spec_of(way: str = "functions", **changes: Any) -> SessionSpec[Any, Any, Any
         **changes,
     }
     if way == "aggregates":
-        return SessionSpec.aggregate(Message, {"values": agg.collect("value")}, **settings)
-    return SessionSpec.of(Numbers, **settings)
+        return SessionSpec.aggregate(
+            Message, {"values": agg.collect("value")}, **grouped(**settings)
+        )
+    return SessionSpec.of(Numbers, **grouped(**settings))
 
 
 @st.composite

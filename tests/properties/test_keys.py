@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sessionkit import ProcessingTimeGap, StatefulSpec, TimeToLive
 from sessionkit.testing import StatefulDriver
 from tests.support.naive_keys import Arrival, NaiveBatch, NaiveKeys
+from tests.support.options import evolved
 from tests.support.orders import (
     EVENT_POLICIES,
     GAP,
@@ -193,7 +194,7 @@ def test_every_batch_is_that_of_the_model(layout: str, data: st.DataObject) -> N
     """Rows, counts and stored keys are those of the naive model, batch by batch."""
     timeout, on_timer, late = data.draw(cases())
     buckets = data.draw(bucket_counts)
-    spec = spec_of(timeout, on_timer, late=late, layout=layout, bucket_count=buckets)
+    spec = spec_of(timeout, on_timer, late_events=late, layout=layout, bucket_count=buckets)
     script = data.draw(scripts())
 
     done, stored = run(spec, script)
@@ -225,14 +226,14 @@ def test_buckets_layout_and_order_of_rows_do_not_show(data: st.DataObject) -> No
     """Every run of a script gives the same rows, counts and stored keys."""
     timeout, on_timer, late = data.draw(cases())
     script = data.draw(scripts())
-    spec = spec_of(timeout, on_timer, late=late, bucket_count=1)
+    spec = spec_of(timeout, on_timer, late_events=late, bucket_count=1)
 
     expected = run(spec, script)
 
     changes: dict[str, Any] = data.draw(
         st.sampled_from([{}, {"bucket_count": 2}, {"layout": "pages"}, {"layout": "per_key"}])
     )
-    assert expected == run(attrs.evolve(spec, **changes), script, shuffled=True)
+    assert expected == run(evolved(spec, **changes), script, shuffled=True)
 
 
 @given(data=st.data())
@@ -241,7 +242,7 @@ def test_a_batch_without_data_does_not_show_where_only_policies_wait(data: st.Da
     timeout, on_timer, late = data.draw(cases(timers=False))
     script = data.draw(scripts(timers=False))
     layout = data.draw(st.sampled_from(["buckets", "pages", "per_key"]))
-    spec = spec_of(timeout, on_timer, late=late, layout=layout)
+    spec = spec_of(timeout, on_timer, late_events=late, layout=layout)
     slipped = [part for step in script for part in with_batch_before(step)]
 
     done, stored = run(spec, script)

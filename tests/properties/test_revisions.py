@@ -2,7 +2,7 @@
 Early results and allowed lateness against a model that starts from all events each time.
 
 Precondition: each event is strictly ahead of the watermark in force when it arrives, less what
-`allowed_lateness` allows. Then every row, and the table that rows are upserted into, are those of
+`allowed` is. Then every row, and the table that rows are upserted into, are those of
 the model.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit import Aggregates, EventTimeGap, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
@@ -71,9 +71,9 @@ def by_functions(**options: Any) -> SessionSpec[Any, Any, Any]:
 
 def by_aggregates(**options: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec of aggregates whose rows look alike."""
-    changes: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish", "state"))
     aggregates = {"values": agg.collect("value", at_most=100), "events": agg.count()}
-    return attrs.evolve(collecting(**options), **changes, result=Listed, aggregates=aggregates)
+    logic = Aggregates(Reading, aggregates, result=Listed)
+    return attrs.evolve(collecting(**options), logic=logic)
 
 
 @attrs.define
@@ -137,9 +137,9 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
     spec = make(
         timeout=EventTimeGap(own_gap, at_most=2 * GAP, gap_inclusive=inclusive),
         watermark_delay=delay,
-        late_by=data.draw(st.sampled_from(["event", "session"])),
+        judged_by=data.draw(st.sampled_from(["event", "session"])),
         emit=emit,
-        allowed_lateness=lateness,
+        allowed=lateness,
         # Without an event that trails the watermark, no closed session is there to go on.
         reopen_within=None if lateness else data.draw(st.sampled_from([None, GAP])),
         **data.draw(storages),
@@ -172,8 +172,8 @@ def test_rows_that_discard_what_is_out_have_each_event_once(
         timeout=EventTimeGap(own_gap, at_most=2 * GAP),
         watermark_delay=delay,
         emit=emit,
-        allowed_lateness=lateness,
-        revisions="discarding",
+        allowed=lateness,
+        accumulate=False,
         **data.draw(storages),
     )
     model = NaiveRows(TRIGGERS[emit], naive_sessions, discards=True)

@@ -16,6 +16,7 @@ from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionSpec, StatefulSp
 from sessionkit.aggregates import collect, count
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.naive_sessions import Event
+from tests.support.options import evolved, grouped
 from tests.support.session_specs import Reading, collecting, in_order
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -42,11 +43,13 @@ def counting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Any, Any, Any
     return SessionSpec.aggregate(
         Reading,
         aggregates,
-        result=Counted,
-        keys={"key": str},
-        event_time="at",
-        timeout=timeout,
-        **{"watermark_delay": MILLI, **options},
+        **grouped(
+            result=Counted,
+            keys={"key": str},
+            event_time="at",
+            timeout=timeout,
+            **{"watermark_delay": MILLI, **options},
+        ),
     )
 
 
@@ -121,7 +124,7 @@ def test_a_stream_that_reads_history_again_counts_it_once(
     closed = driver.take_rows()
     if moves_on:
         driver.run_batch()
-        driver = driver.carry_over(attrs.evolve(spec, bucket_count=3))
+        driver = driver.carry_over(evolved(spec, bucket_count=3))
 
     for row in rows_of(events):
         driver.add_row(row)
@@ -205,13 +208,15 @@ def reporting(**options: Any) -> StatefulSpec[Any, Any, Any]:
     """Return a spec whose keys report once they have been quiet for a gap."""
     settings: dict[str, Any] = {"watermark_delay": MILLI, **options}
     return StatefulSpec(
-        keys={"key": str},
-        event_time="at",
-        process=process,
-        on_timer=on_timer,
-        timeout=EventTimeGap(3 * GAP),
-        order="event_time",
-        **settings,
+        **grouped(
+            keys={"key": str},
+            event_time="at",
+            process=process,
+            on_timer=on_timer,
+            timeout=EventTimeGap(3 * GAP),
+            order="event_time",
+            **settings,
+        )
     )
 
 

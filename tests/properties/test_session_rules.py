@@ -15,11 +15,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessionkit import Session, SessionRules, SessionSpec
+from sessionkit import Session, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, SessionRow
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_rules import Click, naive_cuts
+from tests.support.options import grouped
 
 GAP = timedelta(seconds=10)
 MICRO = timedelta(microseconds=1)
@@ -150,8 +151,8 @@ def spec_of(
     }
     if aggregated:
         values = {"values": agg.collect("value", at_most=100)}
-        return SessionSpec.aggregate(Shown, values, **settings)
-    return SessionSpec.of(state, event=Shown, **settings)
+        return SessionSpec.aggregate(Shown, values, **grouped(**settings))
+    return SessionSpec.of(state, **grouped(event=Shown, **settings))
 
 
 def run(
@@ -303,7 +304,7 @@ def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObje
         timeout=rules,
         watermark_delay=6 * GAP,
         order="event_time" if rules.in_order else "arrival",
-        bucket_count=data.draw(st.sampled_from([1, 64])),
+        storage=Storage(bucket_count=data.draw(st.sampled_from([1, 64]))),
     )
 
     rows = closed(spec, cut, restart=data.draw(st.booleans()))

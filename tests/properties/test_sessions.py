@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from sessionkit import EventTimeGap, SessionSpec
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_sessions import Event, Found, naive_sessions
+from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting, in_order
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -104,17 +104,17 @@ def gap_of(event: Reading) -> timedelta:
 
 
 @pytest.mark.parametrize(("timeout", "own_gaps"), [(fixed_gap, False), (own_gap, True)])
-@pytest.mark.parametrize("late_by", ["event", "session"])
+@pytest.mark.parametrize("judged_by", ["event", "session"])
 @given(data=st.data())
 def test_order_cut_and_buckets_do_not_show(
-    late_by: str, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
+    judged_by: str, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
 ) -> None:
     """Closed and open sessions together are those of the naive model, whatever the cut."""
     events = data.draw(timelines(own_gaps=own_gaps))
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
     assume(is_ahead(cut, delay))
-    spec = collecting(timeout(), watermark_delay=delay, late_by=late_by, **data.draw(storages))
+    spec = collecting(timeout(), watermark_delay=delay, judged_by=judged_by, **data.draw(storages))
 
     closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
 
@@ -219,7 +219,7 @@ def test_a_failed_event_leaves_no_trace(order: list[int]) -> None:
     """Under `on_error="reject"` a session is as if the event that failed had never come."""
     events = [Event("a", NOON, 1, GAP), Event("a", NOON + GAP, 13, GAP)]
     events.append(Event("a", NOON + 2 * GAP, 2, GAP))
-    spec = attrs.evolve(
+    spec = evolved(
         collecting(fixed_gap(), watermark_delay=6 * GAP, on_error="reject"), update=spoil
     )
     driver = SessionDriver(spec)

@@ -15,6 +15,7 @@ from sessionkit import (
     StatefulSpec,
 )
 from sessionkit.testing import SessionDriver, StatefulDriver, at
+from tests.support.options import grouped, session_spec
 
 __all__ = [
     "SPECS",
@@ -133,7 +134,7 @@ def sessions(
     update: Callable[..., Any], state: Any, layout: Any, event: Any = View, **more: Any
 ) -> SessionSpec[Any, Any, Any]:
     """Return a spec of sessions; events wait for their turn."""
-    return SessionSpec(
+    return session_spec(
         keys={"user": str},
         event_time="at",
         event=event,
@@ -166,19 +167,21 @@ def keys(
         return state.get(cls())
 
     return StatefulSpec(
-        keys={"user": str},
-        event_time="at",
-        event=event,
-        state=cls,
-        result=cls,
-        process=process,
-        on_timer=on_timer,
-        timeout=EventTimeGap("12h"),
-        watermark_delay="10m",
-        order="event_time",
-        bucket_count=2,
-        layout=layout,
-        **more,
+        **grouped(
+            keys={"user": str},
+            event_time="at",
+            event=event,
+            state=cls,
+            result=cls,
+            process=process,
+            on_timer=on_timer,
+            timeout=EventTimeGap("12h"),
+            watermark_delay="10m",
+            order="event_time",
+            bucket_count=2,
+            layout=layout,
+            **more,
+        )
     )
 
 

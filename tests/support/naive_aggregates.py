@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final
 import attrs
 import pyarrow.compute as pc
 
-from sessionkit import DecimalType, EventTimeGap, Session, SessionSpec, presets
+from sessionkit import DecimalType, EventTimeGap, Functions, Session, SessionSpec, presets
 from sessionkit import aggregates as agg
+from tests.support.options import grouped, session_spec
 
 __all__ = ["AGGREGATES", "Act", "Colour", "Row", "by_aggregates", "by_functions", "naive_row"]
 
@@ -188,8 +189,8 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
 
 def by_aggregates(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Any, Any]:
     """Return the spec with aggregates."""
-    return SessionSpec.aggregate(Act, AGGREGATES, keys={"key": str}, event_time="ts",
-                                 timeout=timeout, **options)  # fmt: skip
+    settings = grouped(keys={"key": str}, event_time="ts", timeout=timeout, **options)
+    return SessionSpec.aggregate(Act, AGGREGATES, **settings)
 
 
 MADE: Final = by_aggregates(EventTimeGap("1 minute"), watermark_delay="1 minute").result
@@ -234,6 +235,8 @@ def _finish(session: Session, state: Kept) -> Any:
 
 def by_functions(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Kept, Any]:
     """Return the same spec written with functions."""
-    return SessionSpec(event=Act, state=Kept, result=Row, update=_update, merge=_merge,
-                       finish=_finish, keys={"key": str}, event_time="ts", timeout=timeout,
-                       **options)  # fmt: skip
+    logic = Functions(
+        event=Act, state=Kept, result=Row, update=_update, merge=_merge, finish=_finish
+    )
+    settings = grouped(keys={"key": str}, event_time="ts", timeout=timeout, **options)
+    return session_spec(logic=logic, **settings)

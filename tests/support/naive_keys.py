@@ -117,7 +117,11 @@ class NaiveKeys:
         done = NaiveBatch()
         events: dict[str, list[Arrival]] = {}
         for arrival in sorted(arrivals, key=lambda a: (a.at, a.event.number)):
-            if self.spec.late == "reject" and watermark is not None and arrival.at <= watermark:
+            if (
+                self.spec.lateness.late_events == "reject"
+                and watermark is not None
+                and arrival.at <= watermark
+            ):
                 done.late += 1
             else:
                 events.setdefault(arrival.key, []).append(arrival)
@@ -205,7 +209,7 @@ class NaiveKeys:
         self, done: NaiveBatch, key: str, name: str, clocks: Mapping[str, datetime | None]
     ) -> None:
         done.timers += 1
-        on_timer: Any = self.spec.on_timer
+        on_timer: Any = self.spec.timer_function
         if not self._attempt(
             done, key, clocks, lambda key, state, times: on_timer(key, name, state, times)
         ):

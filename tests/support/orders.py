@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from sessionkit import EventTimeGap, NoTimeout, StatefulSpec, TimeToLive
+from tests.support.options import grouped
 
 __all__ = [
     "EVENT_POLICIES",
@@ -118,14 +119,16 @@ def spec_of(timeout: Any, on_timer: OnTimer, **changes: Any) -> StatefulSpec[Any
     """Make a spec whose functions follow orders."""
     settings: dict[str, Any] = {"processing_timers": True, "on_error": "reject", **changes}
     return StatefulSpec(
-        keys={"key": str},
-        event_time="at",
-        watermark_delay=timedelta(seconds=1),
-        event=Told,
-        state=Heard,
-        result=Seen,
-        process=process,
-        on_timer=on_timer,
-        timeout=timeout,
-        **settings,
+        **grouped(
+            keys={"key": str},
+            event_time="at",
+            watermark_delay=timedelta(seconds=1),
+            event=Told,
+            state=Heard,
+            result=Seen,
+            process=process,
+            on_timer=on_timer,
+            timeout=timeout,
+            **settings,
+        )
     )

@@ -16,7 +16,9 @@ import attrs
 
 from sessionkit import EventTimeGap, SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
+from sessionkit.spec.logic import Events
 from sessionkit.testing import SessionDriver
+from tests.support.options import grouped, session_spec
 
 __all__ = ["Sightings", "lived"]
 
@@ -136,7 +138,7 @@ def _spec(random: Random, *, kind: str, on_error: str) -> AnySpec:
     options: dict[str, Any] = {
         "timeout": _timeout(random, order=order, kind=kind),
         "order": order,
-        "late_by": "event" if order == "event_time" else random.choice(["event", "session"]),
+        "judged_by": "event" if order == "event_time" else random.choice(["event", "session"]),
         "watermark_delay": timedelta(seconds=random.choice([0, 0, 5, 20])),
         "on_error": on_error,
         "bucket_count": random.choice([1, 3]),
@@ -148,12 +150,12 @@ def _spec(random: Random, *, kind: str, on_error: str) -> AnySpec:
         options |= _revisions(random, order)
     shared: dict[str, Any] = {"keys": {"key": str}, "event_time": "at", **options}
     if kind == "per event":
-        return SessionSpec(event=Event, per="event", **shared)
-    if options.keys().isdisjoint({"emit", "allowed_lateness", "reopen_within"}):
-        shared["per"] = random.choice(["session", "session", "both"])
+        return SessionSpec.per_event(Event, **grouped(**shared))
+    if options.keys().isdisjoint({"emit", "allowed", "reopen_within"}):
+        shared["with_events"] = random.choice([False, False, True])
     if kind == "aggregates":
         aggregates = {"values": agg.collect("value", at_most=1_000), "total": agg.sum("weight")}
-        return SessionSpec.aggregate(Event, aggregates, result=Result, **shared)
+        return SessionSpec.aggregate(Event, aggregates, **grouped(result=Result, **shared))
     fussy = on_error != "raise"
     functions: dict[str, Any] = {
         "create": create if random.random() < 0.5 or not fussy else None,
@@ -163,7 +165,7 @@ def _spec(random: Random, *, kind: str, on_error: str) -> AnySpec:
     }
     if functions["create"] is None:
         functions["create"] = fussy_create
-    return SessionSpec(event=Event, state=State, result=Result, **functions, **shared)
+    return session_spec(event=Event, state=State, result=Result, **functions, **shared)
 
 
 def fussy_create(key: Any, event: Event) -> State:
@@ -177,10 +179,10 @@ def _revisions(random: Random, order: str) -> dict[str, Any]:
     if random.random() < 0.3:
         found["emit"] = random.choice(emit)
     if order == "arrival" and random.random() < 0.4:
-        name = random.choice(["allowed_lateness", "reopen_within"])
+        name = random.choice(["allowed", "reopen_within"])
         found[name] = timedelta(seconds=random.choice([3, 10, 30]))
     if found and random.random() < 0.2:
-        found["revisions"] = "discarding"
+        found["accumulate"] = False
     return found
 
 
@@ -244,7 +246,7 @@ class Sightings:
     def take(self, driver: Driver) -> None:
         """Look at what a driver has handed out."""
         spec, rows = driver.spec, driver.take_rows()
-        if spec.per == "event":
+        if isinstance(spec.logic, Events):
             rows = _by_session(rows)
         for row in rows:
             values = getattr(row.result, "values", None)
@@ -292,7 +294,7 @@ class Sightings:
 
 @attrs.frozen
 class _Rows:
-    """The rows of one session under `per="event"`."""
+    """The rows of one session of a spec of events."""
 
     key: Any
     id: str

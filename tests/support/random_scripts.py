@@ -12,6 +12,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
 from sessionkit.testing.strategies import Arrival, cuts, timelines
+from tests.support.options import session_spec
 
 __all__ = ["SCHEMA", "Script", "Stretch", "scripts"]
 
@@ -30,7 +31,7 @@ SCHEMA: Final = pa.schema(
 GAP: Final = timedelta(seconds=10)
 POISON: Final = 13
 EARLY: Final = ["on_update", "every 3 events", "every 15 seconds"]
-LATER: Final = [{"allowed_lateness": 2 * GAP}, {"reopen_within": GAP}]
+LATER: Final = [{"allowed": 2 * GAP}, {"reopen_within": GAP}]
 FAULTS: Final[dict[str, Row]] = {
     "no key": {"key": None},
     "no time": {"at": None},
@@ -204,14 +205,14 @@ def _spec(
     kept: dict[str, Any],
     **options: Any,
 ) -> AnySpec:
-    order, late_by = order_and_late_by
+    order, judged_by = order_and_late_by
     cuts = {**rules_in_order} if order == "event_time" else {}
     if cuts.pop("state_gap", False) and not callable(gap):
         cuts["state_gap"] = gap_by_values if on_error == "raise" else fussy_gap_by_values
     if on_error != "drop_session":
         options |= {"emit": emit, **(kept if order == "arrival" else {})}
     policy: Any = EventTimeGap if rules is None else partial(SessionRules, **rules, **cuts)
-    return SessionSpec(
+    return session_spec(
         keys={"key": str},
         event_time="at",
         event=Event,
@@ -219,14 +220,13 @@ def _spec(
         result=Result,
         create=create,
         update=update,
-        # These fail for some, and depend on the order of arrival: both are the same here and there.
         merge=merge if on_error == "raise" else fussy_merge,
         finish=finish if on_error == "raise" else fussy_finish,
         on_error=on_error,
         timeout=policy(gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive),
         passthrough={"offset": int},
         order=order,
-        late_by=late_by,
+        judged_by=judged_by,
         **options,
     )
 

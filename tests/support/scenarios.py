@@ -19,6 +19,7 @@ from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
 from sessionkit.testing import BatchResult, StatefulDriver, StoredKey
 from tests.support.clocked import ClockedStream, Trigger
+from tests.support.options import grouped
 
 __all__ = [
     "SCHEMA",
@@ -180,13 +181,15 @@ def commanded(**options: Any) -> AnySpec:
         **options,
     }
     return StatefulSpec(
-        keys={"key": str},
-        event=Command,
-        state=Log,
-        result=Call,
-        process=process,
-        on_timer=on_timer,
-        **settings,
+        **grouped(
+            keys={"key": str},
+            event=Command,
+            state=Log,
+            result=Call,
+            process=process,
+            on_timer=on_timer,
+            **settings,
+        )
     )
 
 

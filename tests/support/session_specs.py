@@ -7,6 +7,7 @@ import attrs
 
 from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved, session_spec
 
 __all__ = ["Listed", "Open", "Reading", "collecting", "fed", "in_order", "opened"]
 
@@ -73,7 +74,7 @@ def collecting(
         "watermark_delay": timedelta(0),
         **options,
     }
-    return SessionSpec(
+    return session_spec(
         keys={"key": str},
         event_time="at",
         event=Reading,
@@ -89,7 +90,7 @@ def in_order(
 ) -> SessionSpec[Reading, Open, Listed]:
     """Return a spec whose functions depend on the order of the events, and have no merge."""
     spec = collecting(timeout, order="event_time", **options)
-    return attrs.evolve(spec, update=append, merge=None)
+    return evolved(spec, update=append, merge=None)
 
 
 def fed(

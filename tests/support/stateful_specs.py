@@ -9,6 +9,7 @@ import pytest
 
 from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec, UserFunctionError
 from sessionkit.testing import StatefulDriver
+from tests.support.options import grouped
 
 __all__ = [
     "Added",
@@ -97,7 +98,7 @@ def summing(
         "on_timer": on_timer,
         "timeout": NoTimeout(),
     }
-    return StatefulSpec(**{**settings, **changes})
+    return StatefulSpec(**grouped(**{**settings, **changes}))
 
 
 def driver_of(spec: StatefulSpec[Any, Any, Any], processing_time: datetime | None = None) -> Driver:

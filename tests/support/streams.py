@@ -123,7 +123,7 @@ class FileStream:
     def state_store(self) -> Iterator[None]:
         """Let a query that starts meanwhile have the state store that its layout needs."""
         before = str(self.spark.conf.get(PROVIDER))
-        self.spark.conf.set(PROVIDER, ROCKSDB if self.spec.layout == "pages" else before)
+        self.spark.conf.set(PROVIDER, ROCKSDB if self.spec.storage.layout == "pages" else before)
         try:
             yield
         finally:

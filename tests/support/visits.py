@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sessionkit import SessionSpec
 from sessionkit.aggregates import collect, count
+from tests.support.options import grouped
 
 __all__ = ["MINUTE", "NOON", "SESSIONS", "SHARED", "View", "views"]
 
@@ -28,7 +29,9 @@ SHARED: Final[dict[str, Any]] = {
     "watermark_delay": "10 minutes",
 }
 SESSIONS: Final = SessionSpec.aggregate(
-    View, {"views": count(), "urls": collect("url", at_most=10)}, gap="30 minutes", **SHARED
+    View,
+    {"views": count(), "urls": collect("url", at_most=10)},
+    **grouped(gap="30 minutes", **SHARED),
 )
 
 

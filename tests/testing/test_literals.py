@@ -23,6 +23,7 @@ from sessionkit.testing import (
     seconds,
 )
 from sessionkit.testing.literals import literal
+from tests.support.options import evolved
 
 ANY_VISITS: Any = visits
 BUILDERS = {"at": at, "hours": hours, "minutes": minutes, "seconds": seconds}
@@ -238,7 +239,7 @@ def test_a_time_of_day_is_read_and_a_zone_of_it_refused() -> None:
 def test_every_type_that_a_cell_can_hold_is_read() -> None:
     """As documented: enumerations by value, durations in words, bytes as text."""
     changes: dict[str, Any] = {"create": create, "update": update, "passthrough": {"offset": int}}
-    spec: SessionSpec[Any, Any, Any] = attrs.evolve(ANY_VISITS, event=Typed, **changes)
+    spec: SessionSpec[Any, Any, Any] = evolved(ANY_VISITS, event=Typed, **changes)
     (row,) = events_table(
         spec,
         """

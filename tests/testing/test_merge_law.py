@@ -17,6 +17,7 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit.testing.strategies import check_merge_law
+from tests.support.options import session_spec
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -110,7 +111,7 @@ def _spec(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
         "timeout": EventTimeGap("30 minutes"),
         **changes,
     }
-    return SessionSpec(
+    return session_spec(
         keys={"user": str},
         event_time="at",
         event=View,

@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 
-from sessionkit import DecimalType, EventTimeGap, FieldTypeError, Session, SessionSpec
+from sessionkit import DecimalType, EventTimeGap, FieldTypeError, Functions, Session, SessionSpec
 from sessionkit.state import codec_of
 from sessionkit.testing import SessionDriver
 from sessionkit.testing.strategies import Arrival, attrs_classes, cuts, objects_of, timelines
@@ -64,13 +64,15 @@ def finish(session: Session, state: Sum) -> Sum:
 SPEC = SessionSpec(
     keys={"site": int, "sensor": str},
     event_time="at",
-    event=Reading,
-    state=Sum,
-    result=Sum,
-    create=create,
-    update=update,
-    merge=merge,
-    finish=finish,
+    logic=Functions(
+        event=Reading,
+        state=Sum,
+        result=Sum,
+        create=create,
+        update=update,
+        merge=merge,
+        finish=finish,
+    ),
     timeout=EventTimeGap(GAP),
     watermark_delay=DELAY,
 )

@@ -11,6 +11,7 @@ from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError, Use
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts import CLOSED_BY
+from tests.support.options import grouped
 
 START = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)
 
@@ -50,7 +51,7 @@ def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
         "order": "event_time",
         **options,
     }
-    return SessionSpec.of(Visit, timeout=timeout, **settings)
+    return SessionSpec.of(Visit, **grouped(timeout=timeout, **settings))
 
 
 def test_what_is_read() -> None:
@@ -99,12 +100,12 @@ def test_a_gap_of_the_state_needs_one() -> None:
         "order": "event_time",
         "timeout": rules,
     }
-    with pytest.raises(SpecError, match="`aggregates` has no state of yours"):
-        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
-    with pytest.raises(SpecError, match='`per="event"` has no state of yours'):
-        SessionSpec.per_event(View, **settings)
-    with pytest.raises(SpecError, match=r'`revisions="discarding"` has forgotten a part'):
-        spec_of(rules, emit="on_update", revisions="discarding")
+    with pytest.raises(SpecError, match="a spec of aggregates has none of yours"):
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **grouped(**settings))
+    with pytest.raises(SpecError, match="a spec of events has none of yours"):
+        SessionSpec.per_event(View, **grouped(**settings))
+    with pytest.raises(SpecError, match=r"`accumulate=False` has forgotten a part"):
+        spec_of(rules, emit="on_update", accumulate=False)
 
 
 def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[Any, ...]]:
@@ -238,8 +239,10 @@ def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
         "timeout": rules,
     }
     with pytest.raises(SpecError, match=f"`{name}` depends on"):
-        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
-    spec = SessionSpec.aggregate(View, {"pages": agg.count()}, order="event_time", **settings)
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **grouped(**settings))
+    spec = SessionSpec.aggregate(
+        View, {"pages": agg.count()}, **grouped(order="event_time", **settings)
+    )
     assert spec.rules == rules
 
 

@@ -12,12 +12,15 @@ from sessionkit import (
     BatchTimes,
     BucketResult,
     EventTimeGap,
+    Functions,
     KeyState,
     KeyTimes,
+    Lateness,
     NoTimeout,
     Session,
     SessionSpec,
     StatefulSpec,
+    Storage,
     by_bucket,
     by_frame,
     presets,
@@ -111,13 +114,15 @@ def finish_all(session: Session, state: Visit) -> Iterator[Row]:
 explicit = SessionSpec(
     keys=KEYS,
     event_time="ts",
-    event=View,
-    state=Visit,
-    result=Row,
-    create=create,
-    update=update,
-    merge=merge,
-    finish=finish,
+    logic=Functions(
+        event=View,
+        state=Visit,
+        result=Row,
+        create=create,
+        update=update,
+        merge=merge,
+        finish=finish,
+    ),
     timeout=EventTimeGap("30 minutes"),
     watermark_delay="10 minutes",
 )
@@ -126,10 +131,9 @@ assert_type(explicit, SessionSpec[View, Visit, Row])
 short = SessionSpec(
     keys=KEYS,
     event_time="ts",
-    create=create_at,
-    update=update_in_place,
-    merge=merge_in_place,
-    finish=finish_many,
+    logic=Functions(
+        create=create_at, update=update_in_place, merge=merge_in_place, finish=finish_many
+    ),
     timeout="30 minutes",
     watermark_delay="10 minutes",
 )
@@ -138,8 +142,7 @@ assert_type(short, SessionSpec[View, Visit, Row])
 shorter = SessionSpec(
     keys=KEYS,
     event_time="ts",
-    update=update_at,
-    finish=finish_all,
+    logic=Functions(update=update_at, finish=finish_all),
     order="event_time",
     timeout="30 minutes",
     watermark_delay="10 minutes",
@@ -149,8 +152,7 @@ assert_type(shorter, SessionSpec[View, Visit, Row])
 shortest = SessionSpec(
     keys=KEYS,
     event_time="ts",
-    update=update,
-    merge=merge,
+    logic=Functions(update=update, merge=merge),
     timeout="30 minutes",
     watermark_delay="10 minutes",
 )
@@ -224,8 +226,8 @@ replaced = SessionSpec.of(
     event_time="ts",
     timeout=EventTimeGap("30 minutes"),
     watermark_delay="10 minutes",
-    late_by="session",
-    bucket_count=128,
+    lateness=Lateness(judged_by="session"),
+    storage=Storage(bucket_count=128),
 )
 assert_type(replaced, SessionSpec[View, Replaced, Row])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from sessionkit import KeyState, KeyTimes, NoTimeout, Session, SessionSpec, StatefulSpec
+from sessionkit import Functions, KeyState, KeyTimes, NoTimeout, Session, SessionSpec, StatefulSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 from tests.typing.right import InPlace, Row, View, Visit, create, finish, in_place, merge, update
@@ -57,56 +57,45 @@ def process_view(key: Any, events: list[View], state: KeyState[Visit], times: Ke
 other_event = SessionSpec(  # wrong
     keys=KEYS,
     event_time="ts",
+    logic=Functions(event=View, update=update_click, merge=merge),
     timeout="1m",
     watermark_delay="1m",
-    event=View,
-    update=update_click,
-    merge=merge,
 )
 other_state = SessionSpec(  # wrong
     keys=KEYS,
     event_time="ts",
+    logic=Functions(state=Visit, update=update_row, merge=merge),
     timeout="1m",
     watermark_delay="1m",
-    state=Visit,
-    update=update_row,
-    merge=merge,
 )
-create_disagrees = SessionSpec(  # wrong
+create_disagrees = SessionSpec(  # wrong: pyright
     keys=KEYS,
     event_time="ts",
+    logic=Functions(create=create, update=update_row, merge=merge),
     timeout="1m",
     watermark_delay="1m",
-    create=create,
-    update=update_row,
-    merge=merge,
 )
+disagree = Functions(create=create, update=update_row, merge=merge)  # wrong
 no_state = SessionSpec(  # wrong
     keys=KEYS,
     event_time="ts",
+    logic=Functions(update=update_to_number, merge=merge),
     timeout="1m",
     watermark_delay="1m",
-    update=update_to_number,
-    merge=merge,
 )
-finish_disagrees = SessionSpec(  # wrong
+finish_disagrees = SessionSpec(  # wrong: pyright
     keys=KEYS,
     event_time="ts",
+    logic=Functions(update=update, merge=merge, finish=finish_row),
     timeout="1m",
     watermark_delay="1m",
-    update=update,
-    merge=merge,
-    finish=finish_row,
 )
 other_result = SessionSpec(  # wrong: mypy
     keys=KEYS,
     event_time="ts",
+    logic=Functions(update=update, merge=merge, finish=finish, result=Visit),
     timeout="1m",
     watermark_delay="1m",
-    update=update,
-    merge=merge,
-    finish=finish,
-    result=Visit,
 )
 events_disagree = StatefulSpec(  # wrong
     keys=KEYS,

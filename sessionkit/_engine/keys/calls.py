@@ -216,9 +216,9 @@ class Calls:
 
     def _on_timer(self, run: KeyRun, name: str, *, is_last: bool) -> None:
         self.fired += 1
-        if self.spec.on_timer is None:
+        if self.spec.timer_function is None:
             return
-        failure = self._attempt(run, "on_timer", self.spec.on_timer, name, is_last=is_last)
+        failure = self._attempt(run, "on_timer", self.spec.timer_function, name, is_last=is_last)
         if failure is not None:
             named = failure._replace(reason=f"timer {name!r}: {failure.reason}")
             self.failed_output.append((run.held.key, named))

@@ -52,6 +52,6 @@ def _encoded(spec: AnyStatefulSpec, results: list[Any], runs: Sequence[KeyRun]) 
         place, _ = codec.first_misfit(results)
         sources = [(run, role) for run in runs for role, rows in run.returned for _ in rows]
         run, role = sources[place]
-        function: Any = spec.function if role == "process" else spec.on_timer
+        function: Any = spec.function if role == "process" else spec.timer_function
         check_fit([results[place]], spec.result, role, function, run.held.key)
         raise

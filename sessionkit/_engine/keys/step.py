@@ -156,8 +156,8 @@ def _lived(calls: Calls, run: KeyRun) -> BatchClocks:
 def _turns(spec: AnyStatefulSpec, memory: Memory, arrived: pa.Table, watermark_us: int) -> Turns:
     """Return the events that are taken in this micro-batch, those that wait, and late ones."""
     if spec.order == "event_time":
-        return take_turns(memory.buffered, arrived, watermark_us, spec.max_buffered_per_key)
-    if spec.watermark_delay is None or spec.late == "process":
+        return take_turns(memory.buffered, arrived, watermark_us, spec.inputs.max_buffered_per_key)
+    if spec.watermark_delay is None or spec.lateness.late_events == "process":
         return Turns(arrived, memory.buffered, [])
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
     rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)

@@ -93,7 +93,7 @@ class Bucket:
         tables += [] if self.idle is None else [self.idle.table()]
         columns = (
             FORMAT_VERSION,
-            logic.spec.bucket_count,
+            logic.spec.storage.bucket_count,
             now_ms,
             len(self.directory.stored),
             self.directory.total("kept"),

@@ -18,13 +18,13 @@ def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
         state: The fields of the state as they are stored.
     """
     entries: dict[str, Any] = {
-        "layout": spec.layout,
+        "layout": spec.storage.layout,
         "keys": [[field.name, field.type.form] for field in spec.key_fields],
-        "bucket_count": spec.bucket_count,
+        "bucket_count": spec.storage.bucket_count,
         "watermark_delay_ms": spec.delay_ms,
         "order": spec.order,
         "state": forms_of(state),
-        "state_version": spec.state_version,
+        "state_version": spec.storage.version,
     }
     if spec.order == "event_time":
         entries["event"] = forms_of(codec_of(spec.event).type.fields)

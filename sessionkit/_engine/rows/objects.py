@@ -39,7 +39,7 @@ def decode_states(cls: type[S], table: pa.Table) -> list[S]:
         return codec.decode(columns)
     except Exception as error:
         what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
-        hint = "let the class take what it has taken before, or raise `state_version`"
+        hint = "let the class take what it has taken before, or raise `version`"
         raise StateMismatchError(with_hint(what, hint)) from error
 
 

@@ -127,7 +127,7 @@ class CarefulFold:
             state = self.fold.added(self.key, state, content)
         misfit = codec_of(self.fold.spec.state).misfit(state) if place in self.strict else None
         if misfit is not None:
-            function = name_of(getattr(self.fold.spec, role))
+            function = name_of(getattr(self.fold.spec.functions, role))
             what = f"`{role}` ({function}), for {self.key!r}, left a state"
             reason = f"{what} that does not fit: {misfit}"
             raise FoldError(reason)

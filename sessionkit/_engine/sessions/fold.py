@@ -48,11 +48,12 @@ class SessionFold:
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "SessionFold":
         """Look up once what every fold needs."""
-        create: Callable[..., Any] | None = spec.create
+        functions = spec.functions
+        create: Callable[..., Any] | None = functions.create
         if create is not None:
-            create = _over_events(spec, create, takes_time=spec.create_takes_time)
-        update = _over_events(spec, spec.update, takes_time=spec.update_takes_time)
-        takes_time = spec.create_takes_time or spec.update_takes_time
+            create = _over_events(spec, create, takes_time=functions.create_takes_time)
+        update = _over_events(spec, functions.update, takes_time=functions.update_takes_time)
+        takes_time = spec.functions.create_takes_time or spec.functions.update_takes_time
         return cls(spec, create, update, not is_frozen(spec.state), takes_time)
 
     def timed(self, objects: list[Any], starts_us: npt.NDArray[np.int64]) -> list[Any]:
@@ -114,7 +115,7 @@ class SessionFold:
         Raises:
             FoldError: `merge` raised, or returned something other than a state.
         """
-        merge = self.spec.merge or _no_merge
+        merge = self.spec.functions.merge or _no_merge
         try:
             return self._kept("merge", left, merge(left, right))
         except Exception as error:
@@ -135,7 +136,7 @@ class SessionFold:
         try:
             return self._kept("update", state, self.update(state, event))
         except Exception as error:
-            failure = _fold_error("update", self.spec.update, key, error)
+            failure = _fold_error("update", self.spec.functions.update, key, error)
             raise failure from error
 
     def _made(self, key: Any) -> Any:
@@ -151,7 +152,7 @@ class SessionFold:
             if state.__class__ is not self.spec.state:
                 _refuse_type("create", self.spec, state)
         except Exception as error:
-            failure = _fold_error("create", self.spec.create or create, key, error)
+            failure = _fold_error("create", self.spec.functions.create or create, key, error)
             raise failure from error
         return state
 
@@ -168,7 +169,7 @@ def _over_events(
     spec: AnySessionSpec, function: Callable[..., Any], *, takes_time: bool
 ) -> Callable[[Any, Any], Any]:
     """Return a function of events as they are folded: with their times where one takes these."""
-    if not (spec.create_takes_time or spec.update_takes_time):
+    if not (spec.functions.create_takes_time or spec.functions.update_takes_time):
         return function
     if takes_time:
         return lambda first, timed: function(first, *timed)
@@ -185,6 +186,6 @@ def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Except
 
 
 def _refuse_type(role: str, spec: AnySessionSpec, found: Any) -> NoReturn:
-    what = f"`{role}` ({name_of(getattr(spec, role))}) must return a"
+    what = f"`{role}` ({name_of(getattr(spec.functions, role))}) must return a"
     hint = "end the function with `return state`" if found is None else "build one"
     raise UserFunctionError(wrong_class(what, spec.state, found, hint))

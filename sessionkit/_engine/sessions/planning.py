@@ -113,7 +113,7 @@ def late_session(program: Program) -> str:
 
 
 def _why(program: Program, reason: str) -> str:
-    return f"{reason}, less `allowed_lateness`" if program.lateness_us else reason
+    return f"{reason}, less `Lateness(allowed=...)`" if program.lateness_us else reason
 
 
 def _planned(

@@ -7,7 +7,7 @@ doesn't use is None here, so nothing of its module runs.
 
 import json
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -25,12 +25,18 @@ from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
 from sessionkit._engine.sessions.fold import SessionFold
 from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of
 from sessionkit.timeouts import EventTimeGap
 
 __all__ = ["Feature", "Program", "migrated"]
 
+KINDS: Final = {
+    Functions: "session",
+    Aggregates: "session of aggregates",
+    Events: "session of events",
+}
 Feature: TypeAlias = Duplicates | SessionEvents | Rules | Revisions
 
 
@@ -92,9 +98,9 @@ class Program:
         own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
         own += [BEHIND, *(field for feature in features for field in feature.fields)]
         codec = codec_of(spec.state).type.fields
-        state = codec if spec.aggregates is None else stored_fields(spec)
+        state = stored_fields(spec) if isinstance(spec.logic, Aggregates) else codec
         own += [pa.field(f"state.{field.name}", field.type.arrow) for field in state]
-        has_functions = spec.aggregates is None and spec.per != "event"
+        has_functions = isinstance(spec.logic, Functions)
         extends = spec.rules is not None and spec.rules.extends is not None
         return cls(
             spec=spec,
@@ -105,11 +111,11 @@ class Program:
             gap_inclusive=spec.timeout.gap_inclusive,
             shortest_us=_shortest_us(spec),
             stays_us=0 if spec.mergeable is None else span_us(spec.mergeable),
-            lateness_us=0 if spec.allowed_lateness is None else span_us(spec.allowed_lateness),
+            lateness_us=0 if spec.lateness.allowed is None else span_us(spec.lateness.allowed),
             in_time_order=spec.order == "event_time",
-            late_by_event=spec.late_by == "event",
+            late_by_event=spec.lateness.judged_by == "event",
             # The windows of events that keep no session open are over as soon as they happen.
-            late_by_session=spec.late_by == "session" or extends,
+            late_by_session=spec.lateness.judged_by == "session" or extends,
             event_functions=EventFunctions.of(spec),
             duplicates=duplicates,
             session_events=session_events,
@@ -122,18 +128,17 @@ class Program:
     @property
     def identity(self) -> bytes:
         """The rules and the types under which sessions are stored, as JSON."""
-        spec, kinds = self.spec, {"event": "session of events"}
-        folded = "session" if spec.aggregates is None else "session of aggregates"
+        spec = self.spec
         entries: dict[str, Any] = {
             **shared_identity(spec, self.state_fields),
-            "kind": kinds.get(spec.per, folded),
+            "kind": KINDS[type(spec.logic)],
             "gap_us": None if callable(spec.timeout.gap) else self.gap_us,
             "longest_gap_us": self.gap_us,
             "gap_inclusive": self.gap_inclusive,
         }
         for feature in self.features:
             entries |= feature.identity
-        if spec.aggregates is not None:
+        if isinstance(spec.logic, Aggregates):
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
 

@@ -50,6 +50,7 @@ from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.results import Closed, Joined
+from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_over
@@ -90,6 +91,7 @@ AGGREGATES: Final = Fold(
     join_by_aggregates, close_by_aggregates, states_by_aggregates, results_by_aggregates
 )
 EVENTS: Final = Fold(join_per_event, close_per_event, _decoded, _stored)
+FOLDS: Final = {Functions: FUNCTIONS, Aggregates: AGGREGATES, Events: EVENTS}
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -104,9 +106,8 @@ class SessionLogic:
 
     def __attrs_post_init__(self) -> None:
         """Compile the spec."""
-        functions = FUNCTIONS if self.spec.aggregates is None else AGGREGATES
         object.__setattr__(self, "program", Program.of(self.spec))
-        object.__setattr__(self, "fold", EVENTS if self.spec.per == "event" else functions)
+        object.__setattr__(self, "fold", FOLDS[type(self.spec.logic)])
         object.__setattr__(self, "no_rows", Closed(no_results(self.spec), [], 0))
 
     @cached_property
@@ -163,7 +164,7 @@ class SessionLogic:
         return outcome.then(later)
 
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        most = self.spec.max_buffered_per_key
+        most = self.spec.inputs.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
         joined = Joined(memory.kept, 0, [])
         if turns.due.num_rows:

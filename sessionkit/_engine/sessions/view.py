@@ -15,6 +15,7 @@ from sessionkit._engine.sessions.close import sessions_of
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import instant_of
+from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import S
 from sessionkit.state import codec_of
@@ -38,7 +39,7 @@ class OpenSession(Generic[S]):
         closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
         events: How many events were folded.
         state: Its state, an object of its own; with aggregates the row that it would be now. None
-            where `revisions="discarding"` has discarded it.
+            where `accumulate=False` has discarded it.
     """
 
     key: Any
@@ -85,7 +86,7 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
     reasons = pa.repeat(pa.scalar("gap"), table.num_rows)
-    state = codec_of(spec.state if spec.aggregates is None else spec.result).type.fields
+    state = codec_of(spec.result if isinstance(spec.logic, Aggregates) else spec.state).type.fields
     columns = {
         "key": key_struct(spec, table),
         "id": pa.array(ids_of(table), pa.string()),

@@ -34,6 +34,6 @@ def event_digests(spec: AnySpec, rows: pa.Table) -> list[bytes]:
 
 
 def _identifying(spec: AnySpec, rows: pa.Table) -> list[str]:
-    if spec.event_id is not None:
-        return [spec.read_columns[name] for name in spec.event_id]
+    if spec.inputs.event_id is not None:
+        return [spec.read_columns[name] for name in spec.inputs.event_id]
     return [n for n in rows.column_names if n == "time" or n.startswith(("key.", "event."))]

@@ -66,8 +66,8 @@ def judged(
         if not (column.is_unchecked and values.type == column.kind.arrow):
             values = _converted(column.kind, values, _path(column), reasons)
         arrays.append(values)
-    if spec.max_jump is not None and reasons.good.any():
-        _look_for_jumps(time, spec.max_jump, reasons)
+    if spec.inputs.max_jump is not None and reasons.good.any():
+        _look_for_jumps(time, spec.inputs.max_jump, reasons)
     arrays.insert(len(spec.key_fields), time)
     arrays.append(pa.array(reasons.texts, pa.string()))
     return reasons.good, pa.Table.from_arrays(arrays, schema=schema)

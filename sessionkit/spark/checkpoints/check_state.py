@@ -35,6 +35,7 @@ from sessionkit.spark.checkpoints.state_reader import (
     stored_operators,
     stored_pages,
 )
+from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
@@ -101,7 +102,7 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
         rows_of = partial(_checked, spec)
         mapped_state(path, spec, rows_of, "rows bigint", now=now, spark=spark).count()
         _check_places(stored_groups(path, spark), spec, path, last)
-        if spec.layout == "pages":
+        if spec.storage.layout == "pages":
             _check_owners(path, spark)
         check_changes(path, last.number, versions, spark)
 
@@ -125,7 +126,7 @@ def _checked_versions(path: str, last: LastBatch, spark: SparkSession) -> list[f
 
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
-    if not (isinstance(spec, SessionSpec) and spec.aggregates is not None):
+    if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
         decode_states(spec.state, parted(memory.kept, has_state(memory.kept))[0])
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 

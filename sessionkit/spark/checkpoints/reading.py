@@ -25,6 +25,7 @@ from sessionkit.spark.checkpoints.state_reader import (
     with_clear_errors,
 )
 from sessionkit.spark.jobs.checks import check_picklable
+from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
@@ -97,7 +98,7 @@ def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], 
 
     def read(group: Group) -> Memory:
         named, row = tuple(group["key"].values()), tuple(group["state"].values())
-        if spec.layout == "pages":
+        if spec.storage.layout == "pages":
             pages = {page["start"]: bytes(page["payload"]) for page in group["pages"] or ()}
             # The last column is Spark's timer.
             row = (*row[:-1], pages)
@@ -112,7 +113,7 @@ def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> D
     check_rules(path, spec, spark)
     with with_clear_errors(path, spark):
         groups = _of_key(stored_groups(path, spark), spec, key)
-        if spec.layout != "pages":
+        if spec.storage.layout != "pages":
             return groups
         pages = _of_key(stored_pages(path, spark), spec, key)
         page = F.struct(
@@ -185,7 +186,7 @@ def open_sessions_frame(
             fit the spec.
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
-    state = spec.state if spec.aggregates is None else spec.result
+    state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
     own = (
         "id string, start timestamp, end timestamp, closes timestamp, closed_by string, "
         "events bigint"

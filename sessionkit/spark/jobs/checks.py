@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import NotPicklableError, SchemaError, UnsupportedError, with_hint
 from sessionkit.spec.functions import name_of
+from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
     AttrsType,
@@ -43,11 +44,12 @@ def check_picklable(spec: Any) -> None:
     """Check that a spec can be sent to the executors."""
     if _problem(spec) is None:
         return
-    for attribute in attrs.fields(type(spec)):
-        value = getattr(spec, attribute.name)
+    owners = [spec.logic, spec] if isinstance(spec, SessionSpec) else [spec]
+    for owner, name in [(one, field.name) for one in owners for field in attrs.fields(type(one))]:
+        value = getattr(owner, name)
         problem = _problem(value)
         if problem is not None:
-            raise NotPicklableError(_text(attribute.name, value, problem))
+            raise NotPicklableError(_text(name, value, problem))
     whole = f"the spec can't be sent to the executors: {_problem(spec)}"
     raise NotPicklableError(whole)
 
@@ -148,12 +150,12 @@ def _time(schema: T.StructType, spec: AnySpec, name: str) -> Iterator[tuple[str,
         found = f"the event time `{name}` must be a timestamp"
         hint = "convert it, such as timestamp_millis(col) or to_timestamp(col)"
         yield f"{found}, found {column.dataType.simpleString()}", hint
-    elif spec.nulls == "refuse" and column.nullable:
+    elif spec.inputs.nulls == "refuse" and column.nullable:
         yield _nullable(name, "event_time")
 
 
 def _refuses_null(spec: AnySpec, column: T.StructField, kind: FieldType) -> bool:
-    return spec.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
+    return spec.inputs.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
 
 
 def _nullable(name: str, path: str) -> tuple[str, str]:

@@ -91,8 +91,9 @@ def _crossing(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         yield _column(UNREADABLE_COLUMN)
     if spec.event_time is not None:
         yield _column(spec.event_time).alias(TIME_COLUMN)
-        if spec.max_future_skew is not None:
-            yield _is_future(_column(spec.event_time), spec.max_future_skew).alias(FUTURE_COLUMN)
+        skew = spec.inputs.max_future_skew
+        if skew is not None:
+            yield _is_future(_column(spec.event_time), skew).alias(FUTURE_COLUMN)
     for column in wire_columns(spec):
         yield to_wire(_column(column.field.name), column.field.type).alias(column.name)
 
@@ -124,7 +125,8 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
 
     counted = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
     found = counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
-    for name in (NUMBER_COLUMN, *worker.logic.spec.passthrough) if worker.with_rejected else ():
+    shown = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)
+    for name in shown if worker.with_rejected else ():
         if name in found.columns:
             found = found.withMetadata(name, {OF_REJECTED: True})
     return found
@@ -154,16 +156,16 @@ def _bucket_stats(spec: AnySpec) -> list[Column]:
     Spark writes each value of a list into its log on a line of its own, so this isn't a list. A
     label becomes the number of its bucket by Spark's hash.
     """
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         return []
     counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
     label, *numbers = (counts.getItem(first + place) for place in range(1 + len(STATS)))
     texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]
     said = F.concat_ws(":", F.hash(label.cast("int")), *texts)
-    if spec.bucket_count > MOST_BUCKETS:
+    if spec.storage.bucket_count > MOST_BUCKETS:
         return [F.max(F.lit(NOT_REPORTED)).alias(BUCKETS)]
     texts_of_all = F.array_join(F.collect_list(F.when(counts.isNotNull(), said)), ",")
-    return [F.concat(F.lit(f"{spec.bucket_count}|"), texts_of_all).alias(BUCKETS)]
+    return [F.concat(F.lit(f"{spec.storage.bucket_count}|"), texts_of_all).alias(BUCKETS)]
 
 
 def _sums() -> list[Column]:

@@ -90,7 +90,7 @@ def run_spec(
     if not events.isStreaming:
         worker = worker_of(spec, with_rejected=with_rejected)
         return counted_rows(_batch(events, spec, worker, options.until), observation)
-    if spec.layout == "pages":
+    if spec.storage.layout == "pages":
         check_pages(events.sparkSession)
     seed = None if options.seed is None else options.seed.format
     worker = worker_of(spec, with_rejected=with_rejected, seed=seed)
@@ -130,8 +130,8 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOption
         others.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
     if options.clock is not None:
         others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
-    if spec.layout == "pages":
-        return in_pages(_in_buckets(events, spec, spec.bucket_count, others), worker)
+    if spec.storage.layout == "pages":
+        return in_pages(_in_buckets(events, spec, spec.storage.bucket_count, others), worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
@@ -179,17 +179,17 @@ def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFra
         time = F.col(quoted(spec.event_time or ""))
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
-    rows = _in_buckets(events, spec, spec.bucket_count * BUCKETS_OF_A_BATCH)
+    rows = _in_buckets(events, spec, spec.storage.bucket_count * BUCKETS_OF_A_BATCH)
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
 
 
 def _groups(events: DataFrame, spec: AnySpec, others: Sequence[DataFrame]) -> GroupedData:
     """Return the rows of a stream, packed, and grouped as the state is stored."""
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         # Spark groups the rows of a stateful operator by columns, not by expressions.
         rows = packed(events, spec, grouping_key(spec), others)
         return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec, spec.bucket_count, others).groupBy(BUCKET)
+    return _in_buckets(events, spec, spec.storage.bucket_count, others).groupBy(BUCKET)
 
 
 def _in_buckets(
@@ -242,13 +242,13 @@ def sessionize(
         SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
-            zone, or the spec no event time, or it says `per="both"`; the seed is from `carry_over`,
-            and a source of the stream hasn't gone through `seed.unread`.
+            zone, or the spec no event time, or it says `with_events=True`; the seed is from
+            `carry_over`, and a source of the stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
-    if spec.per == "both" and not with_rejected:
-        found = '`per="both"` asks for events others the sessions, and `sessionize` has no kinds'
-        raise SpecError(with_hint(found, "call sessionize_all, or leave `per` out"))
+    if spec.results.with_events and not with_rejected:
+        found = "`with_events=True` asks for events too, and `sessionize` has no kinds"
+        raise SpecError(with_hint(found, "call sessionize_all, or leave `with_events` out"))
     options = RunOptions(seed, until, clock)
     return run_spec(events, spec, observation, with_rejected=with_rejected, options=options)
 
@@ -267,8 +267,8 @@ def sessionize_all(
 
     The first column, `kind`, is `session`, `late`, `duplicate`, `quarantined`, `failed` or
     `failed_output`, with the columns that `sessionize` gives with `with_rejected=True`. Where the
-    spec says `per="both"`, it may also be `event`: an event of a session that is over, with the
-    columns of the session, `number`, which of its events it is, from 1, and `event_time`,
+    spec says `with_events=True`, it may also be `event`: an event of a session that is over, with
+    the columns of the session, `number`, which of its events it is, from 1, and `event_time`,
     `event_id`, `event` and the passthrough columns.
 
     `Routes` gives each kind a sink of its own.

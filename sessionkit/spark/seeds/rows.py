@@ -94,7 +94,7 @@ def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
 
 def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
     """Return the columns by which Spark groups, and their types."""
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         return list(spec.keys), [key_form(field.type).sql for field in spec.key_fields]
     return [BUCKET], ["int"]
 
@@ -118,8 +118,8 @@ def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
 
     def group(key: Column) -> Column:
         forms = [key.getField(f"k{place}") for place in range(len(spec.keys))]
-        bucket = bucket_of_forms(spec, forms, spec.bucket_count)
-        columns = forms if spec.layout == "per_key" else [bucket]
+        bucket = bucket_of_forms(spec, forms, spec.storage.bucket_count)
+        columns = forms if spec.storage.layout == "per_key" else [bucket]
         return F.struct(*(c.alias(f"g{place}") for place, c in enumerate(columns)))
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

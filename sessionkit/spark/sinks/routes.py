@@ -46,7 +46,7 @@ class Routes:
         result: Takes the result rows of a `StatefulSpec`.
         rejected: Takes every other row. None leaves out the rows of kinds that have no sink: they
             are counted all the same.
-        event: Takes the events of closed sessions, of a spec with `per="both"`, in place of
+        event: Takes the events of closed sessions, of a spec with `with_events=True`, in place of
             `rejected`.
         late: Takes the events that were late, in place of `rejected`.
         duplicate: Takes the events that were processed already, in place of `rejected`.

@@ -107,9 +107,10 @@ def _events(
     with_position: bool,
 ) -> DataFrame:
     name, position = POSITIONS.get(type(source), ("", {}))
-    if with_position and position and not (position.keys() - {PAYLOAD}) & {*spec.passthrough}:
+    passed = {*spec.inputs.passthrough}
+    if with_position and position and not (position.keys() - {PAYLOAD}) & passed:
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
-        hint = f"add passthrough={name} to the spec, or with_position=False here"
+        hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
         raise SpecError(with_hint(found, hint))
     fields = payload_fields(spec, PLACES)
     decoded = _decoded(spark, reader, source, fields, spec.keys)

@@ -83,9 +83,9 @@ class Clocks:
 
     def is_future(self, spec: AnySpec, event_us: int) -> bool:
         """Return whether an event time is too far ahead of the processing time."""
-        if self.processing is None or spec.max_future_skew is None:
+        if self.processing is None or spec.inputs.max_future_skew is None:
             return False
-        return event_us > micros_of(self.processing) + span_us(spec.max_future_skew)
+        return event_us > micros_of(self.processing) + span_us(spec.inputs.max_future_skew)
 
 
 def aware(instant: object, name: str) -> datetime | None:

@@ -341,7 +341,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         """
         Return the events of the sessions that have closed since the last call, by session.
 
-        There are some only under `per="both"`; `sessionize_all` returns them as rows of kind
+        There are some only under `with_events=True`; `sessionize_all` returns them as rows of kind
         `event`.
         """
         taken, self._events = self._events, []

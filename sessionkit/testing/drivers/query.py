@@ -266,7 +266,7 @@ class Query:
             has_timed_out=not parts,
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
-        shown: Any = PagedGroupState.of(state) if self.spec.layout == "pages" else state
+        shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
         run = Origin.of(QUERY_ID, self._batch_id)
         frames = list(self.worker(_as_key(group), parts, shown, run, seen))
         after = state.stored_after()

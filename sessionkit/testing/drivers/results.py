@@ -122,7 +122,7 @@ class Rejection:
 @attrs.frozen
 class SessionEvent:
     """
-    An event of a closed session, of a spec with `per="both"`.
+    An event of a closed session, of a spec with `with_events=True`.
 
     Attributes:
         key: The key.
@@ -257,7 +257,7 @@ def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
         traceback=row["traceback"],
         key=_key_of(spec, row),
         event_time=row["event_time"],
-        passthrough={name: row[name] for name in spec.passthrough},
+        passthrough={name: row[name] for name in spec.inputs.passthrough},
         event=row["event"] if row["event_id"] else {},
         event_id=row["event_id"],
         **{name: row.get(name) for name in SESSION_COLUMNS},
@@ -271,6 +271,6 @@ def _session_event(spec: AnySpec, row: Mapping[str, Any]) -> SessionEvent:
         event_time=row["event_time"],
         event=row["event"],
         event_id=row["event_id"],
-        passthrough={name: row[name] for name in spec.passthrough},
+        passthrough={name: row[name] for name in spec.inputs.passthrough},
         **{name: row[name] for name in SESSION_COLUMNS},
     )

@@ -154,9 +154,10 @@ def _input_table(
 
 def group_of(spec: AnySpec, row: Row) -> Group:
     """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
-    if spec.layout == "per_key":
+    if spec.storage.layout == "per_key":
         return key_on_wire(spec, row)
-    return zlib.crc32(repr([row.get(name) for name in spec.keys]).encode()) % spec.bucket_count
+    key = repr([row.get(name) for name in spec.keys])
+    return zlib.crc32(key.encode()) % spec.storage.bucket_count
 
 
 def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
 from sessionkit.errors import ScriptError, SpecError, with_hint
-from sessionkit.spec.session import SessionSpec
+from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.state import codec_of
 from sessionkit.testing.drivers.driver import SessionDriver
@@ -243,7 +243,7 @@ def explain_session(
     """
     if spec.mergeable is not None:
         found = "sessions that go on after their close can't be explained"
-        hint = "pass attrs.evolve(spec, allowed_lateness=None, reopen_within=None)"
+        hint = "pass attrs.evolve(spec, lateness=Lateness())"
         raise SpecError(with_hint(found, hint))
     driver = SessionDriver(_by_events(spec), processing_time=processing_time)
     run = _Run(driver, plain_key(key))
@@ -260,7 +260,7 @@ def explain_session(
 def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
     """Return the spec without early rows and `close_idle_after`: processing time stands still."""
     if spec.early is not None:
-        spec = attrs.evolve(spec, emit="on_close", revisions="accumulating")
+        spec = attrs.evolve(spec, results=Results(with_events=spec.results.with_events))
     if spec.rules is None or spec.close_idle_after is None:
         return spec
     return attrs.evolve(spec, timeout=attrs.evolve(spec.rules, close_idle_after=None))

@@ -467,8 +467,8 @@ def test_an_event_at_or_behind_the_watermark_is_late(late: bool, step: timedelta
 
 
 def test_a_late_event_may_be_processed() -> None:
-    """Under `late="process"` it is one like any other, and brings no end nearer."""
-    driver = driver_of(ending(EventTimeGap("30m"), late="process"))
+    """Under `late_events="process"` it is one like any other, and brings no end nearer."""
+    driver = driver_of(ending(EventTimeGap("30m"), late_events="process"))
     adding(driver, "ann", at("11:50"))
     driver.advance_watermark_to(NOON)
 
@@ -481,7 +481,7 @@ def test_a_late_event_may_be_processed() -> None:
 @pytest.mark.parametrize("bucket_count", [1, 64])
 def test_a_key_that_a_late_event_makes_ends_at_once(bucket_count: int) -> None:
     """Its end is reached already, so that it waits for no other batch."""
-    spec = ending(EventTimeGap("30m"), late="process", bucket_count=bucket_count)
+    spec = ending(EventTimeGap("30m"), late_events="process", bucket_count=bucket_count)
     driver = driver_of(spec)
     driver.advance_watermark_to(NOON)
 

@@ -124,7 +124,7 @@ def test_a_class_that_refuses_what_is_stored_is_named() -> None:
 
     assert (
         "a stored state cannot be read as Sum: ValueError: total must not be negative\n\n"
-        "Hint: let the class take what it has taken before, or raise `state_version`"
+        "Hint: let the class take what it has taken before, or raise `version`"
     ) == str(refused.value)
 
 
@@ -202,12 +202,12 @@ def test_a_missing_number_in_a_frame_of_results_is_none() -> None:
 
 def test_a_fold_of_buckets_has_no_processing_timers() -> None:
     """It can set none, and the query would never rest for them."""
-    found = "`processing_timers` is asked for, and a function by_bucket(...) cannot set a timer"
+    found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
 
     with pytest.raises(SpecError) as refused:
         summing(by_bucket(fold), report, processing_timers=True)
 
-    hint = "leave processing_timers out, or pass a function over the events of one key"
+    hint = "leave `on_timer` without it, or pass a function over the events of one key"
     assert f"{found}\n\nHint: {hint}" == str(refused.value)
 
 

@@ -8,7 +8,14 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import EventTimeGap, SessionSpec, StateCorruptedError, StateMismatchError
+from sessionkit import (
+    EventTimeGap,
+    Functions,
+    SessionSpec,
+    StateCorruptedError,
+    StateMismatchError,
+    Storage,
+)
 from sessionkit._engine.pages.directory import PAGE_BYTES
 from sessionkit._engine.payload import Origin
 from sessionkit._engine.storage import logic_of, stored_memory
@@ -16,6 +23,7 @@ from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.query import PagedGroupState
 from sessionkit.testing.fakes.group_state import StoredGroup
+from tests.support.options import evolved
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -51,14 +59,10 @@ def merge(left: Notes, right: Notes) -> None:
 NOTES: Any = SessionSpec(
     keys={"user": str},
     event_time="at",
-    event=Note,
-    state=Notes,
-    update=update,
-    merge=merge,
+    logic=Functions(event=Note, state=Notes, update=update, merge=merge),
     timeout=EventTimeGap("30m"),
     watermark_delay="1h",
-    bucket_count=1,
-    layout="pages",
+    storage=Storage(bucket_count=1, layout="pages"),
 )
 
 
@@ -231,9 +235,7 @@ def test_fields_in_another_order_read_the_pages_of_before() -> None:
     def merge_turned(left: Turned, right: Turned) -> None:
         merge(left, right)  # type: ignore[arg-type]
 
-    turned = attrs.evolve(
-        NOTES, state=Turned, result=Turned, update=update_turned, merge=merge_turned
-    )
+    turned = evolved(NOTES, state=Turned, result=Turned, update=update_turned, merge=merge_turned)
     driver = SessionDriver.restore(turned, driver_with(range(1000)).snapshot())
     for _ in range(2):
         driver.add("user 1", NOON + MINUTE, Note("y"))
@@ -353,13 +355,13 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
     ("changes", "text"),
     [
         ({"bucket_count": 2}, "`bucket_count` is 2 in the spec, 1 in the checkpoint"),
-        ({"state_version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
+        ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
         ({"watermark_delay": "2h"}, "`watermark_delay_ms` is 7200000 in the spec"),
     ],
 )
 def test_other_rules_stop_the_query(changes: dict[str, Any], text: str) -> None:
     """The directory holds the rules under which all of its pages were written."""
-    spec: Any = attrs.evolve(NOTES, **changes)
+    spec: Any = evolved(NOTES, **changes)
     row = stored(driver_with(range(10)))
     state = FakeGroupState(value=row, timeout="EventTimeTimeout", watermark_ms=0)
 

@@ -14,6 +14,7 @@ from sessionkit import aggregates as agg
 from sessionkit.presets import ga4_engaged
 from sessionkit.spec.aggregates import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
+from tests.support.options import evolved
 
 LARGEST = 2**63 - 1
 MOST = Decimal("99999999999999999999.999999999999999999")
@@ -146,7 +147,7 @@ def test_values_at_one_instant_are_taken_by_value(cut: int) -> None:
 
 def test_a_session_of_count_and_sum_is_small() -> None:
     """With a key of 8 bytes, start, end, count and sum take at most 64 bytes of the payload."""
-    spec = attrs.evolve(
+    spec = evolved(
         spec_of(events=agg.count(), total=agg.sum("number")), keys={"user": int}, bucket_count=1
     )
     driver = SessionDriver(spec)

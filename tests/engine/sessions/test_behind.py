@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from sessionkit import EventTimeGap, SessionRules, SessionSpec
 from sessionkit._engine.rows.marks import marks_as_bytes, marks_in
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting
 
 SHORT, LONG = timedelta(minutes=5), timedelta(hours=2)
@@ -57,8 +57,8 @@ def again(driver: SessionDriver[Any, Any, Any], *times: str) -> list[str]:
     "options",
     [
         {},
-        {"late_by": "session"},
-        {"allowed_lateness": "1 minute"},
+        {"judged_by": "session"},
+        {"allowed": "1 minute"},
         {"drop_duplicates_for": "0 seconds"},
         {"emit": "on_update"},
     ],
@@ -119,7 +119,7 @@ def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fi
 
 def test_ids_within_the_allowed_lateness_are_those_of_a_batch() -> None:
     """A closed session is still there for so long, so a start there needs no mark."""
-    spec = dynamic(allowed_lateness="2 hours")
+    spec = dynamic(allowed="2 hours")
     whole, late = SessionDriver(spec), SessionDriver(spec)
     whole.add("ann", at("10:00"), Reading(1, LONG))
     late.add(OTHER, at("11:00"), Reading(0, LONG))
@@ -223,7 +223,7 @@ def test_state_from_before_there_were_marks_has_none() -> None:
 
 def test_a_failing_event_does_not_take_the_mark_with_it() -> None:
     """What is left of a session that is folded again keeps the mark of its start."""
-    driver = closed_once(attrs.evolve(dynamic(), update=fussy, on_error="reject"))
+    driver = closed_once(evolved(dynamic(), update=fussy, on_error="reject"))
     driver.add("ann", at("10:00"), Reading(2, LONG))
     driver.run_batch()
     (opened,) = (one for one in driver.open_sessions() if one.key == ("ann",))
@@ -245,12 +245,12 @@ def fussy(state: Any, event: Reading) -> Any:
 
 
 def test_events_from_before_there_were_ids_stay_where_a_session_is_folded_again() -> None:
-    """Under `per="both"`, `drop_duplicates_for` may come later: then some events have no id."""
-    before = attrs.evolve(dynamic(per="both"), update=fussy, on_error="reject")
+    """Under `with_events`, `drop_duplicates_for` may come later: then some events have no id."""
+    before = evolved(dynamic(with_events=True), update=fussy, on_error="reject")
     driver = SessionDriver(before, processing_time=at("10:00"))
     driver.add("ann", at("10:00"), Reading(1, LONG))
     driver.run_batch()
-    driver = driver.carry_over(attrs.evolve(before, drop_duplicates_for=timedelta(hours=1)))
+    driver = driver.carry_over(evolved(before, drop_duplicates_for=timedelta(hours=1)))
 
     for value in (2, -1, 2):
         driver.add("ann", at("10:10"), Reading(value, LONG))

@@ -9,6 +9,7 @@ import pytest
 from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import Rejection, SessionDriver, at
+from tests.support.options import grouped
 from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
@@ -43,7 +44,7 @@ class Path:
 
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Make a spec that drops sessions."""
-    return SessionSpec.of(Path, **settings(**changes))
+    return SessionSpec.of(Path, **grouped(**settings(**changes)))
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -205,7 +206,7 @@ def test_a_sum_that_does_not_fit_drops_its_session() -> None:
     """With what is stored of it; other sessions of the key go on."""
     total = {"total": agg.sum("number")}
     driver: SessionDriver[Any, Any, Any] = SessionDriver(
-        SessionSpec.aggregate(Step, total, **without_event())
+        SessionSpec.aggregate(Step, total, **grouped(**without_event()))
     )
     fed(driver, ("10:00", Step(LARGEST)), ("10:30", Step(1)))
 
@@ -232,7 +233,7 @@ def test_a_session_that_is_dropped_still_ends_the_one_before(aggregated: bool) -
     changes = {"timeout": rules, "order": "event_time"}
     values = {"numbers": agg.collect("number", at_most=5), "total": agg.sum("number")}
     spec: Any = (
-        SessionSpec.aggregate(Step, values, **without_event(**changes))
+        SessionSpec.aggregate(Step, values, **grouped(**without_event(**changes)))
         if aggregated
         else spec_of(**changes)
     )

@@ -11,6 +11,7 @@ from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
 from sessionkit._engine.storage import logic_of
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import grouped
 from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
@@ -70,7 +71,7 @@ def driver_of(**changes: Any) -> SessionDriver[Any, Any, Any]:
 
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Make a spec that drops duplicates."""
-    return SessionSpec.of(Path, **settings(**{"event": Message, **changes}))
+    return SessionSpec.of(Path, **grouped(**settings(**{"event": Message, **changes})))
 
 
 def kinds(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, Any]]:
@@ -266,7 +267,9 @@ def test_a_dropped_session_takes_its_ids_with_it() -> None:
 def test_a_sum_that_does_not_fit_takes_no_id() -> None:
     """With aggregates, too, a copy of an event that failed counts."""
     spec = SessionSpec.aggregate(
-        Message, {"total": agg.sum("number")}, **settings(on_error="reject", watermark_delay=GAP)
+        Message,
+        {"total": agg.sum("number")},
+        **grouped(**settings(on_error="reject", watermark_delay=GAP)),
     )
     driver = fed(SessionDriver(spec), ("10:00", Message("m", -(2**63))))
     fed(driver, ("10:01", Message("n", -1)), ("10:02", Message("n", 5)))
@@ -281,7 +284,7 @@ def test_a_sum_that_does_not_fit_takes_no_id() -> None:
 
 def test_rows_of_events_are_numbered_without_copies() -> None:
     """Under `per_event` each event is there once, and numbers have no holes."""
-    spec = SessionSpec.per_event(Message, **settings())
+    spec = SessionSpec.per_event(Message, **grouped(**settings()))
     driver = fed(SessionDriver(spec), ("10:00", Message("m")), ("10:01", Message("m")))
     fed(driver, ("10:02", Message("n")), ("10:03", Message("m")))
     driver.advance_watermark_to(at("11:00"))
@@ -307,8 +310,8 @@ def test_a_rule_counts_no_copies() -> None:
 
 
 def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
-    """Under `late_by="session"` a copy joins nothing, and so it's found before what is late."""
-    driver = fed(driver_of(late_by="session"), ("10:30", Message("n", 1)))
+    """Under `judged_by="session"` a copy joins nothing, and so it's found before what is late."""
+    driver = fed(driver_of(judged_by="session"), ("10:30", Message("n", 1)))
     fed(driver, ("10:10", Message("m", 2)), ("10:29", Message("m", 3)), ("10:00", Message("n", 4)))
 
     assert [[1, 3]] == opened(driver)
@@ -382,7 +385,7 @@ def test_ids_are_carried_over() -> None:
 def test_ids_of_sessions_that_wait_for_late_events_are_carried_over() -> None:
     """Where the new spec doesn't wait for them, it still knows what they have processed."""
     options = {"drop_duplicates_for": "1 hour"}
-    driver = fed(driver_of(allowed_lateness="20 minutes", **options), ("10:00", Message("m")))
+    driver = fed(driver_of(allowed="20 minutes", **options), ("10:00", Message("m")))
     fed(driver, ("10:15", Message("n")))
     driver.run_until_idle()
     carried = fed(driver.carry_over(spec_of(**options)), ("10:16", Message("m")))
@@ -425,7 +428,7 @@ def test_an_event_costs_so_many_bytes_of_state(layout: str) -> None:
     sizes = []
     for changes in ({}, {"drop_duplicates_for": None}):
         spec = SessionSpec.aggregate(
-            Message, {"events": agg.count()}, **settings(layout=layout, **changes)
+            Message, {"events": agg.count()}, **grouped(**settings(layout=layout, **changes))
         )
         driver = SessionDriver(spec)
         for number in range(1000):

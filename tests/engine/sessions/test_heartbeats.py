@@ -9,6 +9,7 @@ import pytest
 from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import grouped
 
 GAP = timedelta(minutes=30)
 ALONE = "no open session is there at its time, which is at or before the watermark"
@@ -50,13 +51,15 @@ class Collected:
 
 def by_functions(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec of functions."""
-    return SessionSpec.of(Beats, event=Beat, **settings(**changes))
+    return SessionSpec.of(Beats, **grouped(event=Beat, **settings(**changes)))
 
 
 def by_aggregates(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec of aggregates."""
     aggregates = {"numbers": agg.collect("number", at_most=100)}
-    return SessionSpec.aggregate(Beat, aggregates, result=Collected, **settings(**changes))
+    return SessionSpec.aggregate(
+        Beat, aggregates, **grouped(result=Collected, **settings(**changes))
+    )
 
 
 def settings(*, inclusive: bool = True, **changes: Any) -> dict[str, Any]:
@@ -94,16 +97,16 @@ def late(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, str]]:
 
 
 MAKERS = pytest.mark.parametrize("make", [by_functions, by_aggregates])
-BOTH = pytest.mark.parametrize("late_by", ["event", "session"])
+BOTH = pytest.mark.parametrize("judged_by", ["event", "session"])
 
 
 @MAKERS
 @BOTH
 def test_one_behind_the_watermark_belongs_to_the_session_that_is_open_at_its_time(
-    make: Any, late_by: str
+    make: Any, judged_by: str
 ) -> None:
     """It's not late, and it extends nothing: neither the end nor the start moves."""
-    driver = opened_at_10(make(late_by=late_by))
+    driver = opened_at_10(make(judged_by=judged_by))
 
     for time in ("10:05", "10:30", "10:00"):
         driver.add("ann", at(time), Beat(2))
@@ -114,12 +117,12 @@ def test_one_behind_the_watermark_belongs_to_the_session_that_is_open_at_its_tim
 
 
 @MAKERS
-@pytest.mark.parametrize(("late_by", "reason"), [("event", ALONE), ("session", GONE)])
+@pytest.mark.parametrize(("judged_by", "reason"), [("event", ALONE), ("session", GONE)])
 def test_one_behind_the_watermark_without_an_open_session_is_late(
-    make: Any, late_by: str, reason: str
+    make: Any, judged_by: str, reason: str
 ) -> None:
     """Its own window is over as soon as it happens; a later session isn't there at its time."""
-    driver = opened_at_10(make(late_by=late_by))
+    driver = opened_at_10(make(judged_by=judged_by))
 
     driver.add("ann", at("09:59"), Beat(2))
     driver.add("bob", at("10:05"), Beat(3))
@@ -133,10 +136,10 @@ def test_one_behind_the_watermark_without_an_open_session_is_late(
 @MAKERS
 @BOTH
 def test_one_ahead_of_the_watermark_is_a_session_that_ends_at_its_own_time(
-    make: Any, late_by: str
+    make: Any, judged_by: str
 ) -> None:
     """It closes once the watermark has reached it."""
-    driver = opened_at_10(make(late_by=late_by))
+    driver = opened_at_10(make(judged_by=judged_by))
 
     driver.add("bob", at("10:11"), Beat(2))
     driver.run_batch()

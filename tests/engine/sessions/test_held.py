@@ -1,4 +1,4 @@
-"""Sessions and their events from one run, under `per="both"`."""
+"""Sessions and their events from one run, under `with_events=True`."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, SessionEvent, at
+from tests.support.options import grouped
 from tests.support.session_specs import fed
 
 
@@ -44,7 +45,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "event_time": "ts",
         "timeout": "10 minutes",
         "watermark_delay": "1 hour",
-        "per": "both",
+        "with_events": True,
         **changes,
     }
 
@@ -53,9 +54,9 @@ def spec_of(way: str = "functions", **changes: Any) -> SessionSpec[Any, Any, Any
     """Make a spec that returns both."""
     if way == "aggregates":
         return SessionSpec.aggregate(
-            Step, {"numbers": agg.collect("number")}, **settings(**changes)
+            Step, {"numbers": agg.collect("number")}, **grouped(**settings(**changes))
         )
-    return SessionSpec.of(Path, **settings(**changes))
+    return SessionSpec.of(Path, **grouped(**settings(**changes)))
 
 
 def closed(driver: SessionDriver[Any, Any, Any]) -> list[SessionEvent]:
@@ -151,7 +152,9 @@ def test_another_event_class_is_refused_over_a_checkpoint() -> None:
         page: str | None = None
 
     driver = fed(SessionDriver(spec_of("aggregates")), ("10:00", Step(1)))
-    wider = SessionSpec.aggregate(Wider, {"numbers": agg.collect("number")}, **settings())
+    wider = SessionSpec.aggregate(
+        Wider, {"numbers": agg.collect("number")}, **grouped(**settings())
+    )
     restored = SessionDriver.restore(wider, driver.snapshot())
     restored.add("a", at("10:01"), Wider(2))
 
@@ -162,4 +165,4 @@ def test_another_event_class_is_refused_over_a_checkpoint() -> None:
 def test_a_field_of_the_result_with_a_taken_name_is_refused() -> None:
     """`number` is the library's own here."""
     with pytest.raises(SpecError, match="two columns named `number`"):
-        SessionSpec.aggregate(Step, {"number": agg.count()}, **settings())
+        SessionSpec.aggregate(Step, {"number": agg.count()}, **grouped(**settings()))

@@ -8,6 +8,7 @@ import pytest
 
 from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit.testing import SessionDriver
+from tests.support.options import grouped
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
@@ -45,7 +46,7 @@ def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
         "bucket_count": 1,
         **options,
     }
-    return SessionSpec.of(Visit, **settings)
+    return SessionSpec.of(Visit, **grouped(**settings))
 
 
 def after(minutes: float) -> datetime:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.joining import join
@@ -37,16 +37,17 @@ def update(state: Numbers, event: Positive) -> None:
     state.numbers.append(event.number)
 
 
-def spec_of(late_by: Literal["event", "session"] = "event") -> SessionSpec[Any, Any, Any]:
+def spec_of(judged_by: Literal["event", "session"] = "event") -> SessionSpec[Any, Any, Any]:
     """Return a spec of these classes."""
     return SessionSpec(
         keys={"key": str},
         event_time="ts",
-        update=update,
-        merge=lambda left, right: Numbers(left.numbers + right.numbers),
+        logic=Functions(
+            update=update, merge=lambda left, right: Numbers(left.numbers + right.numbers)
+        ),
         timeout=EventTimeGap(GAP),
         watermark_delay="1 minute",
-        late_by=late_by,
+        lateness=Lateness(judged_by=judged_by),
     )
 
 

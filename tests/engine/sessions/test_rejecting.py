@@ -9,6 +9,7 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionRules, SessionSpec
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved, session_spec
 from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
@@ -92,7 +93,7 @@ def spec_of(functions: Functions, **changes: Any) -> SessionSpec[Any, Any, Any]:
         "watermark_delay": "10 hours",
         "on_error": "reject",
     }
-    return SessionSpec(**{**settings, **changes})
+    return session_spec(**{**settings, **changes})
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
@@ -270,7 +271,7 @@ def test_a_state_is_copied_for_events_that_fail_and_not_for_others(
 
     changes: dict[str, Any] = {"state": Copied, "result": Copied, "update": update, "create": None}
     spec = spec_of(Functions(), **{**changes, **options})
-    driver, number = SessionDriver(attrs.evolve(spec, merge=None) if options else spec), 1_000
+    driver, number = SessionDriver(evolved(spec, merge=None) if options else spec), 1_000
     for place in range(number):
         driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place, place in bad))
     Copied.copies.clear()
@@ -378,7 +379,7 @@ def test_an_event_before_an_open_session_is_folded_onto_it(bad: bool) -> None:
         return Path([*state.numbers, event.number])
 
     before = spec_of(Functions())
-    driver = carried(attrs.evolve(before, update=update), max_events=10)
+    driver = carried(evolved(before, update=update), max_events=10)
     fed(driver, ("10:05", Step(5)), ("10:12", Step(12, bad=bad)))
 
     assert [[10, 5] if bad else [10, 5, 12], [30]] == closed(driver)

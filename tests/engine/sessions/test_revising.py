@@ -7,6 +7,7 @@ import pytest
 
 from sessionkit import (
     EventTimeGap,
+    Results,
     Session,
     SessionRules,
     SessionSpec,
@@ -103,7 +104,7 @@ def test_processing_time_brings_a_row(layout: str) -> None:
 @BOTH_LAYOUTS
 def test_a_closed_session_is_forgotten_in_the_end(layout: str) -> None:
     """Until then it isn't open; then nothing is stored."""
-    driver = SessionDriver(collecting(GAP, allowed_lateness="1 minute", layout=layout))
+    driver = SessionDriver(collecting(GAP, allowed="1 minute", layout=layout))
     assert not feed(driver, 10)
     assert [([10], 1, True)] == move(driver, 20)
     assert not driver.open_sessions()
@@ -117,17 +118,17 @@ def test_a_closed_session_is_forgotten_in_the_end(layout: str) -> None:
 
 def test_an_event_beyond_the_allowed_lateness_is_late() -> None:
     """The reason says by how much."""
-    driver = SessionDriver(collecting(GAP, allowed_lateness="1 minute"))
+    driver = SessionDriver(collecting(GAP, allowed="1 minute"))
     feed(driver, 10)
     move(driver, 80)
     feed(driver, 10)
     (late,) = driver.take_rejections("late")
-    assert "less `allowed_lateness`" in late.reason
+    assert "less `Lateness(allowed=...)`" in late.reason
 
 
 def test_a_late_event_that_finds_no_session_is_one() -> None:
     """It closes at once."""
-    driver = SessionDriver(collecting(GAP, allowed_lateness="1 minute"))
+    driver = SessionDriver(collecting(GAP, allowed="1 minute"))
     feed(driver, 100)
     assert [([70], 1, True)] == feed(driver, 70)
 
@@ -222,12 +223,12 @@ def poisoned(state: Open, event: Reading) -> Open:
     return state
 
 
-@pytest.mark.parametrize("late_by", ["event", "session"])
-@pytest.mark.parametrize("options", [{"allowed_lateness": "1 minute"}, {"reopen_within": "1h"}])
-def test_a_failed_event_leaves_revisions_as_they_were(late_by: str, options: Any) -> None:
+@pytest.mark.parametrize("judged_by", ["event", "session"])
+@pytest.mark.parametrize("options", [{"allowed": "1 minute"}, {"reopen_within": "1h"}])
+def test_a_failed_event_leaves_revisions_as_they_were(judged_by: str, options: Any) -> None:
     """A closed session that only it touched gives no further row."""
     spec = collecting(
-        GAP, on_error="reject", update=poisoned, create=created, late_by=late_by, **options
+        GAP, on_error="reject", update=poisoned, create=created, judged_by=judged_by, **options
     )
     driver = SessionDriver(spec)
     feed(driver, 10)
@@ -262,7 +263,7 @@ def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
 def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layout: str) -> None:
     """Late events are of the day in which they happened."""
     rules = SessionRules("10 seconds", midnight="UTC")
-    spec = collecting(rules, allowed_lateness="1 minute", layout=layout)
+    spec = collecting(rules, allowed="1 minute", layout=layout)
     driver = SessionDriver(spec)
     for seconds, value in ((-5, 1), (1, 2), (-3, 3), (2, 4), (-1, 5)):
         driver.add("a", at("23:59:59") + timedelta(seconds=1 + seconds), reading(value))
@@ -281,7 +282,7 @@ def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layou
 def test_an_idle_source_closes_with_a_final_row() -> None:
     """And what it has closed waits for late events as any other does."""
     rules = SessionRules("10 seconds", close_idle_after="1 minute")
-    spec = collecting(rules, emit="on_update", allowed_lateness="1 hour")
+    spec = collecting(rules, emit="on_update", allowed="1 hour")
     driver = SessionDriver(spec, processing_time=at("12:00:10"))
     fed(driver, (after(10), reading(1)))
     assert [None] == [row.closed_by for row in driver.take_rows()]
@@ -310,8 +311,8 @@ def test_other_options_are_refused_over_a_checkpoint() -> None:
         ({}, {"emit": "every 2 events"}, []),
         ({"emit": "on_update"}, {"emit": "every 5 seconds"}, []),
         ({"emit": "on_update"}, {}, []),
-        ({"allowed_lateness": "1h"}, {"emit": "on_update"}, [([100], 1, False)]),
-        ({"allowed_lateness": "1h"}, {"allowed_lateness": "2h"}, []),
+        ({"allowed": "1h"}, {"emit": "on_update"}, [([100], 1, False)]),
+        ({"allowed": "1h"}, {"allowed": "2h"}, []),
     ],
 )
 @BOTH_LAYOUTS
@@ -332,7 +333,7 @@ def test_state_is_carried_over_to_other_options(
     assert 2 == len(carried.open_sessions())
     carried.add("a", at(after(10)), reading(1))
     carried.run_batch()
-    assert ("allowed_lateness" in now) == (not carried.take_rejections("late"))
+    assert ("allowed" in now) == (not carried.take_rejections("late"))
 
 
 @pytest.mark.parametrize(
@@ -394,7 +395,7 @@ def test_a_frame_has_the_columns_of_spark() -> None:
 @BOTH_LAYOUTS
 def test_the_first_event_after_a_row_begins_a_state(layout: str) -> None:
     """The session keeps its bounds and its id; a close with nothing new gives no row."""
-    spec = collecting(GAP, emit="every 2 events", revisions="discarding", layout=layout)
+    spec = collecting(GAP, emit="every 2 events", accumulate=False, layout=layout)
     driver = SessionDriver(spec)
     assert [([10, 12], 1, False)] == feed(driver, 10, 12)
     (opened,) = driver.open_sessions()
@@ -409,7 +410,7 @@ def test_the_first_event_after_a_row_begins_a_state(layout: str) -> None:
 
 def test_a_bridge_joins_what_is_new_on_both_sides() -> None:
     """The parts whose events are out have nothing to be merged."""
-    options: dict[str, Any] = {"emit": "every 2 events", "revisions": "discarding"}
+    options: dict[str, Any] = {"emit": "every 2 events", "accumulate": False}
     driver = SessionDriver(collecting(GAP, watermark_delay="1 hour", **options))
     feed(driver, 10, 11, 40)
     (row,) = fed(driver, (after(20), reading(20)), (after(30), reading(30))).take_rows()
@@ -420,7 +421,7 @@ def test_a_bridge_joins_what_is_new_on_both_sides() -> None:
 
 def test_a_failed_event_begins_no_state() -> None:
     """Where all events since the row fail, there is nothing for another one."""
-    options: dict[str, Any] = {"emit": "on_update", "revisions": "discarding"}
+    options: dict[str, Any] = {"emit": "on_update", "accumulate": False}
     spec = collecting(GAP, on_error="reject", update=poisoned, create=created, **options)
     driver = SessionDriver(spec)
     assert [([10], 1, False)] == feed(driver, 10)
@@ -439,8 +440,7 @@ def test_a_sum_that_is_too_large_fails_the_events_of_its_session() -> None:
         gap="10 seconds",
         watermark_delay="1 hour",
         on_error="reject",
-        emit="on_update",
-        revisions="discarding",
+        results=Results(emit="on_update", accumulate=False),
     )
     driver = SessionDriver(spec)
     for key in "abc":
@@ -457,7 +457,7 @@ def test_a_sum_that_is_too_large_fails_the_events_of_its_session() -> None:
 
 def test_what_rows_have_cannot_be_carried_over() -> None:
     """A state with some events alone isn't one with all of them."""
-    driver = SessionDriver(collecting(GAP, emit="on_update", revisions="discarding"))
+    driver = SessionDriver(collecting(GAP, emit="on_update", accumulate=False))
     feed(driver, 10)
     with pytest.raises(StateMismatchError):
         driver.carry_over(collecting(GAP, emit="on_update"))
@@ -467,13 +467,13 @@ def test_what_rows_have_cannot_be_carried_over() -> None:
 
 
 @BOTH_LAYOUTS
-@pytest.mark.parametrize("options", [{}, {"revisions": "discarding"}])
+@pytest.mark.parametrize("options", [{}, {"accumulate": False}])
 def test_an_event_that_comes_again_gives_no_row(layout: str, options: dict[str, Any]) -> None:
     """Its id is known while its session is there, and for so long after that as the spec says."""
     spec = collecting(
         GAP,
         emit="on_update",
-        allowed_lateness="1 minute",
+        allowed="1 minute",
         drop_duplicates_for="2 minutes",
         layout=layout,
         **options,
@@ -499,5 +499,5 @@ def test_explain_session_shows_a_session_with_early_rows_once() -> None:
     assert (2, False, 1, True) == (
         len(first.events), first.is_open, len(second.events), second.is_open
     )  # fmt: skip
-    with pytest.raises(SpecError, match="allowed_lateness=None"):
-        explain_session(collecting(GAP, allowed_lateness="1 hour"), "a", events)
+    with pytest.raises(SpecError, match=r"lateness=Lateness\(\)"):
+        explain_session(collecting(GAP, allowed="1 hour"), "a", events)

@@ -11,6 +11,7 @@ import pytest
 
 from sessionkit import (
     EventTimeGap,
+    Functions,
     Session,
     SessionSpec,
     StateMismatchError,
@@ -20,6 +21,7 @@ from sessionkit import (
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame
+from tests.support.options import evolved
 from tests.support.packs import run_whole
 from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
 
@@ -75,7 +77,7 @@ def fail_in(
 ) -> SessionDriver[Any, Any, Any]:
     """Run two open sessions, a bridge between them, and the end, with one function replaced."""
     changes: dict[str, Any] = {role: function, "watermark_delay": "1 hour", **options}
-    spec = attrs.evolve(BASE, **changes)
+    spec = evolved(BASE, **changes)
     driver = driven(spec, *TWO_THAT_MERGE)
     driver.add("a", at("10:08"), Reading(3, GAP))
     driver.run_batch()
@@ -140,8 +142,8 @@ def test_a_merge_that_fails_blames_the_event_between() -> None:
 
 def test_finish_may_return_several_rows_or_none() -> None:
     """A list gives a row each, under the session's one id; None gives none."""
-    twice = attrs.evolve(BASE, finish=lambda session, state: [Listed([n], 1) for n in state.values])
-    never = attrs.evolve(BASE, finish=lambda session, state: None)
+    twice = evolved(BASE, finish=lambda session, state: [Listed([n], 1) for n in state.values])
+    never = evolved(BASE, finish=lambda session, state: None)
 
     found = closing(twice, ("a", 0, 1), ("a", 1, 2)).take_rows()
 
@@ -153,7 +155,7 @@ def test_finish_may_return_several_rows_or_none() -> None:
 @pytest.mark.parametrize("result", [7, [Listed([1], 1), "text"], Open([1])])
 def test_finish_must_return_rows(result: Any) -> None:
     """Anything else is an error with the key."""
-    spec = attrs.evolve(BASE, finish=lambda session, state: result)
+    spec = evolved(BASE, finish=lambda session, state: result)
 
     with pytest.raises(UserFunctionError, match="for Key.*, must return Listed, found "):
         closing(spec, ("a", 0, 1))
@@ -167,7 +169,7 @@ def test_a_result_of_the_wrong_type_is_named_with_path_and_key() -> None:
         return Listed(values, session.events)
 
     with pytest.raises(UserFunctionError) as caught:
-        closing(attrs.evolve(BASE, finish=finish, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
+        closing(evolved(BASE, finish=finish, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
 
     assert "for Key(key='b'), returned a row that does not fit" in str(caught.value)
     assert "`Listed.values[0]` must be an int, found str" in str(caught.value)
@@ -181,7 +183,7 @@ def test_a_state_of_the_wrong_type_is_named_with_path_and_key() -> None:
         return Open(values)
 
     with pytest.raises(StateValueError) as caught:
-        driven(attrs.evolve(BASE, create=create, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
+        driven(evolved(BASE, create=create, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
 
     assert "the state of Key(key='b') does not fit" in str(caught.value)
     assert "`Open.values[0]` must be an int, found NoneType" in str(caught.value)
@@ -201,7 +203,7 @@ def own_gap(event: Reading) -> timedelta:
 
 def with_gaps(*gaps: tuple[int, timedelta], **options: Any) -> SessionDriver[Any, Any, Any]:
     """Run one batch of events of one key, with these values and gaps."""
-    spec = attrs.evolve(BASE, timeout=EventTimeGap(own_gap, at_most="1 hour"), **options)
+    spec = evolved(BASE, timeout=EventTimeGap(own_gap, at_most="1 hour"), **options)
     driver = SessionDriver(spec)
     for value, gap in gaps:
         driver.add("a", at("10:00"), Reading(value, gap))
@@ -290,13 +292,15 @@ def keep_more(state: Kept, event: Odd) -> Kept:
 ODD = SessionSpec(
     keys={"key": str},
     event_time="at",
-    event=Odd,
-    state=Kept,
-    result=Kept,
-    create=keep,
-    update=keep_more,
-    merge=lambda left, right: Kept(left.counts + right.counts),
-    finish=lambda session, state: state,
+    logic=Functions(
+        event=Odd,
+        state=Kept,
+        result=Kept,
+        create=keep,
+        update=keep_more,
+        merge=lambda left, right: Kept(left.counts + right.counts),
+        finish=lambda session, state: state,
+    ),
     timeout=EventTimeGap(GAP),
     watermark_delay="0 seconds",
 )
@@ -352,13 +356,15 @@ def test_classes_without_fields_work() -> None:
     spec = SessionSpec(
         keys={"key": str},
         event_time="at",
-        event=Bare,
-        state=Bare,
-        result=Listed,
-        create=lambda key, event: Bare(),
-        update=lambda state, event: state,
-        merge=lambda left, right: left,
-        finish=lambda session, state: Listed([], session.events),
+        logic=Functions(
+            event=Bare,
+            state=Bare,
+            result=Listed,
+            create=lambda key, event: Bare(),
+            update=lambda state, event: state,
+            merge=lambda left, right: left,
+            finish=lambda session, state: Listed([], session.events),
+        ),
         timeout=EventTimeGap(GAP),
         watermark_delay="0 seconds",
     )
@@ -375,13 +381,13 @@ def test_classes_without_fields_work() -> None:
 # -- lateness and order ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("late_by", "expected"), [("event", [[1]]), ("session", [[1, 2]])])
+@pytest.mark.parametrize(("judged_by", "expected"), [("event", [[1]]), ("session", [[1, 2]])])
 def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
-    late_by: str, expected: list[list[int]]
+    judged_by: str, expected: list[list[int]]
 ) -> None:
     """It is late by its own window, and joins by that of the session."""
-    changes: dict[str, Any] = {"late_by": late_by}
-    spec = attrs.evolve(BASE, **changes)
+    changes: dict[str, Any] = {"judged_by": judged_by}
+    spec = evolved(BASE, **changes)
     driver = driven(spec, ("a", 0, 1))
     driver.advance_watermark_to(at("10:08"))
     driver.add("a", at("09:57"), Reading(2, GAP))
@@ -392,7 +398,7 @@ def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
 
 def test_late_by_the_merged_window_too() -> None:
     """An event that touches nothing open is late whichever window is asked."""
-    driver = driven(attrs.evolve(BASE, late_by="session"), ("a", 0, 1))
+    driver = driven(evolved(BASE, judged_by="session"), ("a", 0, 1))
     driver.advance_watermark_to(at("10:08"))
     driver.add("b", at("09:57"), Reading(2, GAP))
     driver.add("c", at("10:07"), Reading(3, GAP))
@@ -465,13 +471,15 @@ def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
     spec = SessionSpec(
         keys={"key": str},
         event_time="at",
-        event=Batch,
-        state=Batch,
-        result=Batch,
-        create=share,
-        update=extend,
-        merge=lambda left, right: Batch(left.items + right.items),
-        finish=lambda session, state: state,
+        logic=Functions(
+            event=Batch,
+            state=Batch,
+            result=Batch,
+            create=share,
+            update=extend,
+            merge=lambda left, right: Batch(left.items + right.items),
+            finish=lambda session, state: state,
+        ),
         timeout=EventTimeGap(GAP),
         watermark_delay="0 seconds",
         on_error="reject",
@@ -490,7 +498,7 @@ def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
 def test_a_merge_that_fails_spares_the_events_beside_the_bridge(other: int) -> None:
     """Whatever else comes in its batch, only the event that bridges has failed."""
     changes: dict[str, Any] = {"merge": raising, "on_error": "reject", "watermark_delay": "5 hours"}
-    driver = driven(attrs.evolve(BASE, **changes), ("a", 0, 1), ("a", 17, 2))
+    driver = driven(evolved(BASE, **changes), ("a", 0, 1), ("a", 17, 2))
     driver.add("a", at("10:08"), Reading(3, GAP))
     driver.add("a", at("10:00") + minutes(other), Reading(4, GAP))
     driver.run_batch()
@@ -509,7 +517,7 @@ def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> Non
         return Open([*state.values, event.value])
 
     changes: dict[str, Any] = {"update": update, "on_error": "reject"}
-    driver = driven(attrs.evolve(BASE, **changes), ("a", 0, 1), ("a", 9, 2), ("a", 18, 3))
+    driver = driven(evolved(BASE, **changes), ("a", 0, 1), ("a", 9, 2), ("a", 18, 3))
 
     assert [[1], [3]] == [session.state.values for session in driver.open_sessions()]
 
@@ -545,7 +553,7 @@ def test_the_limit_of_held_events_holds_in_the_first_micro_batch_too() -> None:
 
 def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
     """A session that would end after the year 9999 can't be shown, so its event isn't taken."""
-    spec = attrs.evolve(BASE, max_future_skew=None)
+    spec = evolved(BASE, max_future_skew=None)
     driver = SessionDriver(spec)
     driver.add("a", datetime(9999, 12, 31, 23, 49, tzinfo=UTC), Reading(1, GAP))
     driver.add("b", datetime(9999, 12, 31, 23, 55, tzinfo=UTC), Reading(2, GAP))
@@ -562,13 +570,15 @@ def two_numbers(cls: type[Any]) -> SessionSpec[Any, Any, Any]:
     return SessionSpec(
         keys={"key": str},
         event_time="at",
-        event=Bare,
-        state=cls,
-        result=Listed,
-        create=lambda key, event: cls(one=1, two=2),
-        update=lambda state, event: state,
-        merge=lambda left, right: left,
-        finish=lambda session, state: Listed([state.one, state.two], session.events),
+        logic=Functions(
+            event=Bare,
+            state=cls,
+            result=Listed,
+            create=lambda key, event: cls(one=1, two=2),
+            update=lambda state, event: state,
+            merge=lambda left, right: left,
+            finish=lambda session, state: Listed([state.one, state.two], session.events),
+        ),
         timeout=EventTimeGap(GAP),
         watermark_delay="0 seconds",
     )

@@ -10,6 +10,7 @@ from sessionkit import EventTimeGap, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._engine.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved, grouped
 from tests.support.session_specs import Listed, Open, Reading, collecting
 
 GAP = timedelta(minutes=30)
@@ -37,7 +38,7 @@ def dropping(**options: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec that drops a session over a negative number."""
     rules = options.pop("timeout", EventTimeGap(GAP))
     options = {"on_error": "drop_session", "watermark_delay": GAP, **options}
-    return attrs.evolve(collecting(rules), create=fussy_create, update=fussy, **options)
+    return evolved(collecting(rules), create=fussy_create, update=fussy, **options)
 
 
 def add(driver: Driver, *events: tuple[str, int]) -> None:
@@ -123,7 +124,7 @@ def test_a_trace_survives_a_restart_and_other_rules(layout: Any) -> None:
     for options in (
         {"emit": "on_update"},
         {"drop_duplicates_for": timedelta(hours=1)},
-        {"allowed_lateness": timedelta(hours=1)},
+        {"allowed": timedelta(hours=1)},
         {"timeout": SessionRules(GAP, midnight="UTC")},
         {"bucket_count": 1, "layout": "pages"},
     ):
@@ -139,7 +140,7 @@ def test_a_trace_stays_as_long_as_closed_sessions_do() -> None:
     driver: Driver = SessionDriver(dropping())
     add(driver, ("10:00", -1))
     dropped = dropped_ids(driver)
-    driver = driver.carry_over(dropping(on_error="raise", allowed_lateness="2 hours"))
+    driver = driver.carry_over(dropping(on_error="raise", allowed="2 hours"))
     driver.add(OTHER, at("11:30"), Reading(0, GAP))
     driver.run_until_idle()
     add(driver, ("10:00", 2))
@@ -171,7 +172,7 @@ def test_a_sum_that_does_not_fit_leaves_a_trace_too() -> None:
     aggregates = {"total": agg.sum("value")}
     shared: Any = {"keys": {"key": str}, "event_time": "at", "watermark_delay": GAP}
     shared |= {"timeout": EventTimeGap(GAP), "on_error": "drop_session", "result": Totals}
-    driver: Driver = SessionDriver(SessionSpec.aggregate(Reading, aggregates, **shared))
+    driver: Driver = SessionDriver(SessionSpec.aggregate(Reading, aggregates, **grouped(**shared)))
     add(driver, ("10:00", LARGE), ("10:05", LARGE))
     add(driver, ("10:00", LARGE), ("10:05", LARGE))
     add(driver, ("10:00", 1))
@@ -257,14 +258,14 @@ def test_a_trace_survives_another_class_of_the_state(layout: Any) -> None:
     add(driver, ("10:00", -1))
     add(driver, ("12:00", 1))
     dropped = dropped_ids(driver)
-    new: Any = attrs.evolve(
+    new: Any = evolved(
         spec,
         state=Wider,
         create=lambda key, event: Wider([event.value]),
         merge=lambda left, right: Wider(left.values + right.values),
         finish=lambda session, state: Listed(state.values, state.more),
-        state_version=spec.state_version + 1,
-        upgrade={spec.state_version: widened},
+        version=spec.storage.version + 1,
+        upgrade={spec.storage.version: widened},
     )
     driver = SessionDriver.restore(new, driver.snapshot())
     add(driver, ("10:00", 2))

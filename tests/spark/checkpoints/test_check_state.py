@@ -18,7 +18,6 @@ from sessionkit import (
     KeyState,
     KeyTimes,
     RenamedFrom,
-    SessionSpec,
     SpecError,
     StateCorruptedError,
     StatefulSpec,
@@ -28,6 +27,7 @@ from sessionkit import (
 from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
 from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
+from tests.support.options import grouped, session_spec
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -116,7 +116,7 @@ def broken(old: Before) -> Words:
 def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
     """Return a spec: of keys under `per_key`, else of sessions."""
     if layout != "per_key":
-        return SessionSpec(**RULES, update=update, merge=merge, layout=layout, **more)
+        return session_spec(update=update, merge=merge, layout=layout, **RULES, **more)
     cls = update.__annotations__["state"]
 
     def process(key: Any, events: list[View], state: KeyState[Any], times: KeyTimes) -> Any:
@@ -125,7 +125,9 @@ def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
             update(found, event)
         state.set(found)
 
-    return StatefulSpec(**RULES, state=cls, result=cls, process=process, layout=layout, **more)
+    return StatefulSpec(
+        **grouped(state=cls, result=cls, process=process, layout=layout, **RULES, **more)
+    )
 
 
 def views(minute: int) -> pa.Table:

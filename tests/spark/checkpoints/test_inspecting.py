@@ -10,11 +10,21 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionRules, SessionSpec, StatefulSpec
+from sessionkit import (
+    EventTimeGap,
+    Functions,
+    KeyState,
+    KeyTimes,
+    SessionRules,
+    SessionSpec,
+    StatefulSpec,
+    Storage,
+)
 from sessionkit.__main__ import main
 from sessionkit.spark._logs import Progress
 from sessionkit.spark.checkpoints import inspecting
 from sessionkit.testing import SessionDriver, hours
+from tests.support.options import evolved
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -47,11 +57,10 @@ def merge(left: Views, right: Views) -> None:
 VISITS: SessionSpec[View, Views, Views] = SessionSpec(
     keys={"user": str},
     event_time="at",
-    update=update,
-    merge=merge,
+    logic=Functions(update=update, merge=merge),
     timeout=EventTimeGap("30 minutes"),
     watermark_delay="1 hour",
-    bucket_count=4,
+    storage=Storage(bucket_count=4),
 )
 LONGER = attrs.evolve(VISITS, timeout=EventTimeGap("2 hours"))
 
@@ -74,7 +83,7 @@ USERS: StatefulSpec[View, Views, Views] = StatefulSpec(
     on_timer=on_timer,
     timeout=EventTimeGap("4 hours"),
     watermark_delay="1 hour",
-    layout="per_key",
+    storage=Storage(layout="per_key"),
 )
 
 
@@ -137,15 +146,15 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     "options",
     [
         {"drop_duplicates_for": "2 days"},
-        {"allowed_lateness": "2 days"},
-        {"allowed_lateness": "2 days", "layout": "pages"},
+        {"allowed": "2 days"},
+        {"allowed": "2 days", "layout": "pages"},
     ],
 )
 def test_closed_sessions_are_not_called_open(
     spark: SparkSession, tmp_path: Path, capsys: Any, options: dict[str, Any]
 ) -> None:
     """What is only remembered of a session that has closed is counted apart."""
-    stream = FileStream(spark, attrs.evolve(VISITS, **options), tmp_path)
+    stream = FileStream(spark, evolved(VISITS, **options), tmp_path)
     stream.put(table(("ann", 0), ("bob", 5)), table(("cyd", 200)), table(("dan", 210)))
     stream.run()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -46,12 +46,10 @@ def spec_of(layout: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec(
         keys={"user": str},
         event_time="at",
-        update=count,
-        merge=merge,
+        logic=Functions(update=count, merge=merge),
         timeout=EventTimeGap("30m"),
         watermark_delay="10m",
-        bucket_count=8,
-        layout=layout,
+        storage=Storage(bucket_count=8, layout=layout),
     )
 
 

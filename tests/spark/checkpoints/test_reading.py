@@ -19,6 +19,7 @@ from sessionkit import (
     SessionRules,
     SessionSpec,
     StatefulSpec,
+    Storage,
 )
 from sessionkit.aggregates import collect, count
 from sessionkit.spark import (
@@ -77,7 +78,7 @@ def remembering(layout: Any) -> StatefulSpec[Any, Any, Any]:
         on_timer=on_timer,
         timeout=EventTimeGap(GAP),
         watermark_delay="1 hour",
-        layout=layout,
+        storage=Storage(layout=layout),
     )
 
 

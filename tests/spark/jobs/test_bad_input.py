@@ -11,10 +11,20 @@ from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Counts, EventTimeGap, NotPicklableError, SchemaError, SessionSpec
+from sessionkit import (
+    Counts,
+    EventTimeGap,
+    Functions,
+    Inputs,
+    NotPicklableError,
+    SchemaError,
+    SessionSpec,
+    Storage,
+)
 from sessionkit._instants import micros_of
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.testing import SessionDriver
+from tests.support.options import evolved
 from tests.support.streams import FileStream, observed
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -70,17 +80,13 @@ def fail_on_unlucky(state: Sum, event: Tick) -> Sum:
 SUMS = SessionSpec(
     keys={"key": str},
     event_time="at",
-    event=Tick,
-    state=Sum,
-    result=Sum,
-    create=create,
-    update=update,
-    merge=merge,
-    finish=finish,
+    logic=Functions(
+        event=Tick, state=Sum, result=Sum, create=create, update=update, merge=merge, finish=finish
+    ),
     timeout=EventTimeGap("10 minutes"),
     watermark_delay="5 minutes",
-    bucket_count=2,
-    passthrough={"offset": int},
+    storage=Storage(bucket_count=2),
+    inputs=Inputs(passthrough={"offset": int}),
 )
 
 
@@ -130,7 +136,7 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
 
     So are a session that is dropped, which is stored by then, and the event over which it failed.
     """
-    spec = attrs.evolve(SUMS, update=fail_on_unlucky, on_error="drop_session")
+    spec = evolved(SUMS, update=fail_on_unlucky, on_error="drop_session")
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
         pa.concat_tables([BAD, ticks(("e", NOON, 1.0))]),
@@ -161,7 +167,7 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
 
 def id_on_the_driver(key: str, time: datetime, amount: float) -> str | None:
     """Return by what the test driver knows an event, which it rejects."""
-    driver = SessionDriver(attrs.evolve(SUMS, update=fail_on_unlucky, on_error="reject"))
+    driver = SessionDriver(evolved(SUMS, update=fail_on_unlucky, on_error="reject"))
     driver.add(key, time + 60 * MINUTE, Tick(amount, None))
     driver.run_batch()
     driver.add(key, time, Tick(amount, None))
@@ -174,7 +180,7 @@ def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Of a replay, whose dates the clock can't judge: no later row is late for it."""
-    spec = attrs.evolve(SUMS, max_jump="30 days")
+    spec = evolved(SUMS, max_jump="30 days")
     past = NOON - timedelta(days=3650)
     first = [("a", past + MINUTE * minute, 1.0) for minute in range(5)]
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
@@ -251,7 +257,7 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """What reaches the driver names function and key, and keeps the user's traceback."""
-    spec = attrs.evolve(SUMS, update=fail_on_unlucky)
+    spec = evolved(SUMS, update=fail_on_unlucky)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0)))
 
@@ -267,7 +273,7 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
 
 def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_path: Path) -> None:
     """The event is counted and handed out, and its session is as if it had never come."""
-    spec = attrs.evolve(SUMS, update=fail_on_unlucky, on_error="reject")
+    spec = evolved(SUMS, update=fail_on_unlucky, on_error="reject")
     rows = ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0), ("a", NOON + 2 * MINUTE, 4.0))
     frame = read(spark, tmp_path, rows)
 
@@ -323,7 +329,7 @@ def test_columns_that_do_not_fit_are_refused_on_the_driver(
     frame = change(read(spark, tmp_path, BAD))
 
     with pytest.raises(SchemaError) as caught:
-        sessionize(frame, attrs.evolve(SUMS, **options))
+        sessionize(frame, evolved(SUMS, **options))
 
     assert text in str(caught.value)
     assert "Hint:" in str(caught.value)
@@ -357,14 +363,14 @@ def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> N
         return state
 
     with connection, pytest.raises(NotPicklableError) as caught:
-        sessionize(read(spark, tmp_path, BAD), attrs.evolve(SUMS, finish=log))
+        sessionize(read(spark, tmp_path, BAD), evolved(SUMS, finish=log))
 
     assert "`finish`" in str(caught.value)
     assert "`connection`, a TextIOWrapper" in str(caught.value)
 
 
 CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"state_version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
+    ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
     ({"bucket_count": 4}, "`bucket_count` is 4 in the spec, 2 in the checkpoint"),
     ({"timeout": EventTimeGap("9 minutes")}, "`gap_us` is 540000000 in the spec, 600000000 in the"),
     ({"watermark_delay": "6 minutes"}, "`watermark_delay_ms` is 360000 in the spec, 300000 in the"),
@@ -383,11 +389,11 @@ def test_a_checkpoint_under_other_rules_is_found_before_the_start(
     stream.put(ticks(("a", NOON + MINUTE, 1.0)))
     for change, text in CHANGES:
         with pytest.raises(Exception, match="under other rules") as caught:
-            check_checkpoint(stream.checkpoint, attrs.evolve(SUMS, **change), spark=spark)
+            check_checkpoint(stream.checkpoint, evolved(SUMS, **change), spark=spark)
         assert text in str(caught.value)
 
     with pytest.raises((StreamingQueryException, PythonException)) as stopped:
-        attrs.evolve(stream, spec=attrs.evolve(SUMS, **CHANGES[0][0])).run()
+        attrs.evolve(stream, spec=evolved(SUMS, **CHANGES[0][0])).run()
 
     assert CHANGES[0][1] in str(stopped.value)
 

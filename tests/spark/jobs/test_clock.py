@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import NoTimeout, SchemaError, SessionSpec, SpecError, StatefulSpec
+from sessionkit import NoTimeout, SchemaError, SessionSpec, SpecError, StatefulSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.spark import apply_with_state, sessionize
 from tests.support.streams import FileStream, write_files
@@ -30,7 +30,7 @@ SPEC: SessionSpec[Any, Any, Any] = SessionSpec.aggregate(
     event_time="ts",
     gap="30 minutes",
     watermark_delay="10 minutes",
-    bucket_count=2,
+    storage=Storage(bucket_count=2),
 )
 
 

@@ -22,13 +22,15 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import Inputs, Lateness, Results, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit._instants import micros_of
 from sessionkit.spark import sessionize_all
 from sessionkit.spark.jobs import rows as public_rows
+from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
 from sessionkit.timeouts import CLOSED_BY
+from tests.support.options import grouped
 from tests.support.streams import FileStream
 
 # Half an hour before midnight in New York, on the day that has 23 hours.
@@ -147,14 +149,14 @@ RULES: Final = {**ALONE, "all": reduce(lambda one, other: one | other, ALONE.val
 # where a session is dropped; and of a session with several rows the last one is compared.
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "both": {
-        "per": "both",
+        "with_events": True,
         "state": Fragile,
         "on_error": "reject",
         "passthrough": {"offset": int},
         "event_id": ("offset",),
         "drop_duplicates_for": "0 seconds",
     },
-    "per event": {"per": "event", "drop_duplicates_for": "1 hour", "late_by": "session"},
+    "per event": {"per_event": True, "drop_duplicates_for": "1 hour", "judged_by": "session"},
     "dropped": {"state": Fragile, "on_error": "drop_session", "bucket_count": 3},
     "in order": {"state": Trail, "order": "event_time"},
     "gap of the state": {
@@ -164,18 +166,19 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
     "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
-    "lateness": {"allowed_lateness": "1 hour", "revisions": "discarding"},
+    "lateness": {"allowed": "1 hour", "accumulate": False},
 }
 ELSEWHERE: Final = {
     "close_idle_after": "spark/jobs/test_idle.py",  # A batch has no clock.
     "layout": "spark/jobs/test_pages.py",  # It needs another state store.
     "max_buffered_per_key": "spark/jobs/test_time_order.py",  # A batch holds no events.
     "nulls": "spark/jobs/test_bad_input.py",  # It refuses the columns of files.
-    "state_version": "spark/jobs/test_restart.py",  # State of another class comes with a restart.
+    "version": "spark/jobs/test_restart.py",  # State of another class comes with a restart.
     "upgrade": "spark/jobs/test_restart.py",
 }
-ALWAYS: Final = {"keys", "event_time", "event", "state", "result", "timeout", "watermark_delay"}
-FUNCTIONS: Final = {"create", "update", "merge", "finish", "aggregates"}
+ALWAYS: Final = {"keys", "event_time", "timeout", "watermark_delay"}
+LOGIC: Final = {"logic", "state", "aggregates", "per_event"}
+GROUPS: Final = {"lateness": Lateness, "results": Results, "inputs": Inputs, "storage": Storage}
 
 
 def settings(**options: Any) -> dict[str, Any]:
@@ -195,19 +198,19 @@ def ruled(options: dict[str, Any], *, aggregated: bool) -> SessionSpec[Any, Any,
     rules = SessionRules(**{"gap": GAP, **options})
     given = settings(timeout=rules, order="event_time" if rules.in_order else "arrival")
     if aggregated:
-        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **given)
-    return SessionSpec.of(Visit, **given)
+        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **grouped(**given))
+    return SessionSpec.of(Visit, **grouped(**given))
 
 
 def optional(options: dict[str, Any]) -> SessionSpec[Any, Any, Any]:
     """Return a spec with options."""
     given = settings(**options)
     state, aggregated = given.pop("state", Visit), given.pop("aggregates", False)
-    if given.get("per") == "event":
-        return SessionSpec(event=View, **given)
+    if given.pop("per_event", False):
+        return SessionSpec.per_event(View, **grouped(**given))
     if aggregated:
-        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **given)
-    return SessionSpec.of(state, **given)
+        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **grouped(**given))
+    return SessionSpec.of(state, **grouped(**given))
 
 
 SPECS: Final = {
@@ -306,7 +309,9 @@ def on_driver(name: str) -> list[tuple[Any, ...]]:
     driver = SessionDriver(spec, processing_time=END)
     for file in views():
         for row in file:
-            driver.add_row({key: row[key] for key in row if key != "offset" or spec.passthrough})
+            driver.add_row(
+                {key: row[key] for key in row if key != "offset" or spec.inputs.passthrough}
+            )
         driver.run_until_idle()
     assert driver.counts.is_balanced
     kinds = [one for one in driver.take_rejections() if (name, one.kind) != ("dropped", "failed")]
@@ -321,7 +326,7 @@ def on_driver(name: str) -> list[tuple[Any, ...]]:
 def row_of_session(one: SessionRow[Any], spec: SessionSpec[Any, Any, Any]) -> tuple[Any, ...]:
     """Return a session, or a row for an event, as Spark shows it."""
     closed_by = None if spec.rules is None else one.closed_by
-    is_event, row = spec.per == "event", one.result
+    is_event, row = isinstance(spec.logic, Events), one.result
     values = ([row.n], row.number) if is_event else (row.numbers, None)
     bounds = (one.id, micros_of(one.start), micros_of(one.end))
     return ("session", one.key.user, *bounds, closed_by, *values, None, None, None)
@@ -376,13 +381,14 @@ def test_every_option_has_a_case() -> None:
     """Here, or in a test of its own, which is there."""
     own = {
         field.alias
-        for cls in (SessionSpec, SessionRules)
+        for cls in (SessionSpec, SessionRules, *GROUPS.values())
         for field in attrs.fields(cls)
         if field.init
     }
+    own = own - GROUPS.keys() - {"late_events"}  # It's for a StatefulSpec.
     here = {name for options in (*RULES.values(), *OPTIONS.values()) for name in options}
-    here = here - ALWAYS | {"state_gap"}
-    assert own == here | ELSEWHERE.keys() | ALWAYS | FUNCTIONS | {"gap"}
+    here = here - ALWAYS - LOGIC | {"state_gap"}
+    assert own == here | ELSEWHERE.keys() | ALWAYS | {"logic", "gap"}
     assert not here & ELSEWHERE.keys()
     for path in ELSEWHERE.values():
         assert (Path(__file__).parents[2] / path).exists()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import Inputs, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.clocked import ClockedStream, Trigger
@@ -53,9 +53,8 @@ def test_spark_closes_what_the_driver_does(
         event_time="ts",
         timeout=SessionRules("10 seconds", close_idle_after="20 seconds"),
         watermark_delay="5 seconds",
-        max_future_skew=None,
-        layout=layout,
-        bucket_count=1,
+        inputs=Inputs(max_future_skew=None),
+        storage=Storage(layout=layout, bucket_count=1),
     )
     stream = ClockedStream.of(spark, spec, SCHEMA, tmp_path)
     numbers = [stream.run(life) for life in LIVES]

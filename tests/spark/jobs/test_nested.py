@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
 from sessionkit.spark import sessionize
 
 
@@ -76,16 +76,13 @@ def finish(session: Any, state: Kept) -> Shown:
 TREES: Final = SessionSpec(
     keys={"number": int},
     event_time="ts",
-    event=Tree,
-    state=Kept,
-    result=Shown,
-    create=create,
-    update=update,
-    finish=finish,
+    logic=Functions(
+        event=Tree, state=Kept, result=Shown, create=create, update=update, finish=finish
+    ),
     timeout=EventTimeGap("10 minutes"),
     watermark_delay="0 seconds",
     order="event_time",
-    bucket_count=2,
+    storage=Storage(bucket_count=2),
 )
 
 LEAF: Final = "struct<names:array<string>,counts:map<string,array<bigint>>,seen:timestamp>"

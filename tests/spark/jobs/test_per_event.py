@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import SessionRules, SessionSpec, Storage
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.testing import SessionDriver
 from tests.support.streams import FileStream
@@ -41,7 +41,7 @@ SPEC: SessionSpec[Any, Any, Any] = SessionSpec.per_event(
     timeout=SessionRules("5 minutes", max_events=7),
     order="event_time",
     watermark_delay="2 hours",
-    bucket_count=2,
+    storage=Storage(bucket_count=2),
 )
 
 

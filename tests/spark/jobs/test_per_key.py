@@ -17,6 +17,7 @@ from sessionkit import DecimalType, EventTimeGap, KeyState, KeyTimes, NoTimeout,
 from sessionkit._engine.payload import FORMAT_VERSION
 from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
+from tests.support.options import grouped
 from tests.support.streams import FileStream
 
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -151,15 +152,17 @@ def spec_of(layout: Any, **options: Any) -> StatefulSpec[Ping, Kept, Count]:
     """Return the spec."""
     settings: dict[str, Any] = {"keys": KEYS, "timeout": NoTimeout(), **options}
     return StatefulSpec(
-        event=Ping,
-        state=Kept,
-        result=Count,
-        process=keep,
-        event_time="at",
-        watermark_delay="1 minute",
-        layout=layout,
-        bucket_count=2,
-        **settings,
+        **grouped(
+            event=Ping,
+            state=Kept,
+            result=Count,
+            process=keep,
+            event_time="at",
+            watermark_delay="1 minute",
+            layout=layout,
+            bucket_count=2,
+            **settings,
+        )
     )
 
 

@@ -13,7 +13,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, Session, SessionSpec
+from sessionkit import EventTimeGap, Functions, Session, SessionSpec
 from sessionkit.spark import sessionize
 from tests.support.streams import FileStream
 
@@ -61,13 +61,15 @@ def finish(session: Session, state: Views) -> Views:
 VIEWS = SessionSpec(
     keys={"uuid": str},
     event_time="timestamp",
-    event=PageView,
-    state=Views,
-    result=Views,
-    create=create,
-    update=update,
-    merge=merge,
-    finish=finish,
+    logic=Functions(
+        event=PageView,
+        state=Views,
+        result=Views,
+        create=create,
+        update=update,
+        merge=merge,
+        finish=finish,
+    ),
     timeout=EventTimeGap("30 minutes"),
     watermark_delay="1 hour",
 )

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import Lateness, Results, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.spark import sessionize
 from sessionkit.testing import SessionDriver, at
@@ -47,11 +47,9 @@ def spec_of(layout: Any = "buckets", revisions: Any = "accumulating") -> Session
         event_time="at",
         timeout=rules,
         watermark_delay="20 seconds",
-        emit="on_update",
-        allowed_lateness="1 hour",
-        layout=layout,
-        revisions=revisions,
-        bucket_count=2,
+        results=Results(emit="on_update", accumulate=revisions == "accumulating"),
+        lateness=Lateness(allowed="1 hour"),
+        storage=Storage(layout=layout, bucket_count=2),
     )
 
 

@@ -19,11 +19,13 @@ from sessionkit import (
     EventTimeGap,
     StatefulSpec,
     StateMismatchError,
+    Storage,
     TimeToLive,
     by_bucket,
     by_frame,
 )
 from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
+from tests.support.options import evolved
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
 from tests.support.streams import FileStream, observed
 
@@ -165,7 +167,7 @@ YEARS_S: Final = 60 * 365 * 24 * 3600
 
 CHANGED: Final[dict[str, Any]] = {
     "watermark_delay": "1 second",
-    "state_version": 2,
+    "version": 2,
 }
 NAMED: Final = [
     "`watermark_delay_ms` is 1000 in the spec, 0 in the checkpoint",
@@ -178,7 +180,7 @@ def test_late_rows_are_processed_where_the_spec_says_so(
     spark: SparkSession, tmp_path: Path, layout: str
 ) -> None:
     """They are folded however late they are: Spark drops none of them."""
-    spec = commanded(processing_timers=False, late="process", layout=layout)
+    spec = commanded(processing_timers=False, late_events="process", layout=layout)
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
         commands(command("a", 100, "note", "first"), tick(100)),
@@ -195,12 +197,12 @@ def test_late_rows_are_processed_where_the_spec_says_so(
     ] == counts
     (stored,) = stored_keys(stream.checkpoint, spec, spark=spark)
     assert Log(["first", "late", "by years", "later"]) == stored.state
-    _check_refused(stream, attrs.evolve(spec, **CHANGED))
+    _check_refused(stream, evolved(spec, **CHANGED))
 
 
 def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> None:
     """Check that a restart under other rules is refused, on the driver and by the query."""
-    check_checkpoint(stream.checkpoint, attrs.evolve(changed, **_unchanged(stream)))
+    check_checkpoint(stream.checkpoint, evolved(changed, **_unchanged(stream)))
     with pytest.raises(StateMismatchError, match="under other rules") as refused:
         check_checkpoint(stream.checkpoint, changed)
     stream.put(commands(command("a", 200, "look")))
@@ -214,7 +216,8 @@ def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> 
 
 
 def _unchanged(stream: FileStream) -> dict[str, Any]:
-    return {name: getattr(stream.spec, name) for name in CHANGED}
+    spec = stream.spec
+    return {"watermark_delay": spec.watermark_delay, "version": spec.storage.version}
 
 
 # -- instants that are none --------------------------------------------------------------------
@@ -331,8 +334,8 @@ def totals(process: Any) -> StatefulSpec[Amount, Total, Total]:
         timeout=EventTimeGap("1 hour"),
         event_time="at",
         watermark_delay="10 seconds",
-        bucket_count=2,
         process=process,
+        storage=Storage(bucket_count=2),
     )
 
 

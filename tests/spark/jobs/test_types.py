@@ -11,7 +11,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import DecimalType, EventTimeGap, NoTimeout, SessionSpec, StatefulSpec
+from sessionkit import (
+    DecimalType,
+    EventTimeGap,
+    Functions,
+    NoTimeout,
+    SessionSpec,
+    StatefulSpec,
+    Storage,
+)
 from sessionkit.spark import apply_with_state, sessionize
 
 
@@ -111,16 +119,13 @@ EVERYTHING = SessionSpec(
         "shift": time,
     },
     event_time="ts",
-    event=Everything,
-    state=Kept,
-    result=Shown,
-    create=create,
-    update=update,
-    finish=finish,
+    logic=Functions(
+        event=Everything, state=Kept, result=Shown, create=create, update=update, finish=finish
+    ),
     timeout=EventTimeGap("10 minutes"),
     watermark_delay="0 seconds",
     order="event_time",
-    bucket_count=2,
+    storage=Storage(bucket_count=2),
 )
 
 ROWS = """

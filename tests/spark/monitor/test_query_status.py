@@ -12,6 +12,7 @@ from sessionkit import EventTimeGap, StatefulSpec
 from sessionkit._engine.counts import COUNTED
 from sessionkit.spark import stored_keys
 from sessionkit.spark.monitor import QueryStatus
+from tests.support.options import evolved, grouped
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, SHARED, View, views
 
@@ -30,7 +31,13 @@ def count_views(key: Any, events: list[View], state: Any, times: Any) -> Seen:
 
 
 KEYS = StatefulSpec(
-    process=count_views, state=Seen, timeout=EventTimeGap("30 minutes"), layout="per_key", **SHARED
+    **grouped(
+        process=count_views,
+        state=Seen,
+        timeout=EventTimeGap("30 minutes"),
+        layout="per_key",
+        **SHARED,
+    )
 )
 
 
@@ -52,7 +59,7 @@ def test_buckets_tell_how_many_sessions_are_open(
     spark: SparkSession, tmp_path: Path, layout: Any
 ) -> None:
     """Touched in a micro-batch or not, all are in the sum, as they are in the checkpoint."""
-    spec = attrs.evolve(SESSIONS, layout=layout)
+    spec = evolved(SESSIONS, layout=layout)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(FIRST, SECOND)
     earlier = followed(stream)

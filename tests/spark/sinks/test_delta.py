@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionkit import SessionSpec
+from sessionkit import Inputs, SessionSpec, Storage
 from sessionkit.errors import SinkError, SpecError, UnsupportedError
 from sessionkit.spark import Delta, Routes, start_query
 from sessionkit.spark.sinks.batches import Batch
@@ -50,8 +50,8 @@ SPEC = SessionSpec.of(
     event_time="at",
     gap="10 minutes",
     watermark_delay="0 seconds",
-    bucket_count=2,
-    passthrough={"line": int},
+    storage=Storage(bucket_count=2),
+    inputs=Inputs(passthrough={"line": int}),
 )
 
 

@@ -33,6 +33,7 @@ from sessionkit.spark.sources.avro_payloads import with_avro
 from sessionkit.spark.sources.json import with_json
 from sessionkit.spark.sources.payloads import payload_fields, without_long
 from sessionkit.state import Field, field_type
+from tests.support.options import grouped
 
 
 @attrs.frozen
@@ -71,7 +72,8 @@ def spec_of(event: type[Any] = View, **changes: Any) -> SessionSpec[Any, Any, An
     """Return a spec that numbers its events."""
     settings: dict[str, Any] = {"passthrough": FILE_COLUMNS, **changes}
     return SessionSpec.per_event(
-        event, keys={"user": str}, event_time="at", gap="1h", watermark_delay="1h", **settings
+        event,
+        **grouped(keys={"user": str}, event_time="at", gap="1h", watermark_delay="1h", **settings),
     )
 
 

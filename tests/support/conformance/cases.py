@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit import EventTimeGap, Session, SessionSpec, presets
+from sessionkit import Aggregates, EventTimeGap, Session, SessionSpec, presets
 from sessionkit import aggregates as agg
+from tests.support.options import evolved, session_spec
 
 Case: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]
@@ -51,7 +52,7 @@ class Dialect:
     """
 
     gap_inclusive: bool = True
-    late_by: Literal["event", "session"] = "event"
+    judged_by: Literal["event", "session"] = "event"
     watermark_ms: int = 0
     lateness: Literal["none", "allowed", "delay"] = "none"
     reopens: bool = False
@@ -60,8 +61,8 @@ class Dialect:
         """Return the options of a case."""
         lateness_ms = case["allowed_lateness_ms"] if self.lateness == "allowed" else 0
         return {
-            "late_by": self.late_by,
-            "allowed_lateness": timedelta(milliseconds=lateness_ms) if lateness_ms else None,
+            "judged_by": self.judged_by,
+            "allowed": timedelta(milliseconds=lateness_ms) if lateness_ms else None,
             "reopen_within": RETENTION if self.reopens else None,
         }
 
@@ -74,8 +75,8 @@ class Dialect:
 DIALECTS: Final = {
     "spark": Dialect(),
     "beam": Dialect(gap_inclusive=False, lateness="allowed"),
-    "flink": Dialect(late_by="session", watermark_ms=1, lateness="allowed"),
-    "kafka": Dialect(late_by="session", watermark_ms=-1, lateness="delay", reopens=True),
+    "flink": Dialect(judged_by="session", watermark_ms=1, lateness="allowed"),
+    "kafka": Dialect(judged_by="session", watermark_ms=-1, lateness="delay", reopens=True),
 }
 
 # When the cases about early results give rows, and about a trigger that fires once.
@@ -232,11 +233,10 @@ def finish(session: Session, state: State) -> Result:
 
 def from_aggregates(run: "Run") -> "Run":
     """Return the case with a spec that lists the values without functions."""
-    changes: dict[str, Any] = dict.fromkeys(
-        ("create", "update", "merge", "finish", "state", "result")
+    logic: Aggregates[Any, Any] = Aggregates(
+        run.spec.event, {"values": agg.collect("value", at_most=1_000)}
     )
-    changes["aggregates"] = {"values": agg.collect("value", at_most=1_000)}
-    return attrs.evolve(run, spec=attrs.evolve(run.spec, **changes))
+    return attrs.evolve(run, spec=attrs.evolve(run.spec, logic=logic))
 
 
 def own_gap(event: Event) -> timedelta:
@@ -288,14 +288,14 @@ def _triggered(case: Case) -> Run:
     if case["kind"] == "finished_trigger":
         rules = attrs.evolve(rules, lateness="none")
     emit = TRIGGERS[case["trigger"]] if "trigger" in case else "on_close"
-    spec = attrs.evolve(_spec(case, rules), emit=emit)
+    spec = evolved(_spec(case, rules), emit=emit)
     steps = [_step(case, step, rules) for step in case["steps"]]
     outcome = _with_emissions(case, _outcome(case, case))
     if _discards(case):
         # What has been in a row is in no state.
         opened = [attrs.evolve(window, values=[]) for window in outcome.still_open]
         outcome = attrs.evolve(outcome, still_open=opened)
-        spec = attrs.evolve(spec, revisions="discarding")
+        spec = evolved(spec, accumulate=False)
     return Run(case["name"], case["dialect"], spec, steps, outcome)
 
 
@@ -361,7 +361,7 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
             timedelta(milliseconds=case["gap_ms"]), gap_inclusive=rules.gap_inclusive
         )
     delay_ms = case.get("watermark_delay_ms")
-    return SessionSpec(
+    return session_spec(
         keys={"key": str},
         event_time="at",
         event=Event,
@@ -373,10 +373,10 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
         finish=finish,
         timeout=timeout,
         watermark_delay=LONG_DELAY if delay_ms is None else timedelta(milliseconds=delay_ms),
-        **rules.options(case),
         max_future_skew=None,
         passthrough={"shown": str},
         bucket_count=2,
+        **rules.options(case),
     )
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from sessionkit import KeyState, KeyTimes, NoTimeout, ProcessingTimeGap, StatefulSpec
 from tests.support.clocked import ClockedStream, Trigger
 from tests.support.conformance.cases import CASES, LONG_DELAY, ORIGIN, Case, Row, instant
+from tests.support.options import grouped
 from tests.support.scenarios import Life, live_on_driver
 
 __all__ = ["KEYED_RUNS", "KeyedRun", "keyed_on_driver", "keyed_on_spark"]
@@ -132,17 +133,18 @@ def _called(by: str, values: list[str], heard: Heard, gap_ms: int) -> Called:
 
 def _spec(timeout: Any, process: Any, on_timer: Any, **options: Any) -> AnySpec:
     return StatefulSpec(
-        keys={"key": str},
-        event=Event,
-        state=Heard,
-        result=Called,
-        process=process,
-        on_timer=on_timer,
-        timeout=timeout,
-        # One bucket, so that all calls are made one after the other.
-        bucket_count=1,
-        max_future_skew=None,
-        **options,
+        **grouped(
+            keys={"key": str},
+            event=Event,
+            state=Heard,
+            result=Called,
+            process=process,
+            on_timer=on_timer,
+            timeout=timeout,
+            bucket_count=1,
+            max_future_skew=None,
+            **options,
+        )
     )
 
 

@@ -8,12 +8,14 @@ import attrs
 
 from sessionkit import (
     EventTimeGap,
+    Functions,
     KeyState,
     KeyTimes,
     NoTimeout,
     Session,
     SessionSpec,
     StatefulSpec,
+    Storage,
 )
 from tests.support.faults.timeline import DELAY, GAP
 
@@ -87,14 +89,11 @@ def sessions(layout: Any) -> SessionSpec[Reading, Open, Numbers]:
     return SessionSpec(
         keys={"key": str},
         event_time="at",
-        create=create,
-        update=update,
-        finish=finish,
+        logic=Functions(create=create, update=update, finish=finish),
         timeout=EventTimeGap(GAP),
         watermark_delay=DELAY,
         order="event_time",
-        layout=layout,
-        bucket_count=4,
+        storage=Storage(layout=layout, bucket_count=4),
     )
 
 
@@ -108,8 +107,7 @@ def keys(layout: Any) -> StatefulSpec[Reading, Open, Numbers]:
         timeout=NoTimeout(),
         watermark_delay=DELAY,
         order="event_time",
-        layout=layout,
-        bucket_count=4,
+        storage=Storage(layout=layout, bucket_count=4),
     )
 
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from examples.visits import visits
-from sessionkit import NoTimeout, ScriptError, SessionSpec, SpecError, StatefulSpec
+from sessionkit import Inputs, NoTimeout, ScriptError, SessionSpec, SpecError, StatefulSpec
 from sessionkit.testing import (
     SessionDriver,
     StatefulDriver,
@@ -18,6 +18,7 @@ from sessionkit.testing import (
     run_batch,
     run_script,
 )
+from tests.support.options import evolved
 
 
 @attrs.frozen
@@ -57,7 +58,7 @@ clicks: StatefulSpec[Any, Any, Any] = StatefulSpec(
     result=Nothing,
     process=remember,
     timeout=NoTimeout(),
-    passthrough={"offset": int, "url": str},
+    inputs=Inputs(passthrough={"offset": int, "url": str}),
 )
 timeless = attrs.evolve(clicks, event_time=None, watermark_delay=None)
 untyped: Any = visits
@@ -86,7 +87,7 @@ def test_a_session_driver_takes_the_time_of_the_event_too() -> None:
         "merge": lambda left, right: left,
         "finish": lambda session, state: None,
     }
-    spec: Any = attrs.evolve(untyped, event=Click, state=Latest, result=Nothing, **functions)
+    spec: Any = evolved(untyped, event=Click, state=Latest, result=Nothing, **functions)
     driver: SessionDriver[Any, Any, Any] = SessionDriver(spec)
     driver.add("ann", ANN)
     driver.run_batch()

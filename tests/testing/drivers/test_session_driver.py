@@ -14,6 +14,7 @@ from examples.visits import View, Visit, VisitRow, visits
 from sessionkit import (
     Counts,
     EventTimeGap,
+    Functions,
     ScriptError,
     Session,
     SessionRules,
@@ -29,6 +30,7 @@ from sessionkit.testing import (
     minutes,
     seconds,
 )
+from tests.support.options import evolved
 from tests.support.session_specs import Open, Reading, collecting, in_order
 
 Driver = SessionDriver[Any, Any, Any]
@@ -53,8 +55,8 @@ class Unreadable:
     seconds: str
 
 
-carrying = attrs.evolve(visits, passthrough={"offset": int})
-rejecting = attrs.evolve(visits, update=strict, on_error="reject")
+carrying = evolved(visits, passthrough={"offset": int})
+rejecting = evolved(visits, update=strict, on_error="reject")
 
 
 def driver_of(spec: SessionSpec[Any, Any, Any] = visits, **options: Any) -> Driver:
@@ -432,7 +434,7 @@ def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int)
 
 def test_one_bad_date_of_a_replay_moves_no_watermark() -> None:
     """An event nine months ahead is set aside; all others count, however far they reach."""
-    spec = attrs.evolve(visits, max_jump="7 days")
+    spec = evolved(visits, max_jump="7 days")
     driver = SessionDriver(spec)
     for day in range(1, 29):
         driver.add("ann", at(f"2026-02-{day:02} 10:00"), PAGE)
@@ -449,7 +451,7 @@ def test_one_bad_date_of_a_replay_moves_no_watermark() -> None:
 
 def test_a_micro_batch_that_jumps_as_a_whole_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """There is nothing to compare it with: it moves the watermark, and a warning says how far."""
-    driver = SessionDriver(attrs.evolve(visits, max_jump="7 days"))
+    driver = SessionDriver(evolved(visits, max_jump="7 days"))
     for day in ("01-01", "01-08", "02-01"):
         driver.add("ann", at(f"2026-{day} 10:00"), PAGE)
         driver.run_batch()
@@ -555,7 +557,7 @@ def test_a_key_of_several_columns_is_a_tuple() -> None:
 
 def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
     """As in Spark, whose query would stop: the events still wait, and no state was changed."""
-    driver = driver_of(attrs.evolve(visits, update=strict))
+    driver = driver_of(evolved(visits, update=strict))
     driver.add("bob", at("10:05"), PAGE)
     driver.add("ann", at("10:05"), View("/broken", 1.0))
     before = all_of(driver)
@@ -646,13 +648,9 @@ def show(session: Session, state: Basket) -> Basket:
 baskets = SessionSpec(
     keys={"user_id": str},
     event_time="ts",
-    event=Order,
-    state=Basket,
-    result=Basket,
-    create=fill,
-    update=keep,
-    merge=join,
-    finish=show,
+    logic=Functions(
+        event=Order, state=Basket, result=Basket, create=fill, update=keep, merge=join, finish=show
+    ),
     timeout=EventTimeGap("30 minutes"),
     watermark_delay=minutes(0),
 )

@@ -28,6 +28,7 @@ from sessionkit.testing import (
     hours,
     minutes,
 )
+from tests.support.options import evolved
 from tests.support.stateful_specs import (
     Added,
     Amount,
@@ -130,7 +131,7 @@ def test_rejections_are_taken_by_kind() -> None:
 
 def test_carried_columns_come_with_what_is_rejected() -> None:
     """They travel only to be shown."""
-    driver = driver_of(attrs.evolve(gapped, passthrough={"offset": int}))
+    driver = driver_of(evolved(gapped, passthrough={"offset": int}))
     driver.add("ann", at("12:00"), Amount(5), offset=1)
     driver.run_batch()
     driver.add("ann", at("10:50:00.000001"), Amount(5), offset=2)
@@ -170,7 +171,7 @@ def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
 @pytest.mark.parametrize("late", ["reject", "process"])
 def test_no_event_is_dropped_however_late_it_is(late: str, spec: Any, layout: str) -> None:
     """By years, before 1970, in every batch: each is late, or processed where the spec says so."""
-    driver = driver_after_noon(attrs.evolve(spec, late=late, layout=layout), at("12:00"))
+    driver = driver_after_noon(evolved(spec, late_events=late, layout=layout), at("12:00"))
     times = [at("2020-02-29 12:00"), datetime(1969, 7, 20, tzinfo=UTC)]
     for time in (*times, *times):
         driver.add("ann", time, Amount())
@@ -348,7 +349,7 @@ def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_restart_keeps_states_timers_and_clocks(layout: Any) -> None:
     """A query that starts again goes on where it stopped."""
-    spec = attrs.evolve(waiting, layout=layout)
+    spec = evolved(waiting, layout=layout)
     driver = driver_after_noon(spec, at("12:00"))
     driver.advance_processing_time(minutes(4))
 
@@ -385,7 +386,7 @@ def test_a_snapshot_starts_as_many_drivers_as_one_likes() -> None:
     "changes",
     [
         {"bucket_count": 32},
-        {"state_version": 2},
+        {"version": 2},
         {"watermark_delay": "11 minutes"},
         {"timeout": TimeToLive("1h", clock="event_time")},
         {"keys": {"key": bytes}},
@@ -396,8 +397,8 @@ def test_other_rules_than_those_of_the_stored_state_are_refused(
     layout: Any, changes: dict[str, Any]
 ) -> None:
     """A restart under rules that do not fit what is stored names the differences, changes none."""
-    snapshot = driver_after_noon(attrs.evolve(gapped, layout=layout)).snapshot()
-    spec = attrs.evolve(gapped, layout=layout, **changes)
+    snapshot = driver_after_noon(evolved(gapped, layout=layout)).snapshot()
+    spec = evolved(gapped, layout=layout, **changes)
     driver = StatefulDriver.restore(spec, snapshot)
 
     with pytest.raises(StateMismatchError, match="written under other rules") as refused:
@@ -411,7 +412,7 @@ def test_other_rules_than_those_of_the_stored_state_are_refused(
     "changes",
     [
         {"timeout": EventTimeGap("2h")},
-        {"late": "process"},
+        {"late_events": "process"},
         {"on_error": "reject"},
         {"passthrough": {"offset": int}},
         {"event": attrs.make_class("Other", {"number": attrs.field(type=float)})},
@@ -421,11 +422,9 @@ def test_rules_that_do_not_touch_the_stored_state_may_change(
     layout: Any, changes: dict[str, Any]
 ) -> None:
     """Functions, gaps and what is read may change from one start to the next."""
-    driver = driver_after_noon(attrs.evolve(gapped, layout=layout))
+    driver = driver_after_noon(evolved(gapped, layout=layout))
 
-    again = StatefulDriver.restore(
-        attrs.evolve(gapped, layout=layout, **changes), driver.snapshot()
-    )
+    again = StatefulDriver.restore(evolved(gapped, layout=layout, **changes), driver.snapshot())
 
     assert driver.stored_keys() == again.stored_keys()
 
@@ -450,7 +449,7 @@ def test_fields_of_the_state_may_stand_in_another_order() -> None:
 
 def test_a_key_that_rests_costs_its_place_only() -> None:
     """Many keys in one bucket: each ends at its own time, none before, none twice."""
-    driver = driver_of(attrs.evolve(gapped, bucket_count=1))
+    driver = driver_of(evolved(gapped, bucket_count=1))
     for minute in range(60):
         driver.add(f"user {minute:02}", at("12:00") + minutes(minute), Amount())
     driver.run_batch()

@@ -22,6 +22,7 @@ from sessionkit.testing import (
 )
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.strategies import Arrival, timelines
+from tests.support.options import evolved, grouped
 
 PAGE = View(url="/", seconds=1.0)
 MILLISECOND = timedelta(milliseconds=1)
@@ -45,11 +46,13 @@ def clicks(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.aggregate(
         Click,
         {"clicks": agg.count()},
-        keys={"user": str},
-        event_time="ts",
-        timeout=timeout,
-        order="event_time" if in_order else "arrival",
-        **settings,
+        **grouped(
+            keys={"user": str},
+            event_time="ts",
+            timeout=timeout,
+            order="event_time" if in_order else "arrival",
+            **settings,
+        ),
     )
 
 
@@ -222,7 +225,7 @@ def test_quarantined_events_say_why() -> None:
 
 def test_an_event_that_fails_is_in_no_session() -> None:
     """Under `on_error="reject"`; the error is the reason."""
-    spec = attrs.evolve(visits, update=broken, on_error="reject")
+    spec = evolved(visits, update=broken, on_error="reject")
     failing = View("/broken", 1.0)
     found = explain_session(spec, "ann", [*pages("10:00"), (at("10:10"), failing)])
     (failed,) = found.rejected
@@ -304,7 +307,7 @@ def test_an_event_without_its_time_is_refused(given_event: Any) -> None:
 
 SPECS: dict[str, SessionSpec[Any, Any, Any]] = {
     "arrival": clicks("10 minutes"),
-    "by session": clicks("10 minutes", late_by="session"),
+    "by session": clicks("10 minutes", judged_by="session"),
     "midnight": clicks(SessionRules("10 minutes", midnight="UTC")),
     "in order": clicks(
         SessionRules(

@@ -31,6 +31,7 @@ from sessionkit.testing import (
     run_until_idle,
 )
 from sessionkit.testing.pictures.timeline import Event, Fate, Span, Timeline
+from tests.support.options import evolved
 
 PAGE = View(url="/", seconds=1.0)
 ROW = VisitRow(1, 1.0)
@@ -188,9 +189,9 @@ def test_rejections_are_expected_in_any_order() -> None:
 
 def test_failed_events_and_unfinished_sessions_are_rejections() -> None:
     """A session whose `finish` failed has a key and no event time."""
-    first = attrs.evolve(visits, create=lambda key, event: Visit(1, event.seconds))
+    first = evolved(visits, create=lambda key, event: Visit(1, event.seconds))
     run_script(
-        attrs.evolve(first, update=broken, finish=failed_output, on_error="reject"),
+        evolved(first, update=broken, finish=failed_output, on_error="reject"),
         [
             add("ann", at("10:00"), PAGE),
             add("ann", at("10:01"), PAGE),
@@ -304,7 +305,7 @@ def test_an_impossible_step_shows_the_script(step: Step, said: str) -> None:
 
 def test_a_function_that_fails_shows_the_script_in_a_note() -> None:
     """The error itself is that of Spark's run, word for word."""
-    spec = attrs.evolve(visits, update=broken)
+    spec = evolved(visits, update=broken)
     steps = [add("ann", at("10:00"), PAGE), add("ann", at("10:01"), PAGE), run_batch()]
     with pytest.raises(UserFunctionError, match="no such page") as failure:
         run_script(spec, steps)

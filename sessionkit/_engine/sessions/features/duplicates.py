@@ -62,13 +62,13 @@ class Duplicates:
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Duplicates | None":
         """Return the feature, where a spec asks for it."""
-        span = spec.drop_duplicates_for
+        span = spec.inputs.drop_duplicates_for
         return None if span is None else cls(spec, span_us(span))
 
     @property
     def identity(self) -> dict[str, Any]:
         """What must not change while a checkpoint lives."""
-        return {"drop_duplicates_for_us": self.remembered_us, "event_id": self.spec.event_id}
+        return {"drop_duplicates_for_us": self.remembered_us, "event_id": self.spec.inputs.event_id}
 
     def read(self, events: pa.Table) -> pa.Table:
         """Return events with their ids."""

@@ -1,9 +1,9 @@
 """
-Sessions that may give several rows: `emit`, `allowed_lateness` and `reopen_within`.
+Sessions that may give several rows: `emit`, `Lateness(allowed=...)` and `reopen_within`.
 
 A session is *over* once the watermark has reached its end; then it gives a final row. Before that,
 it gives a row whenever `emit` says so, at the end of a micro-batch. It's forgotten when it's over,
-or under `allowed_lateness` and `reopen_within` that much later. Until then events may join it: it's
+or under `Lateness(...)` that much later. Until then events may join it: it's
 over still, and gives another final row, or is open again.
 
     sessions   revision    how many rows it has given
@@ -127,9 +127,10 @@ class Revisions:
     @property
     def identity(self) -> dict[str, Any]:
         """What must not change while a checkpoint lives."""
-        spans = ("allowed_lateness", "reopen_within")
-        own = {f"{one}_us": _span_us(getattr(self.spec, one)) for one in spans}
-        entries: dict[str, Any] = {"revisions": {"emit": str(self.spec.emit), **own}}
+        lateness = self.spec.lateness
+        spans = {"allowed_lateness": lateness.allowed, "reopen_within": lateness.reopen_within}
+        own = {f"{name}_us": _span_us(span) for name, span in spans.items()}
+        entries: dict[str, Any] = {"revisions": {"emit": str(self.spec.results.emit), **own}}
         return entries | ({"row_has": "new events"} if self.discards else {})
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
@@ -175,7 +176,7 @@ class Revisions:
         """
         if not self.stays_us:
             sessions = forget_revisions(sessions, self.duplicates)
-        if "next_row" in sessions.column_names and old.emit != self.spec.emit:
+        if "next_row" in sessions.column_names and old.results.emit != self.spec.results.emit:
             sessions = sessions.drop_columns("next_row")
         number = sessions.num_rows
         none = np.zeros(number, np.int64)

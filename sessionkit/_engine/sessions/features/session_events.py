@@ -1,5 +1,5 @@
 """
-The events of closed sessions, each with its session: `per="both"`.
+The events of closed sessions, each with its session: `with_events=True`.
 
     events     each.held   the event as it came, without its key
     sessions   held        its events, in no order
@@ -36,7 +36,7 @@ class SessionEvents:
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "SessionEvents | None":
         """Return the feature, where a spec asks for it."""
-        if spec.per != "both":
+        if not spec.results.with_events:
             return None
         kind = pa.struct([one for one in events_schema(spec) if not one.name.startswith("key.")])
         return cls(spec, [pa.field("held", pa.list_(kind))])

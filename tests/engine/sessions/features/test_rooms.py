@@ -13,6 +13,7 @@ import pytest
 from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
+from tests.support.options import grouped
 
 ENGINE = Path(sys.modules["sessionkit"].__file__ or "").parent / "_engine"
 SHARED: dict[str, Any] = {
@@ -93,19 +94,19 @@ def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
 
 def test_a_spec_without_options_enters_no_feature() -> None:
     """Not for an empty list either."""
-    assert set() == of_features(SessionSpec.of(Total, **SHARED, **GAP))
+    assert set() == of_features(SessionSpec.of(Total, **grouped(**SHARED, **GAP)))
 
 
 def test_aggregates_without_options_enter_no_feature() -> None:
     """They're another kind of fold, of the same plan."""
-    spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **SHARED, **GAP)
+    spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **grouped(**SHARED, **GAP))
     assert set() == of_features(spec)
     assert not {"sessions/fold.py", "sessions/folding.py", "sessions/joining.py"} & entered(spec)
 
 
 def test_functions_enter_no_aggregates() -> None:
     """The folds know nothing of each other."""
-    files = entered(SessionSpec.of(Total, **SHARED, **GAP))
+    files = entered(SessionSpec.of(Total, **grouped(**SHARED, **GAP)))
     assert not {file for file in files if file.startswith("sessions/aggregates/")}
 
 
@@ -114,13 +115,13 @@ def test_functions_enter_no_aggregates() -> None:
     [
         ({"duplicates.py"}, {"drop_duplicates_for": "1 hour"}),
         ({"revisions.py"}, {"emit": "on_update"}),
-        ({"revisions.py"}, {"allowed_lateness": "1 hour"}),
-        ({"session_events.py"}, {"per": "both"}),
+        ({"revisions.py"}, {"allowed": "1 hour"}),
+        ({"session_events.py"}, {"with_events": True}),
     ],
 )
 def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:
     """What keeps something of each event also enters the lists of them."""
-    found = of_features(SessionSpec.of(Total, **SHARED, **GAP, **options))
+    found = of_features(SessionSpec.of(Total, **grouped(**SHARED, **GAP, **options)))
     assert {f"sessions/features/{name}" for name in feature} == found - {"sessions/lists.py"}
 
 
@@ -137,5 +138,5 @@ def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any)
 )
 def test_a_rule_enters_the_rules_and_what_cuts(others: set[str], rules: Any) -> None:
     """Neither revisions nor duplicates."""
-    spec = SessionSpec.of(Total, **SHARED, timeout=SessionRules("10 minutes", **rules))
+    spec = SessionSpec.of(Total, **grouped(timeout=SessionRules("10 minutes", **rules), **SHARED))
     assert {"sessions/features/rules.py", *others} == of_features(spec)

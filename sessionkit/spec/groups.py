@@ -1,0 +1,319 @@
+"""What few specs need, in groups: late events, the rows given, the events taken, and storage."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from sessionkit._instants import Duration, duration
+from sessionkit._validators import at_least_one, choice, flag
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.signatures import annotation_of, positional_parameters
+from sessionkit.state import codec_of
+from sessionkit.timeouts import Every, read_emit
+
+__all__ = [
+    "Inputs",
+    "Lateness",
+    "Results",
+    "Storage",
+    "Upgrade",
+    "UpgradeStep",
+    "check_group",
+    "read_columns",
+    "upgrade_steps",
+]
+
+Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
+LARGEST_BUCKET_COUNT: Final = 65_536
+
+
+# -- how an argument is read --------------------------------------------------------------------
+
+
+def read_columns(value: object, name: str) -> dict[str, Any]:
+    """Read columns and their types."""
+    if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
+        found = f"`{name}` must be a dict of column names and types, found {value!r}"
+        raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
+    return dict(value)
+
+
+def _read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
+    return read_columns(value, "passthrough")
+
+
+def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return (value,) if isinstance(value, str) else value if value is None else tuple(value)
+
+
+def _read_skew(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "max_future_skew")
+
+
+def _read_jump(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "max_jump")
+
+
+def _read_repeats(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "drop_duplicates_for", zero_allowed=True)
+
+
+def _read_allowed(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "allowed")
+
+
+def _read_reopening(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "reopen_within")
+
+
+def _last_version(storage: Any) -> int:
+    """Return the version to which the functions of `upgrade` lead."""
+    return 1 + max(storage.upgrade, default=0)
+
+
+def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
+    """Return `upgrade` as a dict in the order of versions, refused if it isn't one."""
+    if isinstance(value, Mapping) and all(
+        type(version) is int and version >= 1 and callable(function)
+        for version, function in value.items()
+    ):
+        return dict(sorted(value.items()))
+    found = f"`upgrade` must be a dict of versions from 1 and functions, found {value!r}"
+    raise SpecError(with_hint(found, "write upgrade={1: from_v1}"))
+
+
+def check_group(cls: type[Any]) -> Any:
+    """Return the validator of an argument that takes a group."""
+
+    def check(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+        if not isinstance(value, cls):
+            found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
+            raise SpecError(with_hint(found, f"write {attribute.name}={cls.__name__}(...)"))
+
+    return check
+
+
+# -- the groups ---------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Lateness:
+    """
+    When an event is late, and what becomes of it: `lateness=Lateness(allowed="1 hour")`.
+
+    Attributes:
+        allowed: How long after its close a session can still take events: those that are late by
+            no more than this, in event time. Each gives another revision of its row. None for no
+            time. For a `SessionSpec`.
+        reopen_within: How long after its close a session goes on with an event that isn't late, as
+            in Kafka Streams. None for no time: then such an event begins a new session. For a
+            `SessionSpec`.
+        judged_by: Which window must be over for an event to be late. `"event"`: its own, event
+            time + gap, as in Spark. `"session"`: that of the session it would join, as in Flink;
+            refused with `order="event_time"`, where it would have no effect. For a `SessionSpec`.
+        late_events: What becomes of an event at or past the watermark. `"reject"`: it is counted as
+            late and left out. `"process"`: it is handed to `process` like any other. For a
+            `StatefulSpec`.
+
+    Raises:
+        SpecError: A value can't work, or two don't go together.
+    """
+
+    allowed: timedelta | None = attrs.field(default=None, converter=_read_allowed)
+    reopen_within: timedelta | None = attrs.field(default=None, converter=_read_reopening)
+    judged_by: Literal["event", "session"] = attrs.field(
+        default="event", validator=choice("event", "session")
+    )
+    late_events: Literal["reject", "process"] = attrs.field(
+        default="reject", validator=choice("reject", "process")
+    )
+
+    def __attrs_post_init__(self) -> None:
+        """Check that sessions are kept for one reason."""
+        if self.allowed is not None and self.reopen_within is not None:
+            found = "`Lateness(allowed=...)` and `reopen_within` are both given"
+            hint = "leave out `reopen_within`: the other one also reopens sessions"
+            raise SpecError(with_hint(found, hint))
+
+
+@attrs.frozen(kw_only=True)
+class Results:
+    """
+    When sessions give rows, and which: `results=Results(emit="on_update")`.
+
+    Attributes:
+        emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or before that
+            too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` of event time or `"every 5
+            minutes of processing time"`; see `Every`. Result rows then have `revision`, `is_final`
+            and `supersedes`. A batch gives only the last row of each session.
+        accumulate: Whether a row has all events of its session; or, with False, those since its
+            last row alone.
+        with_events: Whether each event of a session comes out too, once, when its session is over,
+            as a row of kind `event`: its `number` in the session, from 1, its time under the name
+            of `event_time`, and its fields. The state holds the events. See `sessionize_all`.
+
+    Raises:
+        SpecError: A value can't work.
+    """
+
+    emit: Literal["on_close", "on_update"] | Every = attrs.field(
+        default="on_close", converter=read_emit
+    )
+    accumulate: bool = attrs.field(default=True, validator=flag)
+    with_events: bool = attrs.field(default=False, validator=flag)
+
+
+@attrs.frozen(kw_only=True)
+class Inputs:
+    """
+    Which rows become events, and what is known of them: `inputs=Inputs(event_id="offset")`.
+
+    Attributes:
+        nulls: `"reject"` counts rows with a null where there must be none, and leaves them
+            out; `"refuse"` makes nullable columns an error on the driver.
+        max_future_skew: An event time further ahead of the processing time than this is
+            quarantined before it can move the watermark. None lets every time pass.
+        max_jump: A limit against the data itself, for replays and backfills, whose times the clock
+            can't judge. Of the events that a task reads together, those after a silence longer than
+            this are quarantined before they can move the watermark. The silence is looked for from
+            the middle one of these events, in the order of time, onwards; so at most half of
+            them may be wrong, and times that are too old do no harm. None lets every time pass.
+        max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
+            beyond, in time order, are quarantined, though their times move the watermark. In the
+            first micro-batch, before there is a watermark, all events wait.
+        event_id: The columns that identify an event of a key, of those that are read: rejected rows
+            have a hash of their values, `event_id`, and `drop_duplicates_for` goes by it. Left out,
+            it is that of key, event time and event.
+        drop_duplicates_for: Drop an event whose id was processed: while the session that it's in
+            is open, and until the watermark has reached its `session_end` plus this span, also
+            where a rule has ended it before. `"0 seconds"` is long enough where a copy has the
+            event time of the first, since it's late from then on. What is dropped counts as
+            `duplicate`. An id takes 16 bytes of state. None: copies are events. For a
+            `SessionSpec`.
+        passthrough: Columns and their types that travel with an event only to be shown where it is
+            rejected, such as an offset or the raw payload.
+
+    Raises:
+        SpecError: A value can't work.
+    """
+
+    nulls: Literal["reject", "refuse"] = attrs.field(
+        default="reject", validator=choice("reject", "refuse")
+    )
+    max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
+    max_jump: timedelta | None = attrs.field(default=None, converter=_read_jump)
+    max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
+    event_id: tuple[str, ...] | None = attrs.field(default=None, converter=_read_id)
+    drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=_read_repeats)
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
+
+
+@attrs.frozen(kw_only=True)
+class Storage:
+    """
+    How state is stored, and which class wrote it: `storage=Storage(layout="pages")`.
+
+    Attributes:
+        layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
+            as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
+            writes only the pages whose keys it concerns: for much state and little input, on Spark
+            4.0.2 or later (on Connect 4.1) with RocksDB. `"per_key"`, for a `StatefulSpec`, gives
+            each key a row of its own, some milliseconds a key.
+        bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
+        upgrade: Functions that turn a stored state of an older class into one of the next, by the
+            version each starts from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
+        version: The version of the state class, by default the one to which `upgrade` leads.
+            State of a version from which it leads nowhere is refused.
+
+    Raises:
+        SpecError: A value can't work.
+    """
+
+    layout: Literal["buckets", "pages", "per_key"] = attrs.field(
+        default="buckets", validator=choice("buckets", "pages", "per_key")
+    )
+    bucket_count: int = attrs.field(default=64, validator=at_least_one)
+    upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
+    version: int = attrs.field(
+        default=attrs.Factory(_last_version, takes_self=True), validator=at_least_one
+    )
+
+    def __attrs_post_init__(self) -> None:
+        """Check that the buckets aren't too many."""
+        if self.bucket_count > LARGEST_BUCKET_COUNT:
+            found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
+            hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"
+            raise SpecError(with_hint(f"{found}, found {self.bucket_count:,}", hint))
+
+
+# -- state of older classes ---------------------------------------------------------------------
+
+
+@attrs.frozen
+class UpgradeStep:
+    """
+    The way from one version of a state to the next one.
+
+    Attributes:
+        version: The version that it starts from.
+        function: Turns a state of that version into one of the next.
+        old: The class of a state of that version.
+        new: The class of a state of the next.
+    """
+
+    version: int
+    function: Callable[[Any], Any]
+    old: type[Any]
+    new: type[Any]
+
+
+def upgrade_steps(upgrade: Upgrade, version: int, state: type[Any]) -> tuple[UpgradeStep, ...]:
+    """
+    Return the way from the oldest version that can be read to the present one.
+
+    Args:
+        upgrade: The functions, by the version from which each starts.
+        version: The present version.
+        state: The present class.
+
+    Raises:
+        SpecError: A version is left out, or the classes of the functions don't follow each other.
+        FieldTypeError: An older class has fields that can't be stored.
+    """
+    if not upgrade:
+        return ()
+    missing = sorted({*range(min(upgrade), version)} - upgrade.keys())
+    if missing or max(upgrade) >= version:
+        found = f"`upgrade` has the versions {', '.join(map(str, upgrade))}"
+        hint = f"it needs each version from the oldest up to {version - 1}"
+        raise SpecError(with_hint(f"{found}, and `version` is {version}", hint))
+    steps = [_step(start, function) for start, function in upgrade.items()]
+    for before, after in pairwise(steps):
+        _check_follows(before, after.old, f"`upgrade[{after.version}]` takes")
+    _check_follows(steps[-1], state, "the state is")
+    return tuple(steps)
+
+
+def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
+    where = f"`upgrade[{version}]` ({name_of(function)})"
+    hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
+    if len(positional_parameters(function)) != 1:
+        raise SpecError(with_hint(f"{where} must take the old state alone", hint))
+    places: Sequence[int | None] = (0, None)
+    old, new = (annotation_of(function, place) for place in places)
+    for found, what in ((old, "takes"), (new, "returns")):
+        if not (isinstance(found, type) and attrs.has(found)):
+            text = f"{where} must say by an annotation which attrs class it {what}"
+            raise SpecError(with_hint(f"{text}, found {found!r}", hint))
+        codec_of(found)
+    return UpgradeStep(version, function, old, new)
+
+
+def _check_follows(step: UpgradeStep, cls: type[Any], what: str) -> None:
+    if step.new is not cls:
+        found = f"`upgrade[{step.version}]` returns {step.new.__name__}, and {what} {cls.__name__}"
+        raise SpecError(with_hint(found, f"let it return a {cls.__name__}"))

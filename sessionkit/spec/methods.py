@@ -1,0 +1,153 @@
+"""A state class whose methods are the functions of a session: what `SessionSpec.of` takes."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
+
+import attrs
+
+from sessionkit._instants import Duration
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import FinishMethod
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.shared import OnError, Order
+from sessionkit.timeouts import EventTimeGap, SessionRules
+from sessionkit.typing import FinishResult
+
+__all__ = [
+    "AggregateSettings",
+    "Finishing",
+    "InOrder",
+    "InOrderFinishing",
+    "Merging",
+    "Settings",
+    "SettingsInOrder",
+    "Timeout",
+    "functions_of",
+]
+
+E = TypeVar("E", bound=attrs.AttrsInstance)
+S = TypeVar("S", bound=attrs.AttrsInstance)
+R = TypeVar("R", bound=attrs.AttrsInstance)
+E_contra = TypeVar("E_contra", bound=attrs.AttrsInstance, contravariant=True)
+S_contra = TypeVar("S_contra", bound=attrs.AttrsInstance, contravariant=True)
+R_co = TypeVar("R_co", bound=attrs.AttrsInstance, covariant=True)
+
+Changed: TypeAlias = attrs.AttrsInstance | None
+"""What `update` and `merge` return: not `S`, since mypy doesn't match `Self` with that."""
+
+
+def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str, Any]:
+    """
+    Return the functions of a session: those that are given, and the others from a state class.
+
+    Raises:
+        SpecError: It isn't a class, has no `update`, or `create` is a method of an object.
+    """
+    if not isinstance(cls, type):
+        found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
+        raise SpecError(with_hint(found, "write SessionSpec.of(Visit, ...)"))
+    left = [role for role, function in given.items() if function is None]
+    methods = {role: getattr(cls, role) for role in left if callable(getattr(cls, role, None))}
+    if "finish" in methods:
+        methods["finish"] = FinishMethod(methods["finish"])
+    makes = inspect.getattr_static(cls, "create", None)
+    if "create" in methods and not isinstance(makes, classmethod | staticmethod):
+        text = f"`{cls.__name__}.create` makes a state, so there is none yet to call it on"
+        hint = "write `@classmethod` above `def create(cls, key, event): ...`"
+        raise SpecError(with_hint(text, hint))
+    functions: dict[str, Any] = {**given, **methods}
+    if functions["update"] is None:
+        found = f"`{cls.__name__}` has no method `update`"
+        hint = "write `def update(self, event: View) -> None: ...` in it"
+        raise SpecError(with_hint(found, hint))
+    return functions
+
+
+# For type checkers: what a state class looks like. They see the class, not an object of it, so the
+# object that Python calls `self` is the first parameter of each method.
+
+
+class _Update(Protocol[S_contra, E_contra]):
+    def update(self, state: S_contra, event: E_contra, /) -> Changed: ...
+
+
+class _UpdateAt(Protocol[S_contra, E_contra]):
+    def update(self, state: S_contra, event: E_contra, time: datetime, /) -> Changed: ...
+
+
+class _Merge(Protocol[S_contra]):
+    def merge(self, left: S_contra, right: S_contra, /) -> Changed: ...
+
+
+class _Finish(Protocol[S_contra, R_co]):
+    def finish(self, state: S_contra, session: Any, /) -> FinishResult[R_co]: ...
+
+
+class _Merging(_Update[S_contra, E_contra], _Merge[S_contra], Protocol): ...
+
+
+class _MergingAt(_UpdateAt[S_contra, E_contra], _Merge[S_contra], Protocol): ...
+
+
+class _InOrderFinishing(_Update[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
+
+
+class _InOrderFinishingAt(_UpdateAt[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
+
+
+class _Finishing(_Merging[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
+
+
+class _FinishingAt(_MergingAt[S_contra, E_contra], _Finish[S_contra, R_co], Protocol): ...
+
+
+InOrder: TypeAlias = _Update[S, E] | _UpdateAt[S, E]
+InOrderFinishing: TypeAlias = _InOrderFinishing[S, E, R] | _InOrderFinishingAt[S, E, R]
+Merging: TypeAlias = _Merging[S, E] | _MergingAt[S, E]
+Finishing: TypeAlias = _Finishing[S, E, R] | _FinishingAt[S, E, R]
+
+
+# For type checkers, in overloads alone: what the constructors of `SessionSpec` take by name.
+
+Timeout: TypeAlias = EventTimeGap | SessionRules | Duration
+
+
+class _Shared(TypedDict, total=False):
+    keys: Required[Mapping[str, Any]]
+    event_time: Required[str]
+    watermark_delay: Required[Duration]
+    gap: Duration | None
+    timeout: Timeout | None
+    on_error: OnError
+    lateness: Lateness
+    results: Results
+    inputs: Inputs
+    storage: Storage
+
+
+class AggregateSettings(_Shared, total=False):
+    """What `SessionSpec.aggregate` takes."""
+
+    order: Order
+
+
+class _Functions(_Shared, total=False):
+    create: Callable[..., Any] | None
+    update: Callable[..., Any] | None
+    merge: Callable[..., Any] | None
+    finish: Callable[..., Any] | None
+    result: type[Any] | None
+
+
+class Settings(_Functions, total=False):
+    """What `SessionSpec.of` takes for a state class."""
+
+    order: Order
+
+
+class SettingsInOrder(_Functions):
+    """The same where the state class has no `merge`, so that events must come in order."""
+
+    order: Literal["event_time"]
