@@ -20,7 +20,7 @@ from sessionkit.testing.drivers.driver import SessionDriver
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.literals import clock_text, literal
-from sessionkit.testing.pictures.svg import Lane, svg_timeline
+from sessionkit.testing.pictures.svg import svg_timeline
 from sessionkit.testing.pictures.timeline import Axis, Event, Span, Timeline
 from sessionkit.timeouts import ClosedBy
 
@@ -118,21 +118,16 @@ class Explanation:
 
     def __str__(self) -> str:
         """Say it in words, and draw it."""
-        picture = Timeline(self._events, self._spans, self._clocks)
-        drawn = [] if self._axis is None else ["", *picture.drawn(self._axis)]
+        drawn = [] if self._axis is None else ["", *self._picture.drawn(self._axis)]
         return "\n".join([*self._words(), *drawn])
 
     def _repr_svg_(self) -> str | None:
         """Draw it for a notebook; None where there is nothing to draw."""
         if self._axis is None:
             return None
-        keys = dict.fromkeys([self.key, *(key for key, _ in self.others)])
-        lanes = [
-            Lane(literal(key), self._events_of(key), self._spans if key == self.key else ())
-            for key in keys
-        ]
-        title = f"Sessions of {literal(self.key)}"
-        return svg_timeline(self._axis, lanes, self.watermarks, title, "\n".join(self._words()))
+        keys = [self.key, *(key for key, _ in self.others)]
+        title, words = f"Sessions of {literal(self.key)}", "\n".join(self._words())
+        return svg_timeline(self._picture, self._axis, keys, title, words)
 
     def _repr_html_(self) -> str:
         """Draw it for a notebook, with the words below."""
@@ -140,30 +135,22 @@ class Explanation:
         return f"<div>{self._repr_svg_() or ''}<pre>{words}</pre></div>"
 
     @property
-    def _axis(self) -> Axis | None:
-        # What other keys did may lie outside.
-        return Timeline(self._events_of(self.key), self._spans, self._clocks).axis
-
-    def _events_of(self, key: Any) -> list[Event]:
-        return [event for event in self._events if event.key == key]
-
-    @property
-    def _events(self) -> list[Event]:
+    def _picture(self) -> Timeline:
         read = [time for session in self.sessions for time, _ in session.events]
         rejected = [one.event_time for one in self.rejected if one.event_time]
-        return [
+        events = [
             *(Event(self.key, time, "read") for time in read),
             *(Event(self.key, time, "rejected") for time in rejected),
             *(Event(key, time, "read") for key, time in self.others),
         ]
+        spans = [Span(self.key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
+        return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
 
     @property
-    def _spans(self) -> list[Span]:
-        return [Span(self.key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
-
-    @property
-    def _clocks(self) -> dict[str, Sequence[datetime]]:
-        return {"watermark": self.watermarks} if self.watermarks else {}
+    def _axis(self) -> Axis | None:
+        # What other keys did may lie outside.
+        own = [event for event in self._picture.events if event.key == self.key]
+        return attrs.evolve(self._picture, events=own).axis
 
     def _words(self) -> Iterator[str]:
         yield self._heading()

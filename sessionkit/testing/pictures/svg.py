@@ -1,17 +1,15 @@
 """A timeline as an SVG image, which a notebook shows: events, sessions, and the watermark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-import attrs
-
 from sessionkit._instants import instant_of
-from sessionkit.testing.literals import clock_text
-from sessionkit.testing.pictures.timeline import Axis, Event, Span
+from sessionkit.testing.literals import clock_text, literal
+from sessionkit.testing.pictures.timeline import Axis, Event, Span, Timeline
 
-__all__ = ["Lane", "svg_timeline"]
+__all__ = ["svg_timeline"]
 
 WIDTH: Final = 760
 MARGIN: Final = 40
@@ -57,33 +55,27 @@ PREFIX: Final = "sessionkit-"
 """Of the class names: those of all images of a page share one name space."""
 
 
-@attrs.frozen
-class Lane:
-    """A key to draw: its name, its events, and its sessions."""
-
-    name: str
-    events: Sequence[Event]
-    sessions: Sequence[Span]
-
-    @property
-    def height(self) -> int:
-        """How high it is."""
-        return LINE + EVENT_ROW + SESSION_ROW * len(self.sessions)
-
-
-def svg_timeline(
-    axis: Axis, lanes: Sequence[Lane], watermarks: Sequence[datetime], title: str, words: str
-) -> str:
+def svg_timeline(picture: Timeline, axis: Axis, keys: Iterable[Any], title: str, words: str) -> str:
     """Return a timeline as SVG; what lies outside is at its edge, and `words` say the same."""
-    bottom = TOP + sum(lane.height for lane in lanes)
+    names = {key: literal(key) for key in keys}
+    bars = [bar for bar in picture.bars if isinstance(bar, Span)]
+    bottom = TOP + (LINE + EVENT_ROW) * len(names) + SESSION_ROW * len(bars)
     image = _frame(bottom + 2 * LINE, title, words)
     _draw_scale(image, axis, bottom)
-    _draw_watermarks(image, axis, watermarks, bottom)
+    _draw_watermarks(image, axis, picture.clocks.get("watermark", ()), bottom)
     _write(image, MARGIN, LINE, _cut(title))
     top = TOP
-    for lane in lanes:
-        _draw_lane(image, axis, lane, top)
-        top += lane.height
+    for key, name in names.items():
+        _write(image, MARGIN, top + LINE - 6, _cut(name))
+        top += LINE
+        for event in picture.events:
+            if event.key == key:
+                _draw_event(image, _x(axis, event.at), top + EVENT_ROW / 2, event)
+        top += EVENT_ROW
+        for bar in bars:
+            if bar.key == key:
+                _draw_session(image, axis, bar, top)
+                top += SESSION_ROW
     return tostring(image, encoding="unicode")
 
 
@@ -115,14 +107,6 @@ def _draw_scale(image: Element, axis: Axis, bottom: int) -> None:
         x = _x(axis, instant)
         _draw(image, "line", "grid", x1=x, x2=x, y1=TOP - 4, y2=bottom)
         _write(image, x, TOP - 8, label, anchor="middle")
-
-
-def _draw_lane(image: Element, axis: Axis, lane: Lane, top: int) -> None:
-    _write(image, MARGIN, top + LINE - 6, _cut(lane.name))
-    for event in lane.events:
-        _draw_event(image, _x(axis, event.at), top + LINE + EVENT_ROW / 2, event)
-    for place, session in enumerate(lane.sessions):
-        _draw_session(image, axis, session, top + LINE + EVENT_ROW + place * SESSION_ROW)
 
 
 def _draw_event(image: Element, x: float, y: float, event: Event) -> None:
