@@ -1,13 +1,27 @@
-"""Columns of Spark on their way to Python."""
+"""Columns of frames: names in SQL, types, event times, and the way to Python."""
 
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from sessionkit._instants import Duration, duration
+from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.spec.shared import MILLISECOND
 from sessionkit.state import FieldType, inner_type, key_form
 
-__all__ = ["OF_REJECTED", "grouping_form", "quoted", "to_wire"]
+__all__ = [
+    "MILLISECOND",
+    "OF_REJECTED",
+    "check_event_time",
+    "grouping_form",
+    "quoted",
+    "read_delay",
+    "to_wire",
+]
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """What the metadata of a column says that result rows don't have, where its name doesn't."""
@@ -30,3 +44,46 @@ def grouping_form(name: str, kind: FieldType) -> Column:
     form = key_form(kind)
     filling = bytearray(form.null) if isinstance(form.null, bytes) else form.null
     return F.coalesce(F.expr(form.made_by.format(quoted(name))), F.lit(filling))
+
+
+def check_event_time(schema: T.StructType, column: str) -> None:
+    """Check that a frame has this event time: a timestamp at the top level."""
+    problem = next(_problems(schema, column), None)
+    if problem is not None:
+        raise SchemaError(with_hint(*problem))
+
+
+def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
+    """Parse a watermark delay, which Spark counts in whole milliseconds."""
+    span = duration(value, "delay", zero_allowed=zero_allowed)
+    if span % MILLISECOND:
+        found = f"`delay` must be whole milliseconds, found {value!r}: Spark drops the rest"
+        raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
+    return span
+
+
+def _problems(schema: T.StructType, column: str) -> Iterator[tuple[str, str]]:
+    kinds = {field.name: field.dataType for field in schema.fields}
+    kind = kinds.get(column)
+    if kind is None:
+        found = f"the event time `{column}` is missing; the frame has {', '.join(kinds)}"
+        yield found, _near(column, list(kinds))
+    elif isinstance(kind, T.TimestampNTZType):
+        found = f"the event time `{column}` is a timestamp_ntz, which has no time zone"
+        yield (
+            found,
+            f'cast it in the time zone it was written in: col("{column}").cast("timestamp")',
+        )
+    elif not isinstance(kind, T.TimestampType):
+        found = f"the event time `{column}` must be a timestamp, found {kind.simpleString()}"
+        yield found, "convert it, such as timestamp_millis(col) or to_timestamp(col)"
+
+
+def _near(column: str, names: list[str]) -> str:
+    for name in names:
+        if name.lower() == column.lower():
+            return f"write it `{name}`"
+    parent, _, child = column.partition(".")
+    if child and parent in names:
+        return f'move it to the top level first: withColumn("{child}", col("{column}"))'
+    return "rename a column, or select it"

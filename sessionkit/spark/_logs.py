@@ -55,15 +55,7 @@ class Progress:
 
 @attrs.frozen
 class LastBatch:
-    """
-    The last finished micro-batch of a query, as Spark wrote it down before it began.
-
-    Attributes:
-        number: Its number.
-        watermark_ms: The watermark that it had, in milliseconds.
-        started_ms: Its processing time, in milliseconds.
-        partitions: In how many partitions its state is.
-    """
+    """The last finished micro-batch of a query, as Spark wrote it down before it began."""
 
     number: int
     watermark_ms: int
@@ -87,14 +79,7 @@ class Planned:
 
 @attrs.frozen
 class Logs:
-    """
-    The logs of planned and of finished micro-batches, by their numbers; Spark deletes old entries.
-
-    Attributes:
-        path: The checkpoint location.
-        offsets: The lines of each planned one.
-        commits: The lines of each finished one.
-    """
+    """The lines of planned and of finished micro-batches by number; Spark deletes old ones."""
 
     path: str
     offsets: Mapping[int, list[str]]

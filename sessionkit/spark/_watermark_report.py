@@ -77,14 +77,7 @@ class WatermarkReport:
 
 @attrs.frozen
 class _Record:
-    """
-    The batches that a query remembers, and its watermark operators.
-
-    Attributes:
-        batches: The progress of each micro-batch, oldest first, without idle reports.
-        operators: Column and delay of each watermark, as in the plan.
-        policy: How several watermarks combine into one.
-    """
+    """The batches that a query remembers, and its watermark operators."""
 
     batches: Sequence[Progress]
     operators: tuple[tuple[str, str], ...]

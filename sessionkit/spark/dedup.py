@@ -12,8 +12,7 @@ from pyspark.sql.window import WindowSpec
 
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark._event_time import check_event_time, read_delay
+from sessionkit.spark._columns import check_event_time, quoted, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 

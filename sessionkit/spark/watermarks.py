@@ -9,8 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark._event_time import MILLISECOND, check_event_time, read_delay
+from sessionkit.spark._columns import MILLISECOND, check_event_time, quoted, read_delay
 from sessionkit.spark._watermark_report import (
     POLICY_SETTING,
     Policy,

@@ -60,12 +60,7 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
 
 @attrs.define(eq=False)
 class _Listener(StreamingQueryListener):
-    """
-    Adds up what Spark reports of each query.
-
-    Attributes:
-        receivers: Whom to tell.
-    """
+    """Adds up what Spark reports of each query."""
 
     receivers: tuple[Receiver, ...]
     _statuses: dict[str, QueryStatus] = attrs.field(factory=dict, init=False)

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
-from sessionkit.spark._event_time import MILLISECOND
+from sessionkit.spark._columns import MILLISECOND
 from sessionkit.spark._logs import logs_of, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark.checkpoints.check_logs import check_logs

@@ -16,16 +16,16 @@ from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import if_there
 from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
-from sessionkit.spark.sinks.keys import (
+from sessionkit.spark.sinks.native import NESTED
+from sessionkit.spark.sinks.routes import (
     REVISION,
     SESSION_ID,
     SUPERSEDES,
+    Route,
     check_has_columns,
     duplicate_id_error,
     same_key_error,
 )
-from sessionkit.spark.sinks.native import NESTED
-from sessionkit.spark.sinks.routes import Route
 from sessionkit.spark.sinks.tables import Delta
 from sessionkit.spark.sinks.writers import numbers_from
 from sessionkit.spec.columns import SESSION_COLUMNS

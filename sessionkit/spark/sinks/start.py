@@ -14,7 +14,6 @@ from sessionkit.spark._libraries import check_extra
 from sessionkit.spark._output_rules import OutputMode, Sink
 from sessionkit.spark.sinks import delta
 from sessionkit.spark.sinks.batches import BatchWriter, Ledger, Part, Start, WriteBatches
-from sessionkit.spark.sinks.keys import check_key, key_of, refuses_duplicate_ids
 from sessionkit.spark.sinks.native import (
     Console,
     Files,
@@ -27,7 +26,15 @@ from sessionkit.spark.sinks.native import (
     check_native,
     to_native,
 )
-from sessionkit.spark.sinks.routes import Route, Routes, routes_of, same_place_error
+from sessionkit.spark.sinks.routes import (
+    Route,
+    Routes,
+    check_key,
+    key_of,
+    refuses_duplicate_ids,
+    routes_of,
+    same_place_error,
+)
 from sessionkit.spark.sinks.tables import Delta, Postgres
 from sessionkit.spark.sinks.writers import (
     FolderWriter,

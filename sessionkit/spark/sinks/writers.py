@@ -43,10 +43,6 @@ class FolderWriter:
 
     An attempt writes elsewhere, and its files are moved when it is done: Spark calls it a dynamic
     overwrite of partitions. So two attempts at one micro-batch never mix, also of two runs.
-
-    Attributes:
-        sink: The folder.
-        is_taken: Whether this run has taken it.
     """
 
     sink: Files

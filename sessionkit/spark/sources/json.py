@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.spark._columns import quoted
-from sessionkit.spark.sources.payloads import PAYLOAD, SHOWN, Json, ddl
+from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Json, ddl
 from sessionkit.state import (
     AttrsType,
     DatetimeType,

@@ -15,25 +15,23 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_extra
 from sessionkit.spark.sources.json import with_json
-from sessionkit.spark.sources.payloads import (
-    PAYLOAD,
-    Avro,
-    PayloadFormat,
-    ddl,
-    payload_fields,
-    required,
-    without_long,
-)
 from sessionkit.spark.sources.values import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
+    PAYLOAD,
+    Avro,
     Csv,
     JsonLines,
     KafkaTopics,
     Parquet,
+    PayloadFormat,
     Rate,
     Socket,
     Source,
+    ddl,
+    payload_fields,
+    required,
+    without_long,
 )
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
@@ -194,7 +192,7 @@ def _with_payload(
     if not isinstance(payload, Avro):
         return with_json(raw, payload, fields, keys)
     check_extra("avro", "fastavro", "the payload Avro")
-    from sessionkit.spark.sources.avro_payloads import with_avro  # noqa: PLC0415 (an extra)
+    from sessionkit.spark.sources.avro import with_avro  # noqa: PLC0415 (an extra)
 
     return with_avro(raw, payload, fields)
 

@@ -1,26 +1,47 @@
-"""The sources as values."""
+"""The sources and the formats of payloads as values, and the columns that are made of them."""
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from sessionkit.spark.sources.payloads import PAYLOAD, Json, PayloadFormat
+from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark._columns import quoted
+from sessionkit.spec.shared import AnySpec
+from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
 
 __all__ = [
     "FILE_COLUMNS",
     "KAFKA_COLUMNS",
+    "PAYLOAD",
+    "SHOWN",
+    "Avro",
     "Csv",
+    "Json",
     "JsonLines",
     "KafkaTopics",
     "Parquet",
+    "PayloadFormat",
     "Rate",
     "Socket",
     "Source",
+    "ddl",
+    "payload_fields",
+    "required",
+    "without_long",
 ]
 
+SHOWN: Final = 100
+"""How many letters of a value a reason shows."""
+MOST_BYTES: Final = 20_000_000
+MOST_LEVELS: Final = 1_000
+PAYLOAD: Final = "payload"
 KAFKA_COLUMNS: Final[Mapping[str, type]] = {
     "kafka_topic": str,
     "kafka_partition": int,
@@ -31,6 +52,120 @@ KAFKA_COLUMNS: Final[Mapping[str, type]] = {
 """What the rows of a topic pass through: `passthrough=KAFKA_COLUMNS`."""
 FILE_COLUMNS: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
 """What the rows of files pass through: `passthrough=FILE_COLUMNS`."""
+
+
+def without_long(raw: DataFrame, most: int) -> DataFrame:
+    """
+    Return rows without payloads that are too long, and with the reasons why they can't be read.
+
+    It's for what comes after to keep a reason that is there: a null payload is no reason then.
+    """
+    size = F.length(PAYLOAD)
+    words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
+    reason = F.when(size > most, F.concat(*words))
+    short = F.when(size <= most, F.col(PAYLOAD))
+    return raw.withColumn(UNREADABLE_COLUMN, reason).withColumn(PAYLOAD, short)
+
+
+def payload_fields(spec: AnySpec, position: Collection[str]) -> tuple[Field, ...]:
+    """Return the columns that the spec reads, but for those that say where a row came from."""
+    time = [] if spec.event_time is None else [Field(spec.event_time, DatetimeType(), "")]
+    passed = [field for field in spec.passthrough_fields if field.name not in position]
+    fields = [*spec.key_fields, *time, *codec_of(spec.event).type.fields, *passed]
+    # A key column or the time may be a field of the event too.
+    return tuple({field.name: field for field in reversed(fields)}.values())[::-1]
+
+
+def required(spec: AnySpec, fields: Collection[Field]) -> list[str]:
+    """Return the names of those that may not be null in an event."""
+    always = {*spec.keys, spec.event_time}
+    return [
+        field.name
+        for field in fields
+        if field.name in always or not isinstance(field.type, OptionalType)
+    ]
+
+
+def ddl(fields: Collection[Field]) -> str:
+    """Return the columns as Spark's SQL has them."""
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
+
+
+def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
+    if value.__class__ is not int or value < 1:
+        found = f"`{field.name}` must be an int of at least 1, found {value!r}"
+        raise SpecError(with_hint(found, f"leave it out for {field.default:_}"))
+
+
+@attrs.frozen
+class Json:
+    """
+    A JSON object, whose fields are the columns of the spec; others are left alone.
+
+    Times are ISO 8601, or whole seconds since 1970. One without a zone is of the time zone of the
+    Spark session.
+
+    Attributes:
+        options: More options of Spark's `from_json`, such as `timestampFormat`.
+        max_bytes: The most bytes of a payload. A longer one never leaves the JVM.
+
+    Raises:
+        SpecError: A limit isn't positive.
+    """
+
+    options: Mapping[str, str] = attrs.field(factory=dict)
+    max_bytes: int = attrs.field(default=MOST_BYTES, validator=_at_least_one)
+
+
+@attrs.frozen
+class Avro:
+    """
+    An Avro record. Needs the extra `avro`.
+
+    Attributes:
+        schema: The schema with which the records were written, as JSON.
+        is_framed: Whether each record follows a zero byte and the four bytes of a schema id, as
+            serializers with a schema registry write them. The id is skipped.
+        max_bytes: The most bytes of a payload. A longer one never leaves the JVM.
+        max_depth: The most levels of records, arrays and maps in one another, where the schema
+            contains itself. At most 1,000: fastavro ends the process where there are a few times as
+            many.
+        max_items: The most items of a payload: those of arrays and maps, and records of a union.
+
+    Raises:
+        SpecError: The schema isn't JSON, or not that of a record, or a limit is out of range.
+    """
+
+    schema: str = attrs.field(repr=False)
+    is_framed: bool = False
+    max_bytes: int = attrs.field(default=MOST_BYTES, validator=_at_least_one, kw_only=True)
+    max_depth: int = attrs.field(default=500, validator=_at_least_one, kw_only=True)
+    max_items: int = attrs.field(default=1_000_000, validator=_at_least_one, kw_only=True)
+
+    @max_depth.validator
+    def _check_depth(self, _: object, value: int) -> None:
+        if value > MOST_LEVELS:
+            found = f"`max_depth` must be at most {MOST_LEVELS}, found {value}"
+            raise SpecError(with_hint(found, "fastavro ends the process at a few times as many"))
+
+    @schema.validator
+    def _check_schema(self, _: object, value: str) -> None:
+        try:
+            parsed: Any = json.loads(value)
+        except ValueError as error:
+            found = f"the schema of Avro isn't JSON: {error}"
+            raise SpecError(with_hint(found, "pass the text of an .avsc file")) from None
+        if not isinstance(parsed, dict) or parsed.get("type") != "record":
+            found = "the schema of Avro must be that of a record"
+            raise SpecError(with_hint(found, 'write {"type": "record", "fields": [...]}'))
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the fields of a record."""
+        return tuple(field["name"] for field in json.loads(self.schema).get("fields", ()))
+
+
+PayloadFormat: TypeAlias = Json | Avro
 
 
 def _names(names: Iterable[str] | str) -> tuple[str, ...]:

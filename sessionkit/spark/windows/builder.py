@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark._event_time import MILLISECOND
+from sessionkit.spark._columns import MILLISECOND, quoted
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark.windows.rules import (
     WINDOW_COLUMNS,

@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark._event_time import check_event_time, read_delay
+from sessionkit.spark._columns import check_event_time, quoted, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.watermarks import Watermark, declared_watermarks

@@ -13,9 +13,8 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError
 from sessionkit.spark import Postgres
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.keys import refuses_duplicate_ids
 from sessionkit.spark.sinks.postgres.writer import TableWriter
-from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.routes import Route, refuses_duplicate_ids
 from tests.support import postgres as server
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from sessionkit.errors import SpecError
 from sessionkit.spark.sources import Avro
-from sessionkit.spark.sources.avro_limits import LimitError, checker
-from sessionkit.spark.sources.avro_payloads import AvroDecoder
+from sessionkit.spark.sources.avro import AvroDecoder, LimitError, checker
 from sessionkit.state import Field, field_type
 
 USER: Final = Field("user", field_type(str, "user"), "")

@@ -29,9 +29,9 @@ from sessionkit.spark.sources import (
     read_batch,
     read_stream,
 )
-from sessionkit.spark.sources.avro_payloads import with_avro
+from sessionkit.spark.sources.avro import with_avro
 from sessionkit.spark.sources.json import with_json
-from sessionkit.spark.sources.payloads import payload_fields, without_long
+from sessionkit.spark.sources.values import payload_fields, without_long
 from sessionkit.state import Field, field_type
 from tests.support.options import grouped
 

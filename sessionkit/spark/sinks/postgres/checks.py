@@ -9,7 +9,6 @@ from psycopg.sql import Identifier, Literal
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.keys import SUPERSEDES, check_has_columns
 from sessionkit.spark.sinks.postgres.statements import (
     LEDGER_COLUMNS,
     LEDGER_MARK,
@@ -17,6 +16,7 @@ from sessionkit.spark.sinks.postgres.statements import (
     is_json,
     postgres_type,
 )
+from sessionkit.spark.sinks.routes import SUPERSEDES, check_has_columns
 from sessionkit.spark.sinks.tables import Postgres
 
 __all__ = [

@@ -19,15 +19,15 @@ from psycopg.types.json import Jsonb
 from psycopg.types.string import StrDumper
 
 from sessionkit._engine.wire.inbound import in_utc
-from sessionkit.spark.sinks.keys import (
+from sessionkit.spark.sinks.postgres.connections import Connections
+from sessionkit.spark.sinks.postgres.statements import Statements, listed
+from sessionkit.spark.sinks.routes import (
     REVISION,
     SESSION_ID,
     SUPERSEDES,
     duplicate_id_error,
     same_key_error,
 )
-from sessionkit.spark.sinks.postgres.connections import Connections
-from sessionkit.spark.sinks.postgres.statements import Statements, listed
 from sessionkit.spark.sinks.tables import Postgres
 from sessionkit.spec.columns import SESSION_COLUMNS
 
@@ -48,11 +48,6 @@ class Copying:
     Each batch of Arrow is copied in a transaction of its own, which can be repeated if the
     connection is lost. An attempt that fails, or that of a task which loses against another one,
     leaves rows that nobody asks for: the driver knows only the attempts of tasks that Spark took.
-
-    Attributes:
-        sink: How to connect.
-        statement: The COPY.
-        json: For each column, whether its values are written as JSON.
     """
 
     sink: Postgres
@@ -136,14 +131,7 @@ def _name(key: Any) -> str:
 
 @attrs.frozen
 class Moving:
-    """
-    Moves rows.
-
-    Attributes:
-        statements: The table.
-        copied: The rows, as a table of this name.
-        refuses: Whether a second session with the id of another one is an error.
-    """
+    """Moves rows."""
 
     statements: Statements
     copied: Composed

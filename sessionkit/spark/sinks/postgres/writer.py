@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._output_rules import OutputMode
 from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
-from sessionkit.spark.sinks.keys import check_key, key_of
 from sessionkit.spark.sinks.postgres import checks
 from sessionkit.spark.sinks.postgres.connections import Connections, connected
 from sessionkit.spark.sinks.postgres.loading import COPIED, RANK, Copying, Moving
@@ -24,7 +23,7 @@ from sessionkit.spark.sinks.postgres.statements import (
     is_json,
     postgres_type,
 )
-from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.routes import Route, check_key, key_of
 from sessionkit.spark.sinks.tables import Postgres, fits
 
 __all__ = [
