@@ -167,7 +167,7 @@ def query_id_of(spark: SparkSession, path: str) -> str | None:
 
 
 def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:
-    """Return the lines of each file of a log, by the number of its micro-batch; of no empty one."""
+    """Return the lines of each file of a log that isn't empty, by its micro-batch."""
     found = folder_texts(spark, path)
     return {int(name): text.splitlines() for name, text in found.items() if name.isdigit()}
 

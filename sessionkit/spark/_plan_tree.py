@@ -34,7 +34,7 @@ class PlanNode:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether it, or an input of it, is a stream."""
+        """Whether it or one of its inputs is a stream."""
         if not self.inputs:
             return self.operator.startswith(STREAMING_LEAF)
         return any(node.is_streaming for node in self.inputs)
@@ -63,7 +63,7 @@ def _explained(frame: DataFrame) -> list[Row]:
 
 
 def plan_lines(text: str) -> list[PlanNode]:
-    """Return the operators of a plan without their inputs, as far as its text has them."""
+    """Return the operators of a plan without their inputs, where the text has any."""
     lines = filter(None, map(LINE.fullmatch, text.splitlines()))
     return [PlanNode(line["operator"], line["text"], ()) for line in lines]
 

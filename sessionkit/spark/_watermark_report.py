@@ -96,7 +96,7 @@ class _Record:
 
     @property
     def follows_the_clock(self) -> bool:
-        """Whether buckets of a spec have gone on by the processing time."""
+        """Whether buckets of a spec follow the processing time."""
         return watermark_in(self.last) != spark_watermark_in(self.last)
 
     @property

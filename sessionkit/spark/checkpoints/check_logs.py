@@ -43,7 +43,7 @@ def check_source_logs(path: str, offsets: Sequence[str], spark: SparkSession) ->
 
 
 def _missing(names: Sequence[str], last: int) -> int | None:
-    """Return the number of the last file that a log up to a number lacks; None if it has all."""
+    """Return the number of the last missing file of a log; None if none is missing."""
     for number in range(last, -1, -1):
         if f"{number}{COMPACT}" in names:
             return None
@@ -53,7 +53,7 @@ def _missing(names: Sequence[str], last: int) -> int | None:
 
 
 def _is_sound(text: str, number: int) -> bool:
-    """Return whether each line of an entry is a file that has come under its number."""
+    """Return whether each line of an entry is a file of its micro-batch."""
     try:
         return all(json.loads(line)["batchId"] == number for line in text.splitlines()[1:])
     except (ValueError, KeyError, TypeError):
@@ -61,7 +61,7 @@ def _is_sound(text: str, number: int) -> bool:
 
 
 def _entries(log: str, spark: SparkSession) -> list[tuple[str, str]]:
-    """Return the names and the texts of a log's files, but for those with all entries so far."""
+    """Return the names and texts of the files of a log, without the compacted ones."""
     files = spark.read.format("binaryFile").option("pathGlobFilter", "*[0-9]").load(log)
     text = F.col("content").cast("string")
     return [(row[0], row[1]) for row in files.select(F.col("_metadata.file_name"), text).collect()]
@@ -76,7 +76,7 @@ def _names(log: str, spark: SparkSession) -> list[str]:
 
 def check_logs(path: str, spark: SparkSession) -> Logs:
     """
-    Check that the logs of a checkpoint miss nothing that Spark needs, and don't contradict it.
+    Check that the logs of a checkpoint are complete, and agree with each other.
 
     Spark plans a micro-batch once the one before has finished, at the watermark that this has left.
     """
@@ -99,7 +99,7 @@ def check_logs(path: str, spark: SparkSession) -> Logs:
 
 
 def _check_watermarks(logs: Logs, last: int) -> None:
-    """Check the watermarks from which Spark would go on."""
+    """Check that the watermarks in the logs follow from each other."""
     at_ms = logs.plan(last).about["batchWatermarkMs"]
     if last and last - 1 in logs.commits:
         left_ms = logs.next_watermark_ms(last - 1)

@@ -108,7 +108,7 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
 
 
 def _checked_versions(path: str, last: LastBatch, spark: SparkSession) -> list[frozenset[int]]:
-    """Check that each partition has a folder: Spark's reader takes those that there are."""
+    """Check that each partition has a folder, since Spark's reader skips missing ones."""
     with naming_damage(path):
         files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
         rows = files.collect()
@@ -133,7 +133,7 @@ def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
 
 def _check_places(groups: DataFrame, spec: AnySpec, path: str, last: LastBatch) -> None:
     """
-    Check that each group is where it belongs, and as old as it may be.
+    Check that each group is in its partition, and isn't older or newer than it may be.
 
     What is due at a watermark is done in the first micro-batch that has it.
     """
@@ -164,7 +164,7 @@ def _check_owners(path: str, spark: SparkSession) -> None:
 def check_changes(
     path: str, last: int, versions: Sequence[frozenset[int]], spark: SparkSession
 ) -> None:
-    """Check that the changes are those of their micro-batches, and that the state has them."""
+    """Check that each file of changes is of its micro-batch, and that the state has its changes."""
     there = reduce(frozenset.intersection, versions)
     # Micro-batch N leads to version N + 1.
     first = last
@@ -187,7 +187,7 @@ def check_changes(
 
 
 def _check_state(path: str, changes: DataFrame, spark: SparkSession) -> None:
-    """Check that each row is as its last change has left it."""
+    """Check that each row equals its last change."""
     newest = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("batch_id")))
     latest = changes.withColumn("_newest", newest).where("_newest = 1")
     left = F.when(F.col("change_type") == "update", _digest("state"))

@@ -124,7 +124,7 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
 def _number_text(
     path: str, groups: DataFrame, identity: Mapping[str, Any], kept: int, spark: SparkSession
 ) -> str:
-    """Say how many sessions or keys there are; closed sessions that are remembered apart."""
+    """Return the number of sessions or keys as text; remembered closed sessions apart."""
     if identity["kind"] == "stateful":
         return f"{kept:,} keys"
     if not REMEMBERING & identity.keys():

@@ -84,7 +84,7 @@ def carry_over(
 
 
 def _idle_us(checkpoint: str, spec: AnySpec, spark: SparkSession) -> int:
-    """Return how far at most a watermark of their own has led groups, under `close_idle_after`."""
+    """Return how far a group's own watermark may be, under `close_idle_after`."""
     last = last_batch_of(logs_of(checkpoint, spark))
     if spec.close_idle_after is None or spec.watermark_delay is None or last is None:
         return BEGINNING_US

@@ -54,7 +54,7 @@ def mapped_state(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return rows made of what each group remembers; the executors make them.
+    Return rows made of the state of each group, on the executors.
 
     Args:
         path: The checkpoint location.
@@ -83,7 +83,7 @@ def mapped_state(
 def collected_state(
     path: str, spec: AnySpec, *, key: Any = None, spark: SparkSession | None = None
 ) -> Iterator[Memory]:
-    """Yield what each group remembers; see `mapped_state`."""
+    """Yield the state of each group; see `mapped_state`."""
     found = _groups(path, spec, key, spark)
     rows: Sequence[Any] = []
     if found is not None:

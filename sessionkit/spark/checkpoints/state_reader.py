@@ -83,7 +83,7 @@ LENGTH_BYTES: Final = 4
 
 @contextmanager
 def naming_damage(path: str) -> Iterator[None]:
-    """Turn what is raised while the state of a checkpoint is read into an error that names it."""
+    """Turn errors of reading the state of a checkpoint into one that names the damage."""
     try:
         yield
     except SessionkitError:
@@ -139,7 +139,7 @@ def stored_pages(path: str, spark: SparkSession | None) -> DataFrame:
 
 
 def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
-    """Return the groups in the column `key`, what is stored of each in `state`, and where."""
+    """Return the groups: the columns `key`, `state` and `partition_id`."""
     try:
         stored = _reader(spark).load(path)
         values = stored.select("value.*").columns
@@ -154,7 +154,7 @@ def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
 
 
 def changed_groups(path: str, first: int, spark: SparkSession) -> DataFrame:
-    """Return what micro-batches from a number on have changed; see `stored_groups`."""
+    """Return the changes of micro-batches, from a number on; see `stored_groups`."""
     reader = _reader(spark).option("readChangeFeed", value=True)
     reader = reader.option("changeStartBatchId", first)
     try:
@@ -236,7 +236,7 @@ def key_row(spec: AnySpec, key: Any) -> pa.Table:
 
 
 def only_key(memory: Memory, key: pa.Table) -> Memory:
-    """Return what a group remembers of one key."""
+    """Return the state of one key of a group."""
     return Memory(_with_key(memory.kept, key), _with_key(memory.buffered, key))
 
 
@@ -260,7 +260,7 @@ def check_rules(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
 
 def _heads(path: str, spark: SparkSession | None) -> list[tuple[bytes, int, int]]:
     """
-    Return how payloads begin, up to their identities, once each: nearly always there is one.
+    Return the distinct beginnings of payloads, with their identities: nearly always one.
 
     With each come the times at which the first and the last row of those was written.
     """
@@ -284,7 +284,7 @@ def _head(payload: Column) -> Column:
 
 
 def _head_after(payload: Column, size: int) -> Column:
-    """Return a head without what differs, from a header of so many bytes."""
+    """Return a head without the bytes that differ from group to group."""
     length = F.conv(F.hex(payload.substr(size + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
     known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
     identity = payload.substr(F.lit(size + 1), known)

@@ -82,7 +82,7 @@ def _variables(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def check_analysis(frame: DataFrame) -> None:
-    """Check that Spark says here whether a frame is a stream, and which columns it has."""
+    """Check that Spark can analyze a frame here: a query function of a pipeline can't."""
     try:
         _ = frame.isStreaming
     except PySparkException as error:

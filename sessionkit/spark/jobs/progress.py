@@ -47,7 +47,7 @@ LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
 @attrs.frozen
 class KnownBuckets:
     """
-    What is known of the buckets of a query.
+    The last known stats of the buckets of a query.
 
     A bucket that isn't called in a micro-batch hasn't changed. So what it said last still holds,
     as long as no micro-batch was missed.
@@ -93,7 +93,7 @@ NOTHING_KNOWN: Final = KnownBuckets()
 
 
 def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
-    """Return how many buckets a query has, and what those said that were called."""
+    """Return how many buckets a query has, and the stats of those that were called."""
     count, _, said = text.partition("|")
     return int(count), dict(_read(said))
 
@@ -140,7 +140,7 @@ def is_counted(progress: Any) -> bool:
 
 
 def bucket_stats_text(progress: Any) -> str | None:
-    """Return what the buckets said in one micro-batch; None if Spark reported nothing of it."""
+    """Return the stats of buckets in one micro-batch as text; None where Spark reported none."""
     found = (_observed(progress) or {}).get(BUCKETS)
     return None if found is None else str(found)
 
@@ -151,7 +151,7 @@ def has_run(progress: Any) -> bool:
 
 
 def entry(progress: Any, name: str) -> Any:
-    """Return a part of a progress, which is a dict or, in a listener of Spark 3.5, an object."""
+    """Return an entry of a progress, which is a dict, or an object in a listener of Spark 3.5."""
     if isinstance(progress, Mapping):
         return progress.get(name)
     return getattr(progress, name, None)

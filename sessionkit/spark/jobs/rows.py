@@ -116,7 +116,7 @@ def _column(name: str) -> Column:
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
-    """Return what the groups of a stream handed to Spark as rows; the progress has the counts."""
+    """Return the output of the groups of a stream as rows; the counts go to the progress."""
     unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,12 +133,12 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
 
 
 def counted_schema(worker: Worker) -> str:
-    """Return what the partitions of a batch hand to Spark: rows, and rows of counts."""
+    """Return the columns that the partitions of a batch return: rows, and rows of counts."""
     return ", ".join([*_columns(worker), COUNTS])
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
-    """Return what the partitions of a batch handed to Spark without the rows of counts."""
+    """Return the output of the partitions of a batch without the rows of counts."""
     if observation is not None:
         rows = rows.observe(observation, *_sums())
     return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)

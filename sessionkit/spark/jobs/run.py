@@ -160,7 +160,7 @@ def state_at_end(
     rows_of: Callable[[Memory], pa.Table],
     schema: str,
 ) -> DataFrame:
-    """Return rows made of what each group of a batch remembers in the end."""
+    """Return rows made of the state of each group at the end of a batch."""
     check_input(events, spec)
     check_picklable(spec)
     worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)

@@ -42,7 +42,7 @@ def chunks_schema(spec: AnySpec) -> str:
 
 
 def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
-    """Return what a group remembers as a few rows: the keys of many, and these as bytes."""
+    """Return the state of a group as a few rows, each with many keys and their state as bytes."""
     parts = [
         (name, batch)
         for name, table in (("kept", memory.kept), ("held", memory.buffered))
@@ -100,7 +100,7 @@ def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
 
 
 def _marker(rows: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
-    """Return the row that lets Spark's watermark begin at that of the seed."""
+    """Return the row that starts Spark's watermark at the watermark of the seed."""
     at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
     groups = [
         F.lit(None).cast(rows.schema[name].dataType).alias(name)
@@ -142,7 +142,7 @@ def _packed(
 
 
 def _portions(groups: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, list[bytes]]]:
-    """Join chunks, as many as memory should hold at once."""
+    """Join chunks, up to as many rows as memory should hold at once."""
     lengths = [len(one) for one in groups]
     start = total = 0
     for place, length in enumerate(lengths):

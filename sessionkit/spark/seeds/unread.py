@@ -68,7 +68,7 @@ def _ends(offset: str) -> dict[str, int] | None:
 
 
 def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> list[Column]:
-    """Return the columns that the rows have, of some choices."""
+    """Return the first choice of columns that the rows have."""
     for names in choices:
         columns = [F.col(name) for name in names]
         try:

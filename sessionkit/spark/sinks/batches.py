@@ -34,7 +34,7 @@ PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
 def put_message_first(error: Exception) -> None:
     """
-    Let the traceback of an error begin with what it says.
+    Let the traceback of an error begin with its message.
 
     Spark shows the traceback of what a function of `foreachBatch` raises, after words of its own.
     Python begins it with the first cause, so that is what the error says.
@@ -50,7 +50,7 @@ def _before(error: BaseException) -> BaseException | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says; if it's Spark's, what that of the executor says."""
+    """Return the message of an error; for one of Spark's, that of the executor."""
     said = str(error)
     if isinstance(error, PySparkException):
         own, frames = OWN.search(said), [*FRAME.finditer(said)]
@@ -87,7 +87,7 @@ def from_last(last: int | None) -> Callable[[int], bool]:
 @attrs.frozen
 class Start:
     """
-    From where a query goes on.
+    The micro-batch from which a query goes on.
 
     Attributes:
         checkpoint: The checkpoint location.
@@ -153,7 +153,7 @@ def _said(number: int) -> str:
 
 
 def start_of(spark: SparkSession, checkpoint: str, since: int) -> Start:
-    """Return from where the query of a checkpoint goes on."""
+    """Return the micro-batch from which the query of a checkpoint goes on."""
     logs = logs_of(checkpoint, spark)
     return Start(checkpoint, logs.planned, logs.finished, since)
 

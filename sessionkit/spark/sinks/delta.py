@@ -60,7 +60,7 @@ VERSION: Final = "spark.databricks.delta.write.txnVersion"
 @attrs.frozen
 class Written:
     """
-    What a table has from a transaction.
+    The last version of a transaction that a table has.
 
     Attributes:
         last: Its last version, up to which Delta leaves out what comes again; None for nothing.
@@ -73,7 +73,7 @@ class Written:
 
 def written_by(spark: SparkSession, table: str, transaction: str) -> Written:
     """
-    Return what a table has from a transaction.
+    Return the last version of a transaction that a table has.
 
     No statement of Delta's says it, so it's read from the log: the last checkpoint of the log, and
     what came after it.
@@ -283,7 +283,7 @@ def _once(spark: SparkSession, transaction: str, version: int) -> Iterator[None]
 
 
 def _superseded(rows: DataFrame) -> DataFrame | None:
-    """Return the ids that other rows supersede; None where rows don't name any."""
+    """Return the ids that rows supersede; None where they have no such column."""
     if SUPERSEDES not in rows.columns:
         return None
     return rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
@@ -305,7 +305,7 @@ def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) ->
 
 
 def _when_matched(same: Sequence[str], revises: bool, refuses: bool) -> str:  # noqa: FBT001
-    """Return what becomes of a row of the table that stands in the place of a new one."""
+    """Return what to do with a row of the table that a new one replaces."""
     if not refuses:
         return "WHEN MATCHED THEN DELETE"
     stop = f"WHEN MATCHED THEN UPDATE SET {quoted(same[0])} = raise_error('{SECOND}')"

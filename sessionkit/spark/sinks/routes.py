@@ -166,7 +166,7 @@ def _check(schema: T.StructType, sink: Routes) -> None:
 
 
 def _check_places(sinks: Mapping[str, BatchSink | None]) -> None:
-    """Refuse two sinks of one place: with the rows of one, it has the micro-batch for both."""
+    """Refuse two sinks of one place: the ledger would count the micro-batch for both."""
     for (kind, own), (other, theirs) in combinations(sinks.items(), 2):
         if _meet(own, theirs):
             raise same_place_error(kind, other, own)
@@ -204,7 +204,7 @@ def _lies_in(own: BatchSink | None, theirs: BatchSink | None) -> bool:
 
 
 def _place(sink: BatchSink | None) -> object:
-    """Return what tells a place from others; None where that isn't known."""
+    """Return the identity of a place; None where it isn't known."""
     match sink:
         case Files():
             return _path(sink.path)

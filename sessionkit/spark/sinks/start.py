@@ -78,7 +78,7 @@ SINKS: Final[dict[type[Any], Sink]] = {
 def to_sink(
     frame: DataFrame, mode: OutputMode, sink: StreamSink, start: Start | None
 ) -> DataStreamWriter:
-    """Return what writes a frame to a sink, from where the query goes on."""
+    """Return the writer of a frame to a sink."""
     if isinstance(sink, Kafka):
         frame = messages(frame)
     writer = frame.writeStream.outputMode(mode)
@@ -163,7 +163,7 @@ def check_ledgers(
     frame: DataFrame, sink: StreamSink, mode: OutputMode, query_id: str, start: Start
 ) -> None:
     """
-    Check that what a sink has of a query is of the same moment as the checkpoint.
+    Check that the places of a sink have the same micro-batches as the checkpoint.
 
     With Spark Connect this process may not reach a table: there, the first micro-batch checks.
 

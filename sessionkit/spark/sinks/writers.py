@@ -139,13 +139,13 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
 
 
 def exists(spark: SparkSession, glob: str) -> bool:
-    """Return whether a path exists, wherever it is stored: Spark reads no file of such a log."""
+    """Return whether a path exists, in any file system that Spark can read."""
     # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
     return bool(if_there(lambda: spark.read.text([glob, glob]).columns))
 
 
 def numbers_from(least: int, width: int = 1) -> str:
-    """Return a glob of the names that begin with a whole number, from a least one on."""
+    """Return a glob of the names that begin with a number of at least this."""
     digits = f"{least:0{width}}"
     higher = [
         f"{digits[:place]}[{int(digit) + 1}-9]{'[0-9]' * (len(digits) - place - 1)}"

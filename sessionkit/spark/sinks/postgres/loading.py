@@ -102,7 +102,7 @@ def _dumps(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of which JSON knows the parts; what it has no form for becomes text."""
+    """Return a value of parts that JSON has; others become text."""
     match value:
         case str():
             return _storable(value)
@@ -254,7 +254,7 @@ class Moving:
             raise same_key_error(self.statements.said, key, rows)
 
     def _shown(self) -> Sequence[str]:
-        """Return the columns that tell whose a row is: the session's key comes before its id."""
+        """Return the columns that identify a row: the session's key, up to its id."""
         columns = self.statements.columns
         named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
         return [name for name in columns if name in named]

@@ -51,7 +51,7 @@ LOCK: Final = SQL("SELECT pg_advisory_xact_lock(hashtext('sessionkit'))")
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
-    """Return the type of a column that is made for values of this type."""
+    """Return PostgreSQL's type for a Spark type."""
     if isinstance(kind, T.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType) and type(kind.elementType) in SCALARS:
@@ -171,7 +171,7 @@ class Statements:
         )
 
     def rewind(self, number: int) -> str:
-        """Return the SQL with which a user lets the table have micro-batches up to a number."""
+        """Return the SQL by which a user takes the table back to a micro-batch."""
         return (
             SQL("UPDATE {} SET batch_id = {} WHERE table_name = {}")
             .format(self.ledger, Value(number), Value(self.name))

@@ -40,7 +40,7 @@ NONE: Final = -1
 @attrs.frozen
 class Found:
     """
-    What there is of a table when a query starts.
+    A table as it is when a query starts.
 
     Attributes:
         place: What tells the table from all others, whatever the name of its host.
