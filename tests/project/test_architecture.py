@@ -145,6 +145,17 @@ def test_a_function_is_short(module: str) -> None:
     assert [] == long
 
 
+def test_a_type_of_a_field_is_known_in_one_place() -> None:
+    """What others need of a date or a time of day they ask its declaration, without its name."""
+    named = [
+        module
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Name) and node.id in {"DateType", "TimeType"}
+    ]
+    assert {"sessionkit/state/_scalars.py"} == set(named)
+
+
 @every_module
 def test_users_are_told_of_mistakes_by_errors(module: str) -> None:
     """No module asserts: an assertion is gone under `python -O`, and has no hint."""
