@@ -17,14 +17,14 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "sessions.planning:timely",
         "sessions.planning:planned",
         "keys.active:ActiveKeys.of",
-        "keys.ends:over_in",
-        "keys.table:is_due_in",
+        "keys.program:Program.is_over",
+        "keys.program:Program.is_due",
     ),
     "make objects": (
         "rows.objects:build_events",
         "rows.objects:decode_states",
         "rows.objects:decode_keys",
-        "keys.active:runs_of_rows",
+        "keys.active:_runs_of_rows",
     ),
     "call your functions": (
         "sessions.fold:SessionFold.fold_all",
@@ -35,7 +35,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
     "result rows": (
         "sessions.close:_encoded",
         "sessions.close:result_rows",
-        "keys.results:result_rows",
+        "keys.calls:result_rows",
     ),
     "states to columns": (
         "sessions.folding:_columns",

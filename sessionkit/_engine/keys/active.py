@@ -8,26 +8,24 @@ from typing import Any, TypeAlias
 import attrs
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.keys.calls import KeyRun, Stamps
-from sessionkit._engine.keys.frames import event_frame
-from sessionkit._engine.keys.table import STAMPS, keys_schema, read_timers, timer_columns
+from sessionkit._engine.keys.handlers import event_frame
+from sessionkit._engine.keys.program import STAMPS, Program, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import INSTANT, key_columns, key_schema, micros, parted, stacked
+from sessionkit._engine.rows.table import INSTANT, key_columns, micros, parted, stacked
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, Held
-from sessionkit.state import codec_of
 
-__all__ = ["ActiveKeys", "runs_of_rows"]
+__all__ = ["ActiveKeys"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-def runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
+def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
     """Return the stored keys, ready for calls."""
     if not rows.num_rows:
         return []
@@ -57,7 +55,7 @@ class ActiveKeys:
     The keys with events or with something due, and all others.
 
     Attributes:
-        spec: The rules and functions.
+        program: The rules and functions.
         untouched: The rows of all other keys.
         touched: The rows of those that are stored.
         events: The events, in the order of key, time and content.
@@ -67,7 +65,7 @@ class ActiveKeys:
         runs: The keys, ready for calls.
     """
 
-    spec: AnyStatefulSpec
+    program: Program
     untouched: pa.Table
     touched: pa.Table
     events: pa.Table
@@ -77,16 +75,8 @@ class ActiveKeys:
     runs: list[KeyRun]
 
     @classmethod
-    def of(cls, spec: AnyStatefulSpec, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
-        """
-        Find out which keys are active, and put their events in order.
-
-        Args:
-            spec: The rules and functions.
-            keys: The keys that are stored.
-            events: The events, in any order.
-            due: For which of the keys something is due.
-        """
+    def of(cls, program: Program, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
+        """Return the stored keys with events or marked as due; put the events in order."""
         numbers, found = key_numbers(key_columns(events), key_columns(keys))
         touched, untouched = parted(keys, due | (found >= 0))
         own = _numbered(found[due | (found >= 0)], 1 + numbers.max(initial=-1))
@@ -97,23 +87,23 @@ class ActiveKeys:
         first = touched.num_rows + starts[:-1]
         first[own] = np.arange(touched.num_rows)
         runs: list[Any] = [None] * len(counts)
-        for number, run in zip(own.tolist(), runs_of_rows(spec, touched), strict=True):
+        for number, run in zip(own.tolist(), _runs_of_rows(program.spec, touched), strict=True):
             runs[number] = run
         fresh = np.flatnonzero(first >= touched.num_rows)
-        named = decode_keys(spec, events.take(pa.array(starts[fresh])))
+        named = decode_keys(program.spec, events.take(pa.array(starts[fresh])))
         for number, key in zip(fresh.tolist(), named, strict=True):
             runs[number] = KeyRun.of_new(key)
-        return cls(spec, untouched, touched, events, order, starts.tolist(), first, runs)
+        return cls(program, untouched, touched, events, order, starts.tolist(), first, runs)
 
     @classmethod
-    def of_stored(cls, spec: AnyStatefulSpec, keys: pa.Table, chosen: Mask) -> "ActiveKeys":
+    def of_stored(cls, program: Program, keys: pa.Table, chosen: Mask) -> "ActiveKeys":
         """Return some of the stored keys, without events."""
         touched, untouched = parted(keys, chosen)
         number, nothing = touched.num_rows, np.zeros(0, np.int64)
-        events = keys.slice(0, 0).select([field.name for field in key_schema(spec)])
-        runs = runs_of_rows(spec, touched)
+        events = keys.slice(0, 0).select(program.key_names)
+        runs = _runs_of_rows(program.spec, touched)
         starts = [0] * (number + 1)
-        return cls(spec, untouched, touched, events, nothing, starts, np.arange(number), runs)
+        return cls(program, untouched, touched, events, nothing, starts, np.arange(number), runs)
 
     def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
         """Yield each key, and where its events begin and end."""
@@ -121,9 +111,9 @@ class ActiveKeys:
 
     def parts(self, objects: list[Any]) -> Callable[[int, int], Any]:
         """Return what gives the events between two places as the function wants them."""
-        if self.spec.handler == "frame":
-            frame = event_frame(self.spec, self.events)
-            return lambda start, stop: _part_of_frame(frame, start, stop)
+        if self.program.handler == "frame":
+            frame = event_frame(self.program.spec, self.events)
+            return lambda start, stop: frame.iloc[start:stop].reset_index(drop=True)
         ordered = [objects[place] for place in self.order.tolist()]
         return lambda start, stop: ordered[start:stop]
 
@@ -135,7 +125,7 @@ class ActiveKeys:
         return stacked([self.untouched, self._rows().filter(pa.array(kept, pa.bool_()))])
 
     def _rows(self) -> pa.Table:
-        names = [field.name for field in key_schema(self.spec)]
+        names = self.program.key_names
         both = pa.concat_tables([self.touched.select(names), self.events.select(names)])
         exists = [run.held.value is not MISSING for run in self.runs]
         since = [run.since for run in self.runs]
@@ -150,16 +140,15 @@ class ActiveKeys:
                 *timer_columns([run.held.armed for run in self.runs]),
                 *self._states(),
             ],
-            schema=keys_schema(self.spec),
+            schema=self.program.schema,
         )
 
     def _states(self) -> list[pa.ChunkedArray]:
         """Return the columns of the state: as stored where none was set, null where none is."""
-        codec = codec_of(self.spec.state)
-        names = [f"state.{field.name}" for field in codec.type.fields]
+        names = [f"state.{field.name}" for field in self.program.state_fields]
         new = [run.held for run in self.runs if run.held.was_set and run.held.value is not MISSING]
         values = [held.value for held in new]
-        columns = encode_states(self.spec.state, values, lambda place: new[place].key)
+        columns = encode_states(self.program.spec.state, values, lambda place: new[place].key)
         sources: list[int | None] = []
         number = self.touched.num_rows
         for place, run in zip(self.first.tolist(), self.runs, strict=True):
@@ -183,10 +172,6 @@ def _numbered(found: Numbers, first_free: int) -> Numbers:
     numbers = found.copy()
     numbers[alone] = np.arange(first_free, first_free + np.count_nonzero(alone))
     return numbers
-
-
-def _part_of_frame(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
-    return frame.iloc[start:stop].reset_index(drop=True)
 
 
 def _instants(stamps: list[int | None] | list[int]) -> pa.Array:

@@ -6,29 +6,26 @@ to them counts only once it has returned. A function that raises leaves no trace
 changes its object without `set` changes nothing that another call sees.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import Any
 
 import attrs
-import pandas as pd
+import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.keys.table import age_clock
+from sessionkit._engine.keys.handlers import rows_of_frames
+from sessionkit._engine.keys.program import Program
 from sessionkit._engine.rows.results import check_fit, check_rows, collected
-from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of, span_us
-from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit._engine.rows.table import Rejected, key_schema, result_schema
+from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of
+from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.spec.views import MISSING, Armed, BatchTimes, Held, KeyState, KeyTimes, TimerRules
-from sessionkit.state import AttrsType, FieldType, FloatType, OptionalType, codec_of
-from sessionkit.timeouts import Clock, deadlines_of, has_passed
+from sessionkit.spec.views import MISSING, BatchTimes, Held, KeyState, KeyTimes
+from sessionkit.state import codec_of
 
-__all__ = ["Calls", "KeyRun", "Stamps", "is_due", "shown"]
-
-MOST_TIMERS: Final = 100_000
-"""How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
+__all__ = ["Calls", "KeyRun", "Stamps", "failed_outputs", "result_rows"]
 
 
 @attrs.define(eq=False)
@@ -65,7 +62,8 @@ class KeyRun:
     @classmethod
     def of_new(cls, key: Any) -> "KeyRun":
         """Return a key of which nothing is stored."""
-        return cls(Held(key, MISSING, {}), Stamps(BEGINNING_US, BEGINNING_US), _nothing, 0)
+        stamps = Stamps(BEGINNING_US, BEGINNING_US)
+        return cls(Held(key, MISSING, {}), stamps, lambda _: MISSING, 0)
 
     @property
     def is_kept(self) -> bool:
@@ -92,133 +90,43 @@ class KeyRun:
         self.held, self.since, self.read_again = fresh.held, fresh.since, fresh.read_again
 
 
-def _nothing(_: int) -> Any:
-    return MISSING
-
-
 @attrs.define(eq=False)
 class Calls:
     """
     The calls of a micro-batch.
 
     Attributes:
-        spec: Whose functions are called.
+        program: Whose functions are called.
         clocks: The clocks of the micro-batch.
         now: The same as the functions see them.
-        spans: How the timeout policy counts: the name of each part, its clock, the stamp that it
-            counts from, and how long, in microseconds.
         fired: How many timers went off, and policies ended a key.
         failed_output: The keys whose `on_timer` failed, and why.
     """
 
-    spec: AnyStatefulSpec
+    program: Program
     clocks: BatchClocks
     now: BatchTimes = attrs.field(init=False)
-    spans: list[tuple[str, Clock, str, int]] = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
     failed_output: list[tuple[Any, Failure]] = attrs.field(factory=list, init=False)
-    _kind: AttrsType = attrs.field(init=False)
-    _rules: TimerRules = attrs.field(init=False)
-    _function: Callable[..., Any] = attrs.field(init=False)
-    _takes_frame: bool = attrs.field(init=False)
-    _ages_by_event_time: bool = attrs.field(init=False)
-    _rejects: bool = attrs.field(init=False)
-    _has_times: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Look up once what every call needs."""
-        self.now = shown(self.clocks)
-        self.spans = [
-            (deadline.name, deadline.clock, deadline.since, span_us(deadline.span))
-            for deadline in deadlines_of(self.spec.timeout)
-        ]
-        self._kind = codec_of(self.spec.state).type
-        self._rules = self.spec.timer_rules
-        self._function = self.spec.function
-        self._takes_frame = self.spec.handler == "frame"
-        self._ages_by_event_time = age_clock(self.spec) == "event_time"
-        self._rejects = self.spec.on_error == "reject"
-        self._has_times = self.spec.event_time is not None
+        """Show the clocks as the functions of the user see them."""
+        watermark = None
+        if self.clocks.watermark_us != BEGINNING_US:
+            watermark = instant_of(min(self.clocks.watermark_us, LAST_INSTANT_US))
+        self.now = BatchTimes(watermark, instant_of(self.clocks.processing_us))
 
     def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> Failure | None:
-        """
-        Hand the events of a key to `process`.
+        """Hand events of a key, with their times in order, to `process`; return why it failed."""
+        return self._attempt(run, "process", self.program.function, events, times_us)
 
-        Args:
-            run: The key.
-            events: Its events, in the form that `process` takes.
-            times_us: Their event times, in order.
-
-        Returns:
-            Why, where the function failed and the spec says `on_error="reject"`.
-
-        Raises:
-            UserFunctionError: The function failed, and the spec says `on_error="raise"`.
-        """
-        return self._attempt(run, "process", self._function, events, times_us)
-
-    def fire(self, run: KeyRun, until: Callable[[], BatchClocks | None]) -> None:
-        """
-        Call `on_timer` for the timers that are due, in the order of their instants.
-
-        One that it sets to an instant already past is due too: were it to wait for the next
-        micro-batch in which its bucket is looked at, the bucket would show.
-
-        Args:
-            run: The key.
-            until: Returns the clocks until which the key lives, or None if no timer goes off any
-                more. A timer may change that, so it's asked before each.
-
-        Raises:
-            UserFunctionError: Too many go off: `on_timer` sets them anew in the past.
-        """
-        lived: BatchClocks | None = None
-        pending: list[tuple[int, Clock, str]] = []
-        fired = 0
-        while run.held.armed and (now := until()) is not None:
-            if now != lived:
-                lived, due = now, is_due(now)
-                pending = [_place(name, one) for name, one in run.held.armed.items() if due(one)]
-                heapify(pending)
-            if not pending:
-                return
-            at_us, clock, name = heappop(pending)
-            if run.held.armed.get(name) != Armed(clock, at_us):
-                continue  # deleted, or set anew, by a call before
-            if fired == MOST_TIMERS:
-                self._give_up(run, due)
-                return
-            fired += 1
-            del run.held.armed[name]
-            self._on_timer(run, name, is_last=False)
-            for anew in run.held.newly:
-                one = run.held.armed.get(anew)
-                if one is not None and due(one):
-                    heappush(pending, _place(anew, one))
-            run.held.newly.clear()
-
-    def _give_up(self, run: KeyRun, due: Callable[[Armed], bool]) -> None:
-        found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
-        found = f"{found}, and more are due"
-        hint = (
-            "set the next one after `times.watermark` or `times.processing_time`, and none once "
-            "the watermark is in the year 9999, where a batch ends"
-        )
-        text = with_hint(found, hint)
-        if self.spec.on_error == "raise":
-            raise UserFunctionError(text)
-        run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
-        self.failed_output.append((run.held.key, Failure(text)))
-
-    def end(self, run: KeyRun, name: str) -> None:
-        """Call `on_timer` for a key that a policy ends."""
-        self._on_timer(run, name, is_last=True)
-
-    def _on_timer(self, run: KeyRun, name: str, *, is_last: bool) -> None:
+    def on_timer(self, run: KeyRun, name: str, *, is_last: bool = False) -> None:
+        """Call `on_timer` for a timer of a key, or for the policy that ends it: the last call."""
         self.fired += 1
-        if self.spec.timer_function is None:
+        on_timer = self.program.on_timer
+        if on_timer is None:
             return
-        failure = self._attempt(run, "on_timer", self.spec.timer_function, name, is_last=is_last)
+        failure = self._attempt(run, "on_timer", on_timer, name, is_last=is_last)
         if failure is not None:
             named = failure._replace(reason=f"timer {name!r}: {failure.reason}")
             self.failed_output.append((run.held.key, named))
@@ -233,17 +141,24 @@ class Calls:
         *,
         is_last: bool = False,
     ) -> Failure | None:
-        before = run.held.value
+        """
+        Call a function; return why it failed, where failures are data.
+
+        Raises:
+            UserFunctionError: It failed, and the spec says `on_error="raise"`.
+        """
+        before, program = run.held.value, self.program
         # A call that fails stops the query, unless failures are data: then it leaves no trace.
-        held = run.open(is_last=is_last, on_copy=self._rejects)
-        state: KeyState[Any] = KeyState(held, self._kind)
-        times = KeyTimes(held, self.now, self._rules, times_us if self._has_times else ())
+        held = run.open(is_last=is_last, on_copy=program.rejects)
+        state: KeyState[Any] = KeyState(held, program.state)
+        shown_us = times_us if program.has_event_time else ()
+        times = KeyTimes(held, self.now, program.timer_rules, shown_us)
         try:
             rows = self._rows(role, function, held.key, given, state, times)
-            if self._rejects:
+            if program.rejects:
                 self._check_state(held, role, function)
         except UserFunctionError as error:
-            if not self._rejects:
+            if not program.rejects:
                 raise
             return Failure.of(error)
         self._stamp(run.since, held, times_us, is_new=before is MISSING)
@@ -263,7 +178,7 @@ class Calls:
         if held.value is MISSING:
             since.created = since.updated = None
         if held.is_set:
-            by_event_time = self._ages_by_event_time
+            by_event_time = self.program.age_clock == "event_time"
             now_us = since.last_event_time if by_event_time else self.clocks.processing_us
             since.updated = now_us
             if held.was_removed or is_new:
@@ -274,7 +189,7 @@ class Calls:
         if not held.was_set:
             return
         try:
-            codec_of(self.spec.state).encode([held.value])
+            codec_of(self.program.spec.state).encode([held.value])
         except StateValueError as error:
             what = f"`{role}` ({name_of(function)}), for {held.key!r}, left a state"
             message = f"{what} that does not fit: {error}"
@@ -289,75 +204,54 @@ class Calls:
         state: KeyState[Any],
         times: KeyTimes,
     ) -> list[Any]:
-        cls = self.spec.result
+        cls, rejects = self.program.spec.result, self.program.rejects
         try:
             found = function(key, given, state, times)
-            if found.__class__ is cls and not self._rejects:
+            if found.__class__ is cls and not rejects:
                 return [found]
-            if self._takes_frame and role == "process":
-                found = _rows_of_frames(found, cls)
+            if self.program.handler == "frame" and role == "process":
+                found = rows_of_frames(found, cls)
             rows = collected(found, cls)
         except Exception as error:
             raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
         check_rows(rows, cls, role, function, key)
-        if self._rejects:
+        if rejects:
             check_fit(rows, cls, role, function, key)
         return rows
 
 
-def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
-    """Return what puts the timers of a key in order."""
-    return timer.at_us, timer.clock, name
+def result_rows(program: Program, runs: Sequence[KeyRun]) -> pa.Table:
+    """Return the result rows: the key, and the fields of the result."""
+    returned = [(run, role, row) for run in runs for role, rows in run.returned for row in rows]
+    if not returned:
+        return program.no_rows
+    spec, results = program.spec, [row for _, _, row in returned]
+    codec = codec_of(spec.result)
+    try:
+        columns = codec.encode(results)
+    except StateValueError:
+        place, _ = codec.first_misfit(results)
+        run, role, row = returned[place]
+        function: Any = program.function if role == "process" else program.on_timer
+        check_fit([row], spec.result, role, function, run.held.key)
+        raise
+    keys = _key_arrays(spec, [run.held.key for run, _, _ in returned])
+    return pa.Table.from_arrays([*keys, *columns], schema=result_schema(spec))
 
 
-def is_due(clocks: BatchClocks) -> Callable[[Armed], bool]:
-    """Return the test whether the clock of a timer has passed it."""
-    now: dict[Clock, int] = {
-        "event_time": clocks.watermark_us,
-        "processing_time": clocks.processing_us,
-    }
-    return lambda timer: has_passed(timer.at_us, now[timer.clock])
+def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
+    """Return the keys whose `on_timer` failed."""
+    if not found:
+        return []
+    failures = dict(enumerate(failure for _, failure in found))
+    arrays = _key_arrays(spec, [key for key, _ in found])
+    rows = pa.Table.from_arrays(arrays, schema=pa.schema(key_schema(spec)))
+    return Rejected.with_failures("failed_output", failures, rows)
 
 
-def shown(clocks: BatchClocks) -> BatchTimes:
-    """Return the clocks of a micro-batch as the functions of the user see them."""
-    watermark = None
-    if clocks.watermark_us != BEGINNING_US:
-        watermark = instant_of(min(clocks.watermark_us, LAST_INSTANT_US))
-    return BatchTimes(watermark, instant_of(clocks.processing_us))
-
-
-def _rows_of_frames(found: Any, cls: type[Any]) -> Any:
-    """Return result rows in place of the frames in what a function under `by_frame` returned."""
-    if isinstance(found, pd.DataFrame):
-        return _rows_of_frame(found, cls)
-    if found.__class__ is cls or not isinstance(found, Iterable):
-        return found
-    return _unpacked(found, cls)
-
-
-def _unpacked(found: Iterable[Any], cls: type[Any]) -> Iterator[Any]:
-    for part in found:
-        if isinstance(part, pd.DataFrame):
-            yield from _rows_of_frame(part, cls)
-        else:
-            yield part
-
-
-def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
-    kind = codec_of(cls).type
-    names = [field.name for field in kind.fields]
-    if sorted(map(str, frame.columns)) != sorted(names):
-        found = f"`process` returned the columns {list(frame.columns)}"
-        raise UserFunctionError(with_hint(f"{found}; {cls.__name__} has {names}", "name them so"))
-    columns = [_values(frame[field.name], field.type) for field in kind.fields]
-    return list(map(kind.build, *columns)) if names else [kind.build() for _ in range(len(frame))]
-
-
-def _values(column: "pd.Series[Any]", kind: FieldType) -> list[Any]:
-    """Return the values of a column; a float may be NaN and mean it, any other is missing then."""
-    values: list[Any] = [None if value is pd.NA else value for value in column.tolist()]
-    if kind in (FloatType(), OptionalType(FloatType())):
-        return values
-    missing = column.isna().tolist()
-    return [None if gone else value for value, gone in zip(values, missing, strict=True)]
+def _key_arrays(spec: AnyStatefulSpec, keys: Sequence[Any]) -> list[pa.Array]:
+    columns = zip(*keys, strict=True)
+    return [
+        pa.array(values if field.type.plain else map(field.type.dump, values), field.type.arrow)
+        for field, values in zip(spec.key_fields, columns, strict=True)
+    ]

@@ -19,7 +19,7 @@ Rules of this file:
 """
 
 from collections.abc import Collection, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import attrs
@@ -29,25 +29,22 @@ import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
-from sessionkit._engine.keys.bucket_handler import fold_bucket
-from sessionkit._engine.keys.calls import Calls, KeyRun
-from sessionkit._engine.keys.ends import CLOCKS, end_of, end_overdue, over_in
-from sessionkit._engine.keys.results import failed_outputs, result_rows
-from sessionkit._engine.keys.table import due_us, is_due_in, key_identity, keys_schema
-from sessionkit._engine.keys.turns import process_in_turn
+from sessionkit._engine.keys.calls import Calls, failed_outputs, result_rows
+from sessionkit._engine.keys.handlers import fold_bucket
+from sessionkit._engine.keys.program import CLOCKS, Program
+from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_turn
 from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros, no_events, no_results, stacked
+from sessionkit._engine.rows.table import Rejected, micros, no_events, stacked
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.state import Field, codec_of
+from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_late_in_order
 
 __all__ = ["KeyLogic"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -55,7 +52,12 @@ class KeyLogic:
     """The fold of keys, as the worker and the storage ask for it; see `Logic`."""
 
     spec: AnyStatefulSpec
+    program: Program = attrs.field(init=False, repr=False)
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Compile the spec."""
+        object.__setattr__(self, "program", Program.of(self.spec))
 
     @cached_property
     def nothing(self) -> Memory:
@@ -65,17 +67,17 @@ class KeyLogic:
     @cached_property
     def identity(self) -> bytes:
         """The rules and the types under which a group is stored, as JSON."""
-        return key_identity(self.spec)
+        return self.program.identity
 
     @property
     def state_fields(self) -> Sequence[Field]:
         """The fields of the state as they are stored."""
-        return codec_of(self.spec.state).type.fields
+        return self.program.state_fields
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
         """The schema of the table of keys."""
-        return keys_schema(self.spec)
+        return self.program.schema
 
     @property
     def keeps_only_open(self) -> bool:
@@ -88,16 +90,15 @@ class KeyLogic:
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when the first timer or end of each key is due, on each clock."""
-        clocks: tuple[Clock, ...] = ("event_time", "processing_time")
-        return {clock: due_us(self.spec, kept, clock) for clock in clocks}
+        return self.program.due(kept)
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
-        turns = _turns(self.spec, memory, arrived, clocks.watermark_us)
-        events, objects, refused = _readable(self.spec, turns.due)
-        calls = Calls(self.spec, clocks)
+        turns = _turns(self.program, memory, arrived, clocks.watermark_us)
+        events, objects, refused = _readable(self.program, turns.due)
+        calls = Calls(self.program, clocks)
         # In time order, ends in event time take their turns between the events.
-        first = CLOCKS if self.spec.order == "arrival" else CLOCKS[1:]
+        first = CLOCKS[1:] if self.program.in_time_order else CLOCKS
         keys, rows_before = self._ended(calls, memory.kept, first)
         keys, rows, failures = self._called(calls, keys, events, objects)
         keys, rows_after = self._ended(calls, keys, CLOCKS)
@@ -120,57 +121,48 @@ class KeyLogic:
         self, calls: Calls, keys: pa.Table, by: Collection[Clock]
     ) -> tuple[pa.Table, pa.Table]:
         """End the keys that are over by some clocks; return the others, and the rows."""
-        over = over_in(self.spec, keys, calls.clocks, by)
+        over = self.program.is_over(keys, calls.clocks, by)
         if not over.any():
-            return keys, no_results(self.spec)
-        active = ActiveKeys.of_stored(self.spec, keys, over)
+            return keys, self.program.no_rows
+        active = ActiveKeys.of_stored(self.program, keys, over)
         for run in active.runs:
             end_overdue(calls, run, by)
-        return active.table(), result_rows(self.spec, active.runs)
+        return active.table(), result_rows(self.program, active.runs)
 
     def _called(
         self, calls: Calls, keys: pa.Table, events: pa.Table, objects: list[Any]
     ) -> tuple[pa.Table, pa.Table, dict[int, Failure]]:
         """Call the functions; return the keys from now on, the rows, and why events failed."""
-        spec = self.spec
-        if spec.handler == "bucket":
-            folded = fold_bucket(spec, keys, events, calls.now, calls.clocks.processing_us)
-            why = folded.failure
-            failures = {} if why is None else dict.fromkeys(range(events.num_rows), why)
-            return folded.keys, folded.rows, failures
-        active = ActiveKeys.of(spec, keys, events, is_due_in(spec, keys, calls.clocks))
-        take = process_in_turn if spec.order == "event_time" else _process
+        program = self.program
+        if program.handler == "bucket":
+            now, processing_us = calls.now, calls.clocks.processing_us
+            keys, rows, why = fold_bucket(program, keys, events, now, processing_us)
+            return keys, rows, {} if why is None else dict.fromkeys(range(events.num_rows), why)
+        active = ActiveKeys.of(program, keys, events, program.is_due(keys, calls.clocks))
+        take = process_in_turn if program.in_time_order else _process
         failures = take(active, calls, objects)
         for run in active.runs:
-            if run.held.armed:
-                calls.fire(run, partial(_lived, calls, run))
-        return active.table(), result_rows(spec, active.runs), failures
+            fire_due(calls, run)
+        return active.table(), result_rows(program, active.runs), failures
 
 
-def _lived(calls: Calls, run: KeyRun) -> BatchClocks:
-    """Return the clocks until which timers of a key go off, after its events."""
-    end = end_of(calls, run, calls.clocks)
-    return calls.clocks if end is None else end.lived
-
-
-def _turns(spec: AnyStatefulSpec, memory: Memory, arrived: pa.Table, watermark_us: int) -> Turns:
+def _turns(program: Program, memory: Memory, arrived: pa.Table, watermark_us: int) -> Turns:
     """Return the events that are taken in this micro-batch, those that wait, and late ones."""
-    if spec.order == "event_time":
-        return take_turns(memory.buffered, arrived, watermark_us, spec.inputs.max_buffered_per_key)
-    if spec.watermark_delay is None or spec.lateness.late_events == "process":
+    if program.in_time_order:
+        most = program.spec.inputs.max_buffered_per_key
+        return take_turns(memory.buffered, arrived, watermark_us, most)
+    if not program.rejects_late:
         return Turns(arrived, memory.buffered, [])
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
     rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
     return Turns(arrived.filter(pa.array(~late)), memory.buffered, rejected)
 
 
-def _readable(
-    spec: AnyStatefulSpec, arrived: pa.Table
-) -> tuple[pa.Table, list[Any], list[Rejected]]:
-    """Return the events as rows and as objects, those that their class refuses aside."""
-    if spec.handler != "events":
+def _readable(program: Program, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
+    """Return the events as rows and as objects, and rejected those that their class refuses."""
+    if program.handler != "events":
         return arrived, [], []
-    objects, refused = build_events(spec, arrived)
+    objects, refused = build_events(program.spec, arrived)
     if not refused:
         return arrived, objects, []
     rejected = Rejected.with_reasons("quarantined", refused, arrived)

@@ -7,7 +7,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.keys.table import read_timers
+from sessionkit._engine.keys.program import read_timers
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states
 from sessionkit._engine.rows.structs import as_struct, key_struct

@@ -38,7 +38,6 @@ __all__ = [
     "replaced",
     "result_schema",
     "stacked",
-    "state_schema",
     "whole",
     "whole_batch",
     "with_column",
@@ -110,11 +109,6 @@ def events_schema(spec: AnySpec) -> pa.Schema:
 def key_schema(spec: AnySpec) -> list[pa.Field]:
     """Return the fields of the key columns."""
     return [pa.field(f"key.{field.name}", field.type.arrow) for field in spec.key_fields]
-
-
-def state_schema(spec: AnySpec) -> list[pa.Field]:
-    """Return the fields of the columns of the state."""
-    return [field.with_name(f"state.{field.name}") for field in codec_of(spec.state).schema]
 
 
 @remembered

@@ -1,4 +1,4 @@
-"""The event times that a call is told, beside its events."""
+"""The event times that a call of `process` receives with its events."""
 
 from datetime import datetime
 from typing import Any

@@ -142,7 +142,7 @@ def test_a_timer_without_end_takes_down_its_own_key_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Under `on_error="reject"` its timers are deleted, and the reason is handed out."""
-    monkeypatch.setattr("sessionkit._engine.keys.calls.MOST_TIMERS", 5)
+    monkeypatch.setattr("sessionkit._engine.keys.timers.MOST_TIMERS", 5)
 
     def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
         times.set_event_timer("due", at("08:00"))

@@ -466,7 +466,7 @@ def test_a_chain_of_timers_runs_to_its_end_in_a_batch() -> None:
 
 def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch has to end, so that `on_timer` must not set timers forever."""
-    monkeypatch.setattr("sessionkit._engine.keys.calls.MOST_TIMERS", 20)
+    monkeypatch.setattr("sessionkit._engine.keys.timers.MOST_TIMERS", 20)
 
     def for_ever(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
         times.set_event_timer(name, at("15:00"))

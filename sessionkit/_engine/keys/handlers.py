@@ -1,0 +1,240 @@
+"""
+What functions under `by_frame` and `by_bucket` are given, and what they return.
+
+`by_frame` gives the events of a key as a pandas frame. `by_bucket` gives all keys of a bucket at
+once, for users who fold with Arrow or NumPy.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.keys.program import Program, timer_columns
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.order import in_total_order, key_codes
+from sessionkit._engine.rows.table import instants, key_columns, micros
+from sessionkit._instants import BEGINNING_US
+from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure, call_failed
+from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
+from sessionkit.spec.views import BatchTimes
+from sessionkit.state import (
+    Field,
+    FieldType,
+    FloatType,
+    OptionalType,
+    codec_of,
+    inner_type,
+    unreadable,
+)
+
+__all__ = ["event_frame", "fold_bucket", "rows_of_frames"]
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+"""Where a column may hold nulls: pandas would make floats of such integers, and of such flags
+objects."""
+
+
+# -- by_frame -----------------------------------------------------------------------------------
+
+
+def event_frame(spec: AnyStatefulSpec, events: pa.Table) -> pd.DataFrame:
+    """
+    Return events as a frame: a column for the event time, and one for each field of the event.
+
+    Instants are aware, in UTC. Integers and flags that are Optional have pandas' nullable types.
+    """
+    columns = {} if spec.event_time is None else {spec.event_time: events["time"].to_pandas()}
+    for field in codec_of(spec.event).type.fields:
+        is_nullable = field.type.exact and type(None) in field.type.exact
+        types = NULLABLE.get if is_nullable else None
+        columns[field.name] = events[f"event.{field.name}"].to_pandas(types_mapper=types)
+    return pd.DataFrame(columns, index=pd.RangeIndex(events.num_rows))
+
+
+def rows_of_frames(found: Any, cls: type[Any]) -> Any:
+    """Return result rows in place of the frames in what the function returned."""
+    if isinstance(found, pd.DataFrame):
+        return _rows_of_frame(found, cls)
+    if found.__class__ is cls or not isinstance(found, Iterable):
+        return found
+    return _unpacked(found, cls)
+
+
+def _unpacked(found: Iterable[Any], cls: type[Any]) -> Iterator[Any]:
+    for part in found:
+        if isinstance(part, pd.DataFrame):
+            yield from _rows_of_frame(part, cls)
+        else:
+            yield part
+
+
+def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
+    kind = codec_of(cls).type
+    names = [field.name for field in kind.fields]
+    if sorted(map(str, frame.columns)) != sorted(names):
+        found = f"`process` returned the columns {list(frame.columns)}"
+        raise UserFunctionError(with_hint(f"{found}; {cls.__name__} has {names}", "name them so"))
+    columns = [_values(frame[field.name], field.type) for field in kind.fields]
+    return list(map(kind.build, *columns)) if names else [kind.build() for _ in range(len(frame))]
+
+
+def _values(column: "pd.Series[Any]", kind: FieldType) -> list[Any]:
+    """Return the values of a column; a float may be NaN and mean it, any other is missing then."""
+    values: list[Any] = [None if value is pd.NA else value for value in column.tolist()]
+    if kind in (FloatType(), OptionalType(FloatType())):
+        return values
+    missing = column.isna().tolist()
+    return [None if gone else value for value, gone in zip(values, missing, strict=True)]
+
+
+# -- by_bucket ----------------------------------------------------------------------------------
+
+
+def fold_bucket(
+    program: Program, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
+) -> tuple[pa.Table, pa.Table, Failure | None]:
+    """
+    Hand the events of a bucket to `process`, and take over what it returns.
+
+    Returns the keys from now on, the result rows, and why the function failed, under
+    `on_error="reject"`; then nothing has changed.
+
+    Raises:
+        UserFunctionError: It failed, or returned what it must not, and the spec says
+            `on_error="raise"`.
+    """
+    if not events.num_rows:
+        return keys, program.no_rows, None
+    row_codes, event_codes = key_codes([key_columns(keys), key_columns(events)])
+    is_touched = np.isin(row_codes, event_codes)
+    touched, untouched = keys.filter(pa.array(is_touched)), keys.filter(pa.array(~is_touched))
+    order = in_total_order(event_codes, micros(events["time"]), events, 0)
+    state_fields = (*program.spec.key_fields, *program.state_fields)
+    try:
+        found = _called(program, events.take(pa.array(order)), touched, now)
+        states = _fitted(program, found.states, state_fields, "states")
+        rows = _fitted(program, found.results, program.spec.result_fields, "results")
+        stored = _stored(program, touched, events, states, processing_us)
+    except UserFunctionError as error:
+        if not program.rejects:
+            raise
+        return keys, program.no_rows, Failure.of(error)
+    return pa.concat_tables([untouched, stored]), rows, None
+
+
+def _called(program: Program, events: pa.Table, touched: pa.Table, now: BatchTimes) -> BucketResult:
+    spec, function = program.spec, program.function
+    stored = touched.filter(touched["exists"])
+    states = {f.name: stored[f"state.{f.name}"] for f in program.state_fields}
+    shown = pa.table({**_keys_shown(spec, stored), **states})
+    try:
+        found = function(_events_shown(spec, events), shown, now)
+    except Exception as error:
+        keys = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
+        raise UserFunctionError(*call_failed("process", function, keys, error)) from error
+    if not isinstance(found, BucketResult):
+        what = f"`process` ({program.name}) must return a BucketResult"
+        hint = "write BucketResult(states=..., results=...)"
+        raise UserFunctionError(with_hint(f"{what}, found {type(found).__name__}", hint))
+    return found
+
+
+def _events_shown(spec: AnyStatefulSpec, events: pa.Table) -> pa.Table:
+    time = {} if spec.event_time is None else {spec.event_time: events["time"]}
+    fields = codec_of(spec.event).type.fields
+    columns = {field.name: events[f"event.{field.name}"] for field in fields}
+    return pa.table({**columns, **time, **_keys_shown(spec, events)}).select(
+        [*dict.fromkeys([*spec.keys, *time, *columns])]
+    )
+
+
+def _keys_shown(spec: AnyStatefulSpec, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(spec.keys, key_columns(rows), strict=True))
+
+
+def _fitted(
+    program: Program, table: pa.Table | None, fields: Sequence[Field], part: str
+) -> pa.Table:
+    """Return a table with exactly these columns in their types, or say what does not fit."""
+    schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
+    if table is None:
+        return schema.empty_table()
+    what = f"`process` ({program.name}): `{part}`"
+    names = list(schema.names)
+    if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(names):
+        found = table.column_names if isinstance(table, pa.Table) else type(table).__name__
+        hint = f"return a pyarrow Table with the columns {', '.join(names)}"
+        raise UserFunctionError(with_hint(f"{what} has other columns, found {found}", hint))
+    try:
+        fitted = table.select(names).cast(schema)
+    except (pa.ArrowException, ValueError) as error:
+        hint = f"cast its columns to {', '.join(f'{f.name}: {f.type}' for f in schema)}"
+        raise UserFunctionError(with_hint(f"{what} does not fit: {error}", hint)) from error
+    for field in fields:
+        if fitted[field.name].null_count and not isinstance(field.type, OptionalType):
+            hint = "fill it, or declare the field Optional"
+            raise UserFunctionError(with_hint(f"{what} has a null in `{field.name}`", hint))
+        bad = unreadable(inner_type(field.type), fitted[field.name])
+        if bad is not None and pc.any(bad[0]).as_py():
+            hint = "an Enum takes the values of its members, a time the years 1 to 9999"
+            raise UserFunctionError(
+                with_hint(f"{what} has a value in `{field.name}` that cannot be read back", hint)
+            )
+    return fitted
+
+
+def _stored(
+    program: Program, touched: pa.Table, events: pa.Table, states: pa.Table, now_us: int
+) -> pa.Table:
+    """Return the rows of the keys that have a state from now on."""
+    own_keys = [states[name] for name in program.spec.keys]
+    row_codes, event_codes, codes = key_codes([key_columns(touched), key_columns(events), own_keys])
+    _check_keys(program, states, codes, event_codes)
+    number = 1 + max(int(some.max()) for some in (row_codes, event_codes) if len(some))
+    seen = np.full(number, BEGINNING_US, np.int64)
+    seen[row_codes] = micros(touched["last_event_time"])
+    np.maximum.at(seen, event_codes, micros(events["time"]))
+    by_event_time = program.age_clock == "event_time"
+    stamp = seen if by_event_time else np.full(number, now_us, np.int64)
+    created = stamp.copy()
+    existed = touched["exists"].to_numpy()
+    created[row_codes[existed]] = micros(touched["created"].filter(touched["exists"]))
+    return pa.Table.from_arrays(
+        [
+            *own_keys,
+            pa.array(np.ones(len(codes), np.bool_)),
+            instants(seen[codes]),
+            instants(np.full(len(codes), now_us, np.int64)),
+            instants(created[codes]),
+            instants(stamp[codes]),
+            *timer_columns([{} for _ in codes]),
+            *(states[field.name] for field in program.state_fields),
+        ],
+        schema=program.schema,
+    )
+
+
+def _check_keys(program: Program, states: pa.Table, codes: Numbers, event_codes: Numbers) -> None:
+    what = f"`process` ({program.name}): `states`"
+    foreign = ~np.isin(codes, event_codes)
+    if foreign.any():
+        key = _key(program, states, int(np.flatnonzero(foreign)[0]))
+        hint = "return keys that came with events in this call"
+        raise UserFunctionError(with_hint(f"{what} has a key without events: {key!r}", hint))
+    if len(np.unique(codes)) != len(codes):
+        place = next(n for n, code in enumerate(codes) if code in codes[:n])
+        found = f"{what} has two rows for {_key(program, states, place)!r}"
+        raise UserFunctionError(with_hint(found, "group by the key columns first"))
+
+
+def _key(program: Program, states: pa.Table, place: int) -> Any:
+    row = states.slice(place, 1).select(list(program.spec.keys))
+    return decode_keys(program.spec, row.rename_columns(program.key_names))[0]

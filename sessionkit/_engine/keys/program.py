@@ -1,0 +1,231 @@
+"""
+What a stateful spec compiles to, worked out once, and the Arrow table of the keys of a group.
+
+    keys   key.*, exists, last_event_time, last_processing_time, created, updated,
+           timers, event_timer, processing_timer, state.*             a row a key, in no order
+
+exists                the key has a state; without one, state.* are null
+last_event_time       the latest event time of the key; 1970-01-01 without an event time
+last_processing_time  the processing time of the last micro-batch with events of the key
+created, updated      when the state was first and last set, on the clock of a `TimeToLive`
+timers                the named timers: name, is_event (which clock), at
+event_timer, processing_timer    the earliest of them on either clock
+
+Instants are timestamps of microseconds in UTC.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.logic import NEVER_US
+from sessionkit._engine.rows.identity import shared_identity
+from sessionkit._engine.rows.table import INSTANT, key_schema, micros, no_results, whole
+from sessionkit._instants import END_OF_TIME_US, span_us
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.stateful import AnyStatefulSpec
+from sessionkit.spec.views import Armed, TimerRules
+from sessionkit.state import AttrsType, Field, codec_of
+from sessionkit.timeouts import Clock, deadlines_of, has_passed, is_over
+
+__all__ = ["CLOCKS", "STAMPS", "Program", "Span", "clock_times", "read_timers", "timer_columns"]
+
+Instants: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
+STAMPS: Final = ("last_event_time", "last_processing_time", "created", "updated")
+"""The instants of a key from which its timeout policy counts."""
+EARLIEST: Final[dict[Clock, str]] = {
+    "event_time": "event_timer",
+    "processing_time": "processing_timer",
+}
+TIMERS: Final = pa.list_(
+    pa.struct(
+        [
+            pa.field("name", pa.string()),
+            pa.field("is_event", pa.bool_()),
+            pa.field("at", pa.int64()),
+        ]
+    )
+)
+
+
+def clock_times(clocks: BatchClocks) -> dict[Clock, int]:
+    """Return the instant of each clock, in microseconds."""
+    return {"event_time": clocks.watermark_us, "processing_time": clocks.processing_us}
+
+
+@attrs.frozen
+class Span:
+    """A part of a timeout policy, by its name: so long, on a clock, after one of the `STAMPS`."""
+
+    name: str
+    clock: Clock
+    since: str
+    length_us: int
+
+    def ends(self, keys: pa.Table) -> Instants:
+        """Return when each key ends; never where what it counts from is missing."""
+        since = keys[self.since].cast(pa.int64())
+        ends: Instants = pc.add(since, self.length_us).fill_null(END_OF_TIME_US + 1).to_numpy()
+        return ends
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Program:
+    """
+    A stateful spec, compiled.
+
+    Attributes:
+        spec: The spec: its functions, and the classes of its rows.
+        function: What `process` calls, as `handler` says.
+        name: The name of that function, for messages.
+        on_timer: What `on_timer` calls; None where there is none.
+        handler: Whether it takes the events of a key, a frame of them, or all keys of a bucket.
+        spans: How the timeout policy counts.
+        age_clock: The clock on which the age of a state is counted; None where none is.
+        has_event_time: Whether events have one.
+        in_time_order: Whether events wait for the watermark.
+        rejects_late: Whether an event at or behind the watermark is left out.
+        rejects: Whether a call that fails leaves no trace, instead of stopping the query.
+        timer_rules: Which timers the functions may set.
+        state: The class of the state, as a type.
+        key_names: The key columns.
+        state_fields: The fields of the state as they are stored.
+        schema: The schema of the table of keys.
+        no_rows: A table of no result rows.
+    """
+
+    spec: AnyStatefulSpec
+    function: Any
+    name: str
+    on_timer: Any
+    handler: str
+    spans: Sequence[Span]
+    age_clock: Clock | None
+    has_event_time: bool
+    in_time_order: bool
+    rejects_late: bool
+    rejects: bool
+    timer_rules: TimerRules
+    state: AttrsType
+    key_names: Sequence[str]
+    state_fields: Sequence[Field]
+    schema: pa.Schema
+    no_rows: pa.Table
+
+    @classmethod
+    def of(cls, spec: AnyStatefulSpec) -> "Program":
+        """Compile a spec."""
+        keys, codec = key_schema(spec), codec_of(spec.state)
+        own = [
+            pa.field("exists", pa.bool_()),
+            *(pa.field(name, INSTANT) for name in STAMPS),
+            pa.field("timers", TIMERS),
+            *(pa.field(name, INSTANT) for name in EARLIEST.values()),
+        ]
+        state = [field.with_name(f"state.{field.name}") for field in codec.schema]
+        deadlines = deadlines_of(spec.timeout)
+        ages = (d.clock for d in deadlines if d.since in ("created", "updated"))
+        return cls(
+            spec=spec,
+            function=spec.function,
+            name=name_of(spec.function),
+            on_timer=spec.timer_function,
+            handler=spec.handler,
+            spans=[Span(d.name, d.clock, d.since, span_us(d.span)) for d in deadlines],
+            age_clock=next(ages, None),
+            has_event_time=spec.event_time is not None,
+            in_time_order=spec.order == "event_time",
+            rejects_late=spec.watermark_delay is not None and spec.lateness.late_events == "reject",
+            rejects=spec.on_error == "reject",
+            timer_rules=spec.timer_rules,
+            state=codec.type,
+            key_names=[field.name for field in keys],
+            state_fields=codec.type.fields,
+            schema=pa.schema([*keys, *own, *state]),
+            no_rows=no_results(spec),
+        )
+
+    @property
+    def identity(self) -> bytes:
+        """The rules and the types under which keys are stored, as JSON."""
+        entries: dict[str, Any] = {
+            **shared_identity(self.spec, self.state_fields),
+            "kind": "stateful",
+            "clock": self.spec.clock,
+            "time_to_live_clock": [] if self.age_clock is None else [self.age_clock],
+            # It sets no timers, and would leave those that are stored forever.
+            "by_bucket": self.handler == "bucket",
+        }
+        return json.dumps(entries, sort_keys=True).encode()
+
+    def due(self, keys: pa.Table) -> dict[Clock, Instants]:
+        """
+        Return the instant that each clock must reach for something to happen to each key.
+
+        A timer goes off once its clock is past it: a microsecond later.
+        """
+        due = {clock: _earliest_of(keys, clock) + 1 for clock in CLOCKS}
+        for span in self.spans:
+            due[span.clock] = np.minimum(due[span.clock], span.ends(keys))
+        return {clock: np.minimum(at_us, NEVER_US) for clock, at_us in due.items()}
+
+    def is_due(self, keys: pa.Table, clocks: BatchClocks) -> Flags:
+        """Mark the keys that a micro-batch calls even without events of theirs."""
+        due: Flags = has_passed(_earliest_of(keys, "event_time"), clocks.watermark_us)
+        due |= has_passed(_earliest_of(keys, "processing_time"), clocks.processing_us)
+        return due | self.is_over(keys, clocks, CLOCKS[:1]) if self.in_time_order else due
+
+    def is_over(self, keys: pa.Table, clocks: BatchClocks, by: Collection[Clock]) -> Flags:
+        """Mark the keys that the policy ends, by one of these clocks."""
+        now, over = clock_times(clocks), np.zeros(keys.num_rows, np.bool_)
+        for span in self.spans:
+            if span.clock in by:
+                over |= is_over(span.ends(keys), now[span.clock])
+        return over
+
+
+def _earliest_of(keys: pa.Table, clock: Clock) -> Instants:
+    return micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
+
+
+def read_timers(column: pa.ChunkedArray) -> list[dict[str, Armed]]:
+    """Return the timers of each key, by name."""
+    lists = whole(column)
+    if not len(lists) or not pc.sum(pc.list_value_length(lists)).as_py():
+        return [{} for _ in range(len(lists))]
+    clocks: dict[bool, Clock] = {True: "event_time", False: "processing_time"}
+    return [
+        {one["name"]: Armed(clocks[one["is_event"]], one["at"]) for one in timers}
+        for timers in lists.to_pylist()
+    ]
+
+
+def timer_columns(timers: Sequence[dict[str, Armed]]) -> list[pa.Array]:
+    """Return the columns `timers`, `event_timer` and `processing_timer`."""
+    if not any(timers):
+        nothing = pa.nulls(len(timers), INSTANT)
+        return [pa.array([[]] * len(timers), TIMERS), nothing, nothing]
+    stored = [
+        [
+            {"name": name, "is_event": one.clock == "event_time", "at": one.at_us}
+            for name, one in named.items()
+        ]
+        for named in timers
+    ]
+    earliest = ([_earliest(named, clock) for named in timers] for clock in EARLIEST)
+    columns = [pa.array(instants, pa.int64()).cast(INSTANT) for instants in earliest]
+    return [pa.array(stored, TIMERS), *columns]
+
+
+def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
+    return min((one.at_us for one in timers.values() if one.clock == clock), default=None)

@@ -1,0 +1,185 @@
+"""
+What time does to a key: its timers go off, and the timeout policy ends it.
+
+A key that the policy ends lives until then: what was due by its end goes off first, one timer after
+the other, since each may move the end; then the policy has the last call. A timer after the end
+never goes off, and a key of which the timers leave nothing isn't ended once more: so it would have
+been in small steps of the clocks.
+
+Under `order="event_time"`, the events of a key take their turns with its timers and ends. `process`
+is called once for each instant, with the events of that instant. Before it, timers that lie earlier
+go off, and a policy that ends the key earlier does. At one instant events go first, so an event
+exactly one gap after the last one still belongs to the key. So no call depends on how the events
+were cut into micro-batches.
+"""
+
+from collections.abc import Callable, Collection
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.keys.active import ActiveKeys
+from sessionkit._engine.keys.calls import Calls, KeyRun
+from sessionkit._engine.keys.program import CLOCKS, clock_times
+from sessionkit._engine.rows.table import micros
+from sessionkit._instants import BEGINNING_US
+from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.views import Armed
+from sessionkit.timeouts import Clock, has_passed, is_over
+
+__all__ = ["end_overdue", "fire_due", "process_in_turn"]
+
+MOST_TIMERS: Final = 100_000
+"""How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
+
+
+class End(NamedTuple):
+    """When a key ends, by which policy (the one that ends it first), and its clocks until then."""
+
+    at_us: int
+    name: str
+    lived: BatchClocks
+
+
+def _end_of(
+    calls: Calls, run: KeyRun, clocks: BatchClocks, by: Collection[Clock] = CLOCKS
+) -> End | None:
+    """Return how a policy ends a key, as it stands now, by some clocks; None if none does."""
+    if not run.is_kept:
+        return None
+    times = clock_times(clocks)
+    lived, ends = dict(times), list[tuple[int, str]]()
+    for span in calls.program.spans:
+        since = getattr(run.since, span.since)
+        at_us = None if since is None else since + span.length_us
+        if span.clock in by and at_us is not None and is_over(at_us, times[span.clock]):
+            lived[span.clock] = min(lived[span.clock], at_us)
+            ends.append((at_us, span.name))
+    if not ends:
+        return None
+    at_us, name = min(ends, key=lambda end: end[0])
+    return End(at_us, name, BatchClocks(lived["event_time"], lived["processing_time"]))
+
+
+def end_overdue(calls: Calls, run: KeyRun, by: Collection[Clock]) -> None:
+    """End a key that is over; a timer that was due before its end may let it live on."""
+
+    def lived() -> BatchClocks | None:
+        end = _end_of(calls, run, calls.clocks, by)
+        return None if end is None else end.lived
+
+    _fire(calls, run, lived)
+    end = _end_of(calls, run, calls.clocks, by)
+    if end is not None:
+        _end(calls, run, end.name)
+
+
+def _end(calls: Calls, run: KeyRun, policy: str) -> None:
+    calls.on_timer(run, policy, is_last=True)
+    run.begin_anew()
+
+
+def fire_due(calls: Calls, run: KeyRun) -> None:
+    """Call the timers of a key that are due after its events, up to its end."""
+
+    def lived() -> BatchClocks:
+        end = _end_of(calls, run, calls.clocks)
+        return calls.clocks if end is None else end.lived
+
+    if run.held.armed:
+        _fire(calls, run, lived)
+
+
+def _fire(calls: Calls, run: KeyRun, until: Callable[[], BatchClocks | None]) -> None:
+    """
+    Call `on_timer` for the timers that are due, in the order of their instants.
+
+    One that it sets to an instant already past is due too: were it to wait for the next micro-batch
+    in which its bucket is looked at, the bucket would show. A timer may also change until which
+    clocks the key lives, so `until` is asked before each; with None, no timer goes off any more.
+    """
+    lived: BatchClocks | None = None
+    pending: list[tuple[int, Clock, str]] = []
+    fired = 0
+    while run.held.armed and (now := until()) is not None:
+        if now != lived:
+            lived, due = now, _is_due(now)
+            pending = [_place(name, one) for name, one in run.held.armed.items() if due(one)]
+            heapify(pending)
+        if not pending:
+            return
+        at_us, clock, name = heappop(pending)
+        if run.held.armed.get(name) != Armed(clock, at_us):
+            continue  # deleted, or set anew, by a call before
+        if fired == MOST_TIMERS:
+            _give_up(calls, run, due)
+            return
+        fired += 1
+        del run.held.armed[name]
+        calls.on_timer(run, name)
+        for anew in run.held.newly:
+            one = run.held.armed.get(anew)
+            if one is not None and due(one):
+                heappush(pending, _place(anew, one))
+        run.held.newly.clear()
+
+
+def _give_up(calls: Calls, run: KeyRun, due: Callable[[Armed], bool]) -> None:
+    found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
+    found = f"{found}, and more are due"
+    hint = (
+        "set the next one after `times.watermark` or `times.processing_time`, and none once "
+        "the watermark is in the year 9999, where a batch ends"
+    )
+    text = with_hint(found, hint)
+    if not calls.program.rejects:
+        raise UserFunctionError(text)
+    run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
+    calls.failed_output.append((run.held.key, Failure(text)))
+
+
+def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
+    """Return what puts the timers of a key in order."""
+    return timer.at_us, timer.clock, name
+
+
+def _is_due(clocks: BatchClocks) -> Callable[[Armed], bool]:
+    """Return the test whether the clock of a timer has passed it."""
+    now = clock_times(clocks)
+    return lambda timer: has_passed(timer.at_us, now[timer.clock])
+
+
+def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
+    """Call the functions of every key in time order; return why events failed, by their place."""
+    failures: dict[int, Failure] = {}
+    times_us, part = micros(active.events["time"]).tolist(), active.parts(objects)
+    for run, start, last in active.spans():
+        for time_us, same in groupby(times_us[start:last]):
+            stop = start + len([*same])
+            _pass_time(calls, run, time_us, time_us - 1)
+            failure = calls.process(run, part(start, stop), times_us[start:stop])
+            if failure is not None:
+                failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
+            start = stop  # noqa: PLW2901 (the instants of a key follow each other)
+        _pass_time(calls, run, calls.clocks.watermark_us, calls.clocks.watermark_us)
+    return failures
+
+
+def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: int) -> None:
+    """Let the event time of a key pass: timers go off and its policy ends it, in time order."""
+    clocks = BatchClocks(ends_until_us, BEGINNING_US)
+
+    def lived() -> BatchClocks:
+        end = _end_of(calls, run, clocks)
+        if end is None:
+            return BatchClocks(timers_before_us, BEGINNING_US)
+        return BatchClocks(end.at_us, calls.clocks.processing_us)
+
+    while run.held.armed or calls.program.spans:
+        _fire(calls, run, lived)
+        end = _end_of(calls, run, clocks)
+        if end is None:
+            return
+        _end(calls, run, end.name)
