@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-import attrs
+from sessionkit._classes import Record
 
 __all__ = ["FinishResult", "GroupStateLike"]
 
-R = TypeVar("R", bound=attrs.AttrsInstance)
+R = TypeVar("R", bound=Record)
 
 FinishResult: TypeAlias = R | Iterable[R] | None
 """What `finish` may return: one result row, several, or none."""

@@ -127,7 +127,7 @@ def test_the_version_is_the_one_to_which_the_functions_lead() -> None:
         ),
         (
             {"upgrade": {1: untyped}},
-            "(tests.test_upgrade.untyped) must say by an annotation which attrs class it takes",
+            "(tests.test_upgrade.untyped) must say by an annotation which class it takes",
             "write `def from_v1(old: VisitV1) -> Visit: ...`",
         ),
         (

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
+from sessionkit._classes import attributes_of
 from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state import (
@@ -252,12 +253,12 @@ def check_event_class(event: type[Any]) -> None:
     """
     codec_of(event)
     hint = "use functions, which build events, or a class without it and a `where`"
-    for field in attrs.fields(event):
+    for field in attributes_of(event):
         for what in ("validator", "converter"):
             if getattr(field, what) is not None:
                 found = f"`{event.__name__}.{field.name}` has a {what}, and without functions no"
                 raise SpecError(with_hint(f"{found} event is built to run it", hint))
-    for hook in ("__attrs_pre_init__", "__attrs_post_init__"):
+    for hook in ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__"):
         if hasattr(event, hook):
             found = f"{event.__name__} has `{hook}`, and without functions no event"
             raise SpecError(with_hint(f"{found} is built to run it", hint))

@@ -15,7 +15,6 @@ __all__ = [
     "FinishMethod",
     "call_failed",
     "is_again",
-    "is_frozen",
     "name_of",
     "traceback_of",
     "wrong_class",
@@ -131,11 +130,3 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
     if cls.__name__ == kind.__name__:
         names = (f"{cls.__module__}.{names[0]}", f"{kind.__module__}.{names[1]}")
     return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
-
-
-_FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
-
-
-def is_frozen(cls: type[Any]) -> bool:
-    """Return whether the objects of an attrs class can't be changed in place."""
-    return cls.__setattr__ is _FROZEN_SETATTR

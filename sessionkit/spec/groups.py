@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._classes import is_record
 from sessionkit._instants import Duration, duration
 from sessionkit._validators import at_least_one, choice, flag
 from sessionkit.errors import SpecError, with_hint
@@ -306,8 +307,8 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     places: Sequence[int | None] = (0, None)
     old, new = (annotation_of(function, place) for place in places)
     for found, what in ((old, "takes"), (new, "returns")):
-        if not (isinstance(found, type) and attrs.has(found)):
-            text = f"{where} must say by an annotation which attrs class it {what}"
+        if not (is_record(found)):
+            text = f"{where} must say by an annotation which class it {what}"
             raise SpecError(with_hint(f"{text}, found {found!r}", hint))
         codec_of(found)
     return UpgradeStep(version, function, old, new)

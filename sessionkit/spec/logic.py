@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
+from sessionkit._classes import Record, attributes_of, is_frozen, is_record
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import (
@@ -21,7 +22,7 @@ from sessionkit.spec.aggregates import (
     check_event_class,
     check_result,
 )
-from sessionkit.spec.functions import FinishMethod, is_frozen, name_of
+from sessionkit.spec.functions import FinishMethod, name_of
 from sessionkit.spec.shared import E, R, S, set_derived
 from sessionkit.spec.signatures import (
     Place,
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
-Row = TypeVar("Row", bound=attrs.AttrsInstance)
+Row = TypeVar("Row", bound=Record)
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
 Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]
 Merge: TypeAlias = Callable[[S, S], S | None]
@@ -303,9 +304,9 @@ def _needed_fields(cls: type[Any]) -> list[str]:
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:
     """Yield each field whose default can change and is one for all objects, with its class."""
-    for field in attrs.fields(cls):
+    for field in attributes_of(cls):
         made = field.default.factory if isinstance(field.default, FACTORY) else None
-        if isinstance(made, type) and attrs.has(made):
+        if is_record(made):
             yield from _shared_defaults(made)
         elif _can_change(field.default):
             yield cls.__name__, field
@@ -317,9 +318,9 @@ def _can_change(value: object) -> bool:
     if isinstance(value, tuple):
         return any(_can_change(item) for item in value)
     cls: type[Any] = type(value)
-    if not attrs.has(cls):
+    if not is_record(cls):
         return False
-    names = [field.name for field in attrs.fields(cls)]
+    names = [field.name for field in attributes_of(cls)]
     return not is_frozen(cls) or any(_can_change(getattr(value, name)) for name in names)
 
 
@@ -354,7 +355,7 @@ def _fields(event: type[Any], event_time: str) -> dict[str, Any]:
     codec_of(event)  # resolves the annotations
     own = {
         field.name: attrs.field(type=field.type, default=field.default, kw_only=True)
-        for field in attrs.fields(event)
+        for field in attributes_of(event)
     }
     at = attrs.field(type=datetime, kw_only=True)
     return own if event_time in own else {event_time: at, **own}

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
-import attrs
-
+from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import FinishMethod
@@ -27,14 +26,14 @@ __all__ = [
     "functions_of",
 ]
 
-E = TypeVar("E", bound=attrs.AttrsInstance)
-S = TypeVar("S", bound=attrs.AttrsInstance)
-R = TypeVar("R", bound=attrs.AttrsInstance)
-E_contra = TypeVar("E_contra", bound=attrs.AttrsInstance, contravariant=True)
-S_contra = TypeVar("S_contra", bound=attrs.AttrsInstance, contravariant=True)
-R_co = TypeVar("R_co", bound=attrs.AttrsInstance, covariant=True)
+E = TypeVar("E", bound=Record)
+S = TypeVar("S", bound=Record)
+R = TypeVar("R", bound=Record)
+E_contra = TypeVar("E_contra", bound=Record, contravariant=True)
+S_contra = TypeVar("S_contra", bound=Record, contravariant=True)
+R_co = TypeVar("R_co", bound=Record, covariant=True)
 
-Changed: TypeAlias = attrs.AttrsInstance | None
+Changed: TypeAlias = Record | None
 """What `update` and `merge` return: not `S`, since mypy doesn't match `Self` with that."""
 
 

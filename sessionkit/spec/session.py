@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
+from sessionkit._classes import Record
 from sessionkit._instants import Duration, duration
 from sessionkit._validators import column_name
 from sessionkit.aggregates import Aggregate
@@ -40,9 +41,9 @@ from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 __all__ = ["AnySessionSpec", "SessionSpec"]
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
-E1 = TypeVar("E1", bound=attrs.AttrsInstance)
-S1 = TypeVar("S1", bound=attrs.AttrsInstance)
-R1 = TypeVar("R1", bound=attrs.AttrsInstance)
+E1 = TypeVar("E1", bound=Record)
+S1 = TypeVar("S1", bound=Record)
+R1 = TypeVar("R1", bound=Record)
 
 
 def _read_delay(value: Duration) -> timedelta:
@@ -58,11 +59,10 @@ class SessionSpec(Spec[E, S, R]):
     """
     The definition of a session: what is read, how it is folded, when it is over.
 
-    The same spec runs on a stream, on a batch and in a test. All times are event time.
-    `SessionSpec.of(Visit, ...)` reads the functions from the methods of the state class,
-    `SessionSpec.aggregate(View, {...}, ...)` takes aggregates instead of functions, and
-    `SessionSpec.per_event(View, ...)` gives a row for each event. They make the `logic`. `event`,
-    `state` and `result` are the classes that it names.
+    The same spec runs on a stream, on a batch and in a test. All times are event time. The `logic`
+    is made by `SessionSpec.of(Visit, ...)` from the methods of the state class, by
+    `SessionSpec.aggregate(View, {...}, ...)` from aggregates, and by `SessionSpec.per_event(View,
+    ...)`. `event`, `state` and `result` are the classes that it names.
 
     Attributes:
         keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
@@ -101,8 +101,8 @@ class SessionSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         """Set what follows from the arguments, and check what the single ones cannot see."""
-        set_derived(self, timeout=one_timeout(self._gap, self.timeout), _gap=None)
-        set_derived(self, **classes_of(self.logic, self.event_time, self.keys))
+        classes = classes_of(self.logic, self.event_time, self.keys)
+        set_derived(self, timeout=one_timeout(self._gap, self.timeout), _gap=None, **classes)
         check_session(self)
         check_shared(self)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 import attrs
 
+from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit._validators import choice, column_name
 from sessionkit.errors import SpecError, with_hint
@@ -48,12 +49,12 @@ __all__ = [
 
 Order: TypeAlias = Literal["arrival", "event_time"]
 OnError: TypeAlias = Literal["raise", "reject", "drop_session"]
-E = TypeVar("E", bound=attrs.AttrsInstance)
-S = TypeVar("S", bound=attrs.AttrsInstance)
+E = TypeVar("E", bound=Record)
+S = TypeVar("S", bound=Record)
 if TYPE_CHECKING:
-    R = TypeVar("R", bound=attrs.AttrsInstance, default=S)
+    R = TypeVar("R", bound=Record, default=S)
 else:
-    R = TypeVar("R", bound=attrs.AttrsInstance)
+    R = TypeVar("R", bound=Record)
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 

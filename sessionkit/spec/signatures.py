@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 import attrs
 
+from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import is_again, name_of
 
@@ -70,7 +71,7 @@ def classes_in(annotation: Any, own: type[Any] | None = None) -> list[type[Any]]
         annotation = own
     arguments = typing.get_args(annotation)
     if not arguments:
-        return [annotation] if isinstance(annotation, type) and attrs.has(annotation) else []
+        return [annotation] if is_record(annotation) else []
     if typing.get_origin(annotation) is Generator:
         arguments = arguments[:1]
     return [cls for argument in arguments for cls in classes_in(argument, own)]
@@ -156,7 +157,7 @@ def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint
     """
     if given is None:
         return _inferred_class(name, places, hint)
-    if attrs.has(given):
+    if is_record(given):
         _check_class(name, given, places)
     return given
 
@@ -299,7 +300,7 @@ def _is_async(function: object) -> bool:
 
 def _check_annotation(place: Place, cls: type[Any]) -> None:
     said = place.annotation
-    if isinstance(said, type) and attrs.has(said) and not issubclass(cls, said):
+    if is_record(said) and not issubclass(cls, said):
         name = positional_parameters(place.function)[place.position or 0].name
         found = (
             f"`{place.role}` is given a {cls.__name__} as its {place.meaning}, but "

@@ -341,14 +341,12 @@ class KeyTimes:
                 `times.processing_time + timedelta(minutes=5)`.
 
         Raises:
-            TimerError: The spec has no `processing_timers` or no `on_timer`, the instant is naive
-                or no datetime, the name is empty or a policy's, or a policy has ended the key.
+            TimerError: The spec has no `by_processing_time(...)`, the instant is naive or no
+                datetime, the name is empty or a policy's, or a policy has ended the key.
         """
         if not self._rules.processing_time:
             found = f"timer {name!r}: the spec does not ask for processing-time timers"
-            hint = (
-                "add processing_timers=True to the spec; docs/explanation/timers.md says the cost"
-            )
+            hint = "pass on_timer=by_processing_time(...); docs/explanation/timers.md says the cost"
             raise TimerError(with_hint(found, hint))
         self._set(name, "processing_time", at)
 

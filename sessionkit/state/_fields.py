@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
 import attrs
 
+from sessionkit._classes import attributes_of, is_record
 from sessionkit.errors import FieldTypeError, with_hint
 from sessionkit.state._collections import (
     AttrsType,
@@ -96,11 +97,11 @@ def _attrs_type(cls: Any, path: str, problems: _Problems, above: tuple[type, ...
 
 
 def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attribute[Any]", ...]:
-    if not (isinstance(cls, type) and attrs.has(cls)):
+    if not is_record(cls):
         problems.refuse(path, cls, "decorate the class with @attrs.define")
         return ()
     try:
-        attrs.resolve_types(cls, include_extras=True)
+        return attributes_of(cls)
     except NameError as error:
         hint = "define the class and the types of its fields at the top level of a module"
         problems.refuse(path, f"the name {error.name!r} in its annotations", hint)
@@ -108,8 +109,6 @@ def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attrib
     except (SyntaxError, AttributeError, TypeError) as error:
         problems.refuse(path, f"an annotation ({error})", "write the types without quotes")
         return ()
-    attributes: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
-    return attributes
 
 
 def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
@@ -169,7 +168,7 @@ def _read(annotation: Any, path: str, problems: _Problems, above: tuple[type, ..
 def _class(cls: type[Any], path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
     if issubclass(cls, Enum):
         return _enum(cls, path, problems)
-    if not attrs.has(cls):
+    if not is_record(cls):
         return problems.refuse(path, cls, HINTS.get(cls, KNOWN))
     if cls in above:
         return problems.refuse(path, cls, "a class cannot contain itself")

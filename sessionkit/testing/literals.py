@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-import attrs
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import span_us
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
@@ -108,7 +108,7 @@ def literal(value: Any) -> str:
         return f"{{{inside}}}"
     if type(value) is list:
         return f"[{', '.join(map(literal, value))}]"
-    return _object_literal(value) if attrs.has(type(value)) else repr(value)
+    return _object_literal(value) if is_record(type(value)) else repr(value)
 
 
 def _object_literal(value: Any) -> str:
@@ -116,7 +116,7 @@ def _object_literal(value: Any) -> str:
     name = type(value).__qualname__.rpartition(">.")[2]
 
     def text(show: Callable[[Any], str]) -> str:
-        shown = [field.name for field in attrs.fields(type(value)) if field.repr]
+        shown = [field.name for field in attributes_of(type(value)) if field.repr]
         return f"{name}({', '.join(f'{field}={show(getattr(value, field))}' for field in shown)})"
 
     return text(literal) if text(repr) == repr(value) else repr(value)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
+from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
@@ -187,9 +188,9 @@ def _alike(left: Any, right: Any) -> bool:
             return len(left) == len(right) and all(map(_alike, left, right))
         case Mapping():
             return left.keys() == right.keys() and all(_alike(left[k], right[k]) for k in left)
-    return attrs.has(left.__class__) and all(
+    return is_record(left.__class__) and all(
         _alike(getattr(left, field.name), getattr(right, field.name))
-        for field in attrs.fields(left.__class__)
+        for field in attributes_of(left.__class__)
         if field.eq
     )
 

@@ -17,9 +17,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._classes import is_frozen
 from sessionkit._instants import instant_of
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.spec.functions import call_failed, is_frozen, name_of, wrong_class
+from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 
 __all__ = ["FoldError", "SessionFold"]

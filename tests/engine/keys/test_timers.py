@@ -549,7 +549,7 @@ def test_a_processing_timer_must_be_asked_for() -> None:
 
     assert (
         "timer 'due': the spec does not ask for processing-time timers\n\n"
-        "Hint: add processing_timers=True to the spec; docs/explanation/timers.md says the cost"
+        "Hint: pass on_timer=by_processing_time(...); docs/explanation/timers.md says the cost"
     ) == text
 
 
