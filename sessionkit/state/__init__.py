@@ -2,7 +2,6 @@
 
 from sessionkit.state._changes import Change, Differences, changes_of, form_text
 from sessionkit.state._codec import (
-    ClassCodec,
     codec_of,
     decode_column,
     encode_column,
@@ -32,7 +31,7 @@ from sessionkit.state._scalars import (
     StrType,
 )
 from sessionkit.state._times import DatetimeType, DateType, TimedeltaType, TimeType
-from sessionkit.state._types import Facts, FieldType, Form, KeyForm, key_form, may_be_key, type_name
+from sessionkit.state._types import FieldType, key_form, may_be_key, type_name
 
 __all__ = [
     "SCALARS",
@@ -40,20 +39,16 @@ __all__ = [
     "BoolType",
     "BytesType",
     "Change",
-    "ClassCodec",
     "DateType",
     "DatetimeType",
     "DecimalType",
     "DictType",
     "Differences",
     "EnumType",
-    "Facts",
     "Field",
     "FieldType",
     "FloatType",
-    "Form",
     "IntType",
-    "KeyForm",
     "ListType",
     "OptionalType",
     "RenamedFrom",

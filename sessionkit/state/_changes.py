@@ -132,9 +132,8 @@ def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differen
     try:
         field.type.coerce(field.default(), path)
     except ValueError as error:
-        found.problems.append(
-            f"`{path}` isn't in the checkpoint; its default: {error}".split("\n")[0]
-        )
+        line = f"`{path}` isn't in the checkpoint; its default: {error}".split("\n")[0]
+        found.problems.append(line)
     return Change(field, None, None)
 
 

@@ -79,8 +79,7 @@ class ClassCodec:
     def first_misfit(self, objects: Sequence[Any]) -> tuple[int, StateValueError]:
         """Return the place of the first object that can't be encoded, and why; there is one."""
         for place, candidate in enumerate(objects):
-            error = self.misfit(candidate)
-            if error is not None:
+            if (error := self.misfit(candidate)) is not None:
                 return place, error
         every = f"the {len(objects)} objects fit one by one, but not together"
         raise StateValueError(every)

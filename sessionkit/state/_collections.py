@@ -223,16 +223,7 @@ class RenamedFrom:
 
 @attrs.frozen
 class Field:
-    """
-    One field of a class.
-
-    Attributes:
-        name: Its name.
-        type: Its type.
-        alias: Its name as an argument of `__init__`.
-        default: Makes its default; None where it has none that stands alone.
-        former: What it was called before; None where nothing says so.
-    """
+    """One field of a class; `alias` is its argument, `former` what it was called before."""
 
     name: str
     type: FieldType

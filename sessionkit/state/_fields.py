@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, TypeAlias, Union, cast, get_args, get_origin
 
 import attrs
 
@@ -21,7 +21,7 @@ from sessionkit.state._collections import (
     TupleType,
 )
 from sessionkit.state._scalars import SCALARS, DecimalType, EnumType, FloatType, IntType, StrType
-from sessionkit.state._types import FieldType
+from sessionkit.state._types import INT64, FieldType
 
 __all__ = ["field_type", "fields_of"]
 
@@ -41,6 +41,7 @@ KNOWN: Final = (
     "list, dict, tuple, or an attrs class of these"
 )
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
+Above: TypeAlias = tuple[type, ...]
 TWO_NAMES: Final = "a former name belongs to one field"
 
 
@@ -79,7 +80,7 @@ def field_type(annotation: Any, path: str) -> FieldType:
     return found
 
 
-def _attrs_type(cls: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> AttrsType:
+def _attrs_type(cls: Any, path: str, problems: _Problems, above: Above) -> AttrsType:
     attributes = _attributes(cls, path, problems)
     fields = []
     for attribute in attributes:
@@ -153,7 +154,7 @@ def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> 
     return lambda *values: cls(**dict(zip(names, values, strict=True)))
 
 
-def _read(annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
+def _read(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
     if not isinstance(annotation, Hashable):
         return problems.refuse(path, repr(annotation), "annotate it with a type, not with a value")
     if annotation in SCALARS:
@@ -165,7 +166,7 @@ def _read(annotation: Any, path: str, problems: _Problems, above: tuple[type, ..
     return _generic(annotation, path, problems, above)
 
 
-def _class(cls: type[Any], path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
+def _class(cls: type[Any], path: str, problems: _Problems, above: Above) -> FieldType:
     if issubclass(cls, Enum):
         return _enum(cls, path, problems)
     if not is_record(cls):
@@ -175,7 +176,7 @@ def _class(cls: type[Any], path: str, problems: _Problems, above: tuple[type, ..
     return _attrs_type(cls, path, problems, above)
 
 
-def _generic(annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]) -> FieldType:
+def _generic(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _annotated(annotation, path, problems, above)
@@ -186,9 +187,7 @@ def _generic(annotation: Any, path: str, problems: _Problems, above: tuple[type,
     return problems.refuse(path, annotation, HINTS.get(origin or annotation, KNOWN))
 
 
-def _annotated(
-    annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]
-) -> FieldType:
+def _annotated(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
     inner, *notes = get_args(annotation)
     digits = [note for note in notes if isinstance(note, DecimalType)]
     if inner is Decimal and digits:
@@ -199,9 +198,7 @@ def _annotated(
     return _read(inner, path, problems, above)
 
 
-def _optional(
-    annotation: Any, path: str, problems: _Problems, above: tuple[type, ...]
-) -> FieldType:
+def _optional(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
     others = [part for part in get_args(annotation) if part is not type(None)]
     if len(others) != 1 or len(others) == len(get_args(annotation)):
         hint = "a union other than with None is ambiguous: use one type, or an attrs class"
@@ -210,7 +207,7 @@ def _optional(
 
 
 def _collection(
-    origin: Any, inside: tuple[Any, ...], path: str, problems: _Problems, above: tuple[type, ...]
+    origin: Any, inside: tuple[Any, ...], path: str, problems: _Problems, above: Above
 ) -> FieldType:
     if origin is list:
         return ListType(_read(inside[0], f"{path}[]", problems, above))
@@ -219,7 +216,7 @@ def _collection(
     if origin is tuple and not inside:
         return problems.refuse(path, tuple[()], "an empty tuple holds nothing: remove it")
     if origin is tuple:
-        read = [_read(part, f"{path}[{n}]", problems, above) for n, part in enumerate(inside)]
+        read = (_read(part, f"{path}[{n}]", problems, above) for n, part in enumerate(inside))
         return TupleType(tuple(read))
     key = _read(inside[0], f"{path} key", problems, above)
     if key.facts is None or isinstance(key, FloatType):
@@ -231,7 +228,7 @@ def _enum(cls: type[Enum], path: str, problems: _Problems) -> FieldType:
     values = [member.value for member in cls]
     if values and all(type(value) is str for value in values):
         return EnumType(cls, StrType())
-    if values and all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
+    if values and all(type(value) is int and INT64[0] <= value <= INT64[1] for value in values):
         return EnumType(cls, IntType())
     return problems.refuse(path, cls, "give every member a str value, or every member a 64-bit int")
 
