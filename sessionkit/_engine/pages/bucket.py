@@ -28,14 +28,9 @@ DIRECTORY_COLUMNS: Final = (
 @attrs.frozen(eq=False)
 class Bucket:
     """
-    What is stored of a bucket beside its pages.
+    What is stored of a bucket besides its pages: their directory, and how they are read.
 
-    Attributes:
-        directory: Which pages there are.
-        kept: The schema of the rows that its pages keep.
-        buffered: The schema of the events that wait in them.
-        reading: How they are read.
-        idle: Since when nothing has moved the watermark, under `close_idle_after`.
+    Its pages share the schemas of the rows that they keep, and of the events that wait in them.
     """
 
     directory: Directory
@@ -64,12 +59,7 @@ class Bucket:
         now: Origin,
         seen: Neighbours | None = None,
     ) -> "Bucket":
-        """
-        Return the bucket that a row describes; see `unpack_row`.
-
-        Raises:
-            StateError: It is damaged, or was written by another query, or under other rules.
-        """
+        """Return the bucket that a row describes; see `unpack_row` for what it raises."""
         reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, seen)
         directory = Directory.of_table(table)
         idle = IdleClock.of_table(more[0]) if more else None
@@ -88,36 +78,21 @@ class Bucket:
         self, logic: Logic, group: tuple[Any, ...], now_ms: int, now: Origin
     ) -> tuple[Any, ...]:
         """Return the row that describes this bucket, as of a processing time and a micro-batch."""
-        due = self.directory.due
-        tables = [self.directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
+        directory, due = self.directory, self.directory.due
+        tables = [directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
         tables += [] if self.idle is None else [self.idle.table()]
-        columns = (
-            FORMAT_VERSION,
-            logic.spec.storage.bucket_count,
-            now_ms,
-            len(self.directory.stored),
-            self.directory.total("kept"),
-            self.directory.total("buffered"),
-            due.get("event_time"),
-            due.get("processing_time"),
-        )
+        stored, kept = len(directory.stored), directory.total("kept")
+        head = (FORMAT_VERSION, logic.spec.storage.bucket_count, now_ms, stored)
+        times = (due.get("event_time"), due.get("processing_time"))
+        columns = (*head, kept, directory.total("buffered"), *times)
         return pack_row(logic, group, columns, tables, now)
 
     def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
-        """
-        Return the memory that some pages contain.
-
-        Raises:
-            StateCorruptedError: A page is damaged.
-        """
+        """Return the memory that some pages contain; an error if one is damaged."""
         found = [unpack_page(start, payload) for start, payload in pages.items()]
         batches = [pa.ipc.read_record_batch(parts[0], self.kept) for parts in found]
-        waiting = [
-            pa.ipc.read_record_batch(one, self.buffered)
-            for parts in found
-            for one in parts[1:2]
-            if one.size
-        ]
+        events = [part for parts in found for part in parts[1:2] if part.size]
+        waiting = [pa.ipc.read_record_batch(part, self.buffered) for part in events]
         marks = marks_in([(one.num_rows, *p[2:]) for one, p in zip(batches, found, strict=True)])
         kept = marked(pa.Table.from_batches(batches, self.kept), logic.schema, marks)
         buffered = pa.Table.from_batches(waiting, self.buffered)
@@ -132,19 +107,7 @@ def memory_in_pages(
     pages: Mapping[int, bytes],
     now: Origin,
 ) -> Memory:
-    """
-    Return the whole memory of a bucket.
-
-    Args:
-        logic: Whose memory it is.
-        group: The label of the bucket.
-        row: The row of the bucket.
-        pages: All of its pages, by the numbers at which they start.
-        now: The query, and its last finished micro-batch.
-
-    Raises:
-        StateError: It is damaged, or was written by another query, or under other rules.
-    """
+    """Return the whole memory of a bucket from its row and all of its pages."""
     bucket = Bucket.of_row(logic, group, row, now)
     found = read_pages(bucket.directory, pages.get)
     if len(found) < len(pages):

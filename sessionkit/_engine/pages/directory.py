@@ -32,27 +32,14 @@ Places: TypeAlias = npt.NDArray[np.int64]
 
 PAGE_BYTES: Final = 3_072
 """Two neighbours that fit into this become one page; a page of twice as much is split."""
-ENTRY: Final = np.dtype(
-    [
-        ("start", np.uint32),
-        ("bytes", np.uint32),
-        ("checksum", np.uint32),
-        ("kept", np.uint32),
-        ("buffered", np.uint32),
-        ("event_time", np.int64),
-        ("processing_time", np.int64),
-    ]
-)
+CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
+NUMBERS: Final = ("start", "bytes", "checksum", "kept", "buffered")
+ENTRY: Final = np.dtype([(n, np.uint32) for n in NUMBERS] + [(n, np.int64) for n in CLOCKS])
 
 
 @attrs.frozen(eq=False)
 class Directory:
-    """
-    The pages of a bucket, in the order of their hashes.
-
-    Attributes:
-        entries: A row a page, of the type `ENTRY`.
-    """
+    """The pages of a bucket: an entry each, of the type `ENTRY`, in the order of their hashes."""
 
     entries: npt.NDArray[Any]
 
@@ -89,8 +76,7 @@ class Directory:
     @property
     def due(self) -> dict[Clock, int]:
         """The first instant, in microseconds, that each clock must reach for a change."""
-        clocks: tuple[Clock, ...] = ("event_time", "processing_time")
-        found = {clock: int(self.entries[clock].min()) for clock in clocks}
+        found = {clock: int(self.entries[clock].min()) for clock in CLOCKS}
         return {clock: at_us for clock, at_us in found.items() if at_us < NEVER_US}
 
     def total(self, name: str) -> int:

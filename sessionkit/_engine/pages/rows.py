@@ -23,14 +23,7 @@ Instants: TypeAlias = npt.NDArray[np.int64]
 
 @attrs.frozen
 class Page:
-    """
-    A page to store.
-
-    Attributes:
-        start: The lowest hash of its keys.
-        payload: Its bytes; none where it has no rows.
-        entry: The row of the directory that describes it.
-    """
+    """A page to store: its bytes, none where it has no rows, and its entry in the directory."""
 
     start: int
     payload: bytes
@@ -40,14 +33,10 @@ class Page:
 @attrs.frozen(eq=False)
 class SortedRows:
     """
-    Rows in the order of the hashes of their keys.
+    Rows of a table, in the order of the hashes of their keys.
 
-    Attributes:
-        table: The rows, in any order.
-        order: Their places, by their hashes.
-        hashes: Their hashes, sorted.
-        due: When something is due for each, in microseconds on each clock.
-        marks: Their marks, by their hashes; 0 for none.
+    Their places in the table, the hashes, the instants at which something is due on each clock, in
+    microseconds, and the marks (0 for none) are all in that order.
     """
 
     table: pa.RecordBatch

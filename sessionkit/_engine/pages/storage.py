@@ -6,7 +6,7 @@ small neighbours become one, so a bucket always has about as many pages as its m
 directory says when something is due in each page, so Spark keeps one timer for all of them.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import numpy as np
@@ -19,27 +19,39 @@ from sessionkit._engine.pages.bucket import Bucket, read_pages
 from sessionkit._engine.pages.directory import Directory, Places
 from sessionkit._engine.pages.hashing import key_hashes
 from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
-from sessionkit._engine.pages.state import PagedStateLike
 from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.table import key_columns, micros
 from sessionkit._engine.stored import Neighbours, check_size
 from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit.typing import GroupStateLike
 
-__all__ = ["PagedBucket"]
+__all__ = ["PagedBucket", "PagedStateLike"]
+
+
+class PagedStateLike(GroupStateLike, Protocol):
+    """
+    The state of a bucket: the row that `get` and `update` mean is its directory.
+
+    A page is found by the number at which its range of hashes starts.
+    """
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether a page is stored; asked where the bucket has no row."""
+
+    def page(self, start: int) -> bytes | None:
+        """Return a page; None where none is stored."""
+
+    def put_page(self, start: int, payload: bytes) -> None:
+        """Store a page, in place of the one that is there."""
+
+    def remove_page(self, start: int) -> None:
+        """Remove a page that is there."""
 
 
 @attrs.define(eq=False)
 class PagedBucket:
-    """
-    The memory of one bucket during one micro-batch.
-
-    Attributes:
-        logic: Whose memory it is.
-        group: The label of the bucket.
-        state: Where it is stored.
-        now: The micro-batch.
-        seen: The rows that its task has read before.
-    """
+    """The memory of one bucket during one micro-batch; see `Storage`."""
 
     logic: Logic
     group: tuple[Any, ...]
@@ -51,12 +63,7 @@ class PagedBucket:
     _read: dict[int, bytes] = attrs.field(init=False)
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
-        """
-        Return what the pages of these events, and those with something due, remember.
-
-        Raises:
-            StateError: What is stored is damaged, or another query wrote it, or other rules.
-        """
+        """Return what the pages of these events, and those with something due, remember."""
         logic, state = self.logic, self.state
         bucket = Bucket.of(logic)
         if state.exists:
