@@ -71,17 +71,7 @@ def nearest_field(event: type[Any], name: str) -> str:
 
 
 def check_condition(event: type[Any], what: str, condition: Condition | None) -> None:
-    """
-    Check that a condition is over fields of the event, and is true or false.
-
-    Args:
-        event: The event class.
-        what: What the condition is for.
-        condition: The condition.
-
-    Raises:
-        SpecError: It isn't.
-    """
+    """Check that a condition is over fields of the event, and is true or false."""
     if isinstance(condition, str):
         types = {field.name: inner_type(field.type) for field in codec_of(event).type.fields}
         if condition not in types:
@@ -183,18 +173,7 @@ def _named(part: BoundAggregate) -> str:
 
 
 def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggregate, ...]:
-    """
-    Return the aggregates of a spec, checked.
-
-    Args:
-        event: The event class.
-        aggregates: A dict of the aggregates, by the names of their results.
-
-    Raises:
-        SpecError: A name can't be that of a field, the event class has no such field or another
-            type of it, or changes or refuses values itself.
-        FieldTypeError: The event class has fields that can't be read.
-    """
+    """Return the aggregates of a spec, checked."""
     check_event_class(event)
     if not (isinstance(aggregates, Mapping) and aggregates):
         found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
@@ -216,13 +195,7 @@ def _made(fields: tuple[tuple[str, Any], ...]) -> type[Any]:
 
 
 def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
-    """
-    Check a class that is given for the result: it must have the fields, in any order.
-
-    Raises:
-        SpecError: It has others, or one of another type.
-        FieldTypeError: It has fields that can't be stored.
-    """
+    """Check a class that is given for the result: it must have the fields, in any order."""
     wanted = {field.name: field.type for field in fields_of(aggregated_class(bound)).fields}
     found = {field.name: field.type for field in fields_of(result).fields}
     if wanted.keys() != found.keys():
@@ -244,13 +217,7 @@ def _annotation(kind: FieldType) -> Any:
 
 
 def check_event_class(event: type[Any]) -> None:
-    """
-    Check that no event need be built to know what its class makes of it.
-
-    Raises:
-        SpecError: It changes or refuses values itself.
-        FieldTypeError: It has fields that can't be read.
-    """
+    """Check that no event need be built to know what its class makes of it."""
     codec_of(event)
     hint = "use functions, which build events, or a class without it and a `where`"
     for field in attributes_of(event):

@@ -30,12 +30,7 @@ def one_timeout(gap: Duration | None, timeout: Any) -> EventTimeGap | SessionRul
 
 
 def check_session(spec: "AnySessionSpec") -> None:
-    """
-    Check what the parts of a session spec can't see alone.
-
-    Raises:
-        SpecError: Two arguments don't go together, or one has no meaning for sessions.
-    """
+    """Check what the parts of a session spec can't see alone."""
     _check_meaning(spec)
     if isinstance(spec.logic, Functions):
         _check_functions(spec, spec.logic)

@@ -48,14 +48,7 @@ REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
 def session_fields(*, ruled: bool, is_open: bool, revises: bool) -> tuple[Field, ...]:
-    """
-    Return the columns that a session spec adds to a result row, after those of the key.
-
-    Args:
-        ruled: Whether there are `SessionRules`.
-        is_open: Whether a session may give a row before it closes.
-        revises: Whether a session may give several rows.
-    """
+    """Return the columns that a session spec adds to a result row, after those of the key."""
     fields = [*SESSION_FIELDS]
     if ruled:
         fields.append(CLOSED_BY_OR_OPEN if is_open else CLOSED_BY_FIELD)

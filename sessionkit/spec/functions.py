@@ -112,15 +112,7 @@ def is_again(cls: type[Any], other: type[Any]) -> bool:
 
 
 def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
-    """
-    Return the text for a value that isn't of the class that it must be of.
-
-    Args:
-        what: What must be of the class, up to its name: "`create` (visits.create) must return a".
-        cls: The class.
-        found: The value.
-        hint: What to do, unless the class was defined again.
-    """
+    """Return the text for a value that isn't of the class that it must be of."""
     kind = type(found)
     if is_again(kind, cls):
         again = f"found one of another {kind.__name__}: the class was defined again after the spec"

@@ -211,12 +211,7 @@ Logic: TypeAlias = Functions[E, S, R] | Aggregates[E, R] | Events[E]
 def classes_of(
     logic: Logic[Any, Any, Any], event_time: str, keys: Collection[str]
 ) -> dict[str, type[Any]]:
-    """
-    Return the classes of a spec, by their names.
-
-    Raises:
-        SpecError: It isn't one of the three kinds.
-    """
+    """Return the classes of a spec, by their names."""
     match logic:
         case Functions():
             return {"event": logic.event, "state": logic.state, "result": logic.result}

@@ -38,12 +38,7 @@ Changed: TypeAlias = Record | None
 
 
 def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str, Any]:
-    """
-    Return the functions of a session: those that are given, and the others from a state class.
-
-    Raises:
-        SpecError: It isn't a class, has no `update`, or `create` is a method of an object.
-    """
+    """Return the functions of a session: those given, and the others from a state class."""
     if not isinstance(cls, type):
         found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
         raise SpecError(with_hint(found, "write SessionSpec.of(Visit, ...)"))

@@ -190,13 +190,7 @@ def set_derived(made: object, **values: Any) -> None:
 
 
 def check_shared(spec: AnySpec) -> None:
-    """
-    Check what both kinds of spec share.
-
-    Raises:
-        SpecError: Something cannot work; the message says what to change.
-        FieldTypeError: A class has fields that cannot be stored; all are named.
-    """
+    """Check what both kinds of spec share."""
     for cls in (spec.event, spec.state, spec.result):
         fields_of(cls)
     _check_keys(spec)

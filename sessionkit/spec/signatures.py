@@ -41,14 +41,9 @@ def positional_parameters(function: Callable[..., Any]) -> list[inspect.Paramete
 
 def annotation_of(function: Callable[..., Any], position: int | None) -> Any:
     """
-    Return an annotation of a function.
+    Return the annotation of a parameter, or of what a function returns where the position is None.
 
-    Args:
-        function: Whose.
-        position: That of the parameter; None for what the function returns.
-
-    Returns:
-        The annotation; a text that can't be resolved as it is; None where there is none.
+    A text that can't be resolved is returned as it is, and None where there is no annotation.
     """
     if position is None:
         signature = _signature(function)
@@ -60,13 +55,7 @@ def annotation_of(function: Callable[..., Any], position: int | None) -> Any:
 
 
 def classes_in(annotation: Any, own: type[Any] | None = None) -> list[type[Any]]:
-    """
-    Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`.
-
-    Args:
-        annotation: The annotation.
-        own: What `Self` is.
-    """
+    """Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`."""
     if annotation is typing.Self:
         annotation = own
     arguments = typing.get_args(annotation)
@@ -143,18 +132,7 @@ class Place:
 
 
 def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint: str) -> type[Any]:
-    """
-    Return a class of a spec: the one that was given, or else the one that annotations say.
-
-    Args:
-        name: The argument that gives the class.
-        given: What it was given.
-        places: The annotations that would say it.
-        hint: What to annotate where they don't.
-
-    Raises:
-        SpecError: The annotations name none, several, or another one.
-    """
+    """Return a class of a spec: the one that was given, or else the one that annotations say."""
     if given is None:
         return _inferred_class(name, places, hint)
     if is_record(given):
@@ -222,12 +200,7 @@ def _not_inferred(
 
 
 def check_key(place: Place, keys: Collection[str]) -> None:
-    """
-    Check a named tuple that the annotation of a key, or of a session with one, names.
-
-    Raises:
-        SpecError: It has other fields than the key.
-    """
+    """Check a named tuple that the annotation of a key, or of a session with one, names."""
     for cls in (place.annotation, *get_args(place.annotation)):
         fields = getattr(cls, "_fields", None)
         if isinstance(cls, type) and fields is not None and fields != tuple(keys):
@@ -265,9 +238,6 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
 
     Where a parameter is annotated with another attrs class than the one it will be given, that is
     refused too. A function whose signature Python can't tell (some builtins) passes.
-
-    Raises:
-        SpecError: It isn't a function, is asynchronous, or takes other arguments.
     """
     wanted = f"{role}({', '.join(parameters)})"
     if not callable(function):
