@@ -386,9 +386,9 @@ def test_a_socket_sends_lines_of_json(spark: SparkSession) -> None:
 
 def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: Path) -> None:
     """Unless the caller says that they needn't."""
-    with pytest.raises(SpecError, match="add passthrough=FILE_COLUMNS to the spec"):
+    with pytest.raises(SpecError, match=r"add inputs=Inputs\(passthrough=FILE_COLUMNS\) to"):
         read_batch(spark, JsonLines(tmp_path), spec_of(passthrough={"line": int}))
-    with pytest.raises(SpecError, match="add passthrough=KAFKA_COLUMNS to the spec"):
+    with pytest.raises(SpecError, match=r"add inputs=Inputs\(passthrough=KAFKA_COLUMNS\) to"):
         read_batch(spark, KafkaTopics("localhost:1", "t"), spec_of(passthrough={}))
 
 
