@@ -20,6 +20,7 @@ from sessionkit.timeouts import Clock
 __all__ = ["NEVER_US", "BucketStats", "Logic", "Memory", "Outcome", "first_due"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NEVER_US: Final = END_OF_TIME_US
 """When something is due that never is."""
@@ -177,6 +178,18 @@ class Logic(Protocol):
     @property
     def keeps_only_open(self) -> bool:
         """Whether each row that is kept is an open session or a key, but for traces."""
+
+    def has_state(self, kept: pa.Table) -> Mask:
+        """Mark the rows that have a state; its columns are null in the others."""
+
+    def oldest_us(self, open_rows: pa.Table) -> int | None:
+        """Return when the oldest open session began; None where none is open, and for keys."""
+
+    def obstacles(self, old: Any) -> list[str]:
+        """Return a line for each thing that stops rows of another spec of this kind."""
+
+    def migrated(self, old: Any, kept: pa.Table) -> pa.Table:
+        """Return rows of another spec of this kind with the columns that are stored here."""
 
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return the rows that are open sessions, or keys."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.payload import identity_differences
-from sessionkit._engine.rows.marks import has_state, marked
+from sessionkit._engine.rows.marks import marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
@@ -99,15 +99,15 @@ class Reading:
         """
         kept = marked(kept, logic.schema)
         if self.is_changed:
-            kept, buffered = self._kept(logic.spec, kept), self._buffered(buffered)
+            kept, buffered = self._kept(logic, kept), self._buffered(buffered)
         return Memory(
             _in_order(kept, logic.schema), _in_order(buffered, logic.nothing.buffered.schema)
         )
 
-    def _kept(self, spec: AnySpec, stored: pa.Table) -> pa.Table:
+    def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
-        held = has_state(stored)
+        spec, held = logic.spec, logic.has_state(stored)
         if held.all():
             return _with_columns(stored, self._states(spec, stored))
         places = pa.array(np.cumsum(held) - 1, mask=~held)

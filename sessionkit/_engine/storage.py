@@ -26,7 +26,6 @@ from sessionkit._engine.rows.marks import (
     stored_marks,
     unmarked,
 )
-from sessionkit._engine.rows.table import micros
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.stored import MOST_BYTES, Neighbours, check_size, pack_row, unpack_row
 from sessionkit.spec.session import SessionSpec
@@ -167,14 +166,8 @@ class GroupRow:
         self.state.update(row)
         arm(self.logic.spec.clock, due, self.state, self.now.watermark_ms)
         kept = self.logic.open_in(memory.kept)
-        return BucketStats(kept.num_rows, memory.buffered.num_rows, len(row[-1]), _oldest_us(kept))
-
-
-def _oldest_us(open_rows: pa.Table) -> int | None:
-    """Return when the oldest open session began; None where the rows aren't sessions."""
-    if "start" not in open_rows.column_names or not open_rows.num_rows:
-        return None
-    return int(micros(open_rows["start"]).min())
+        oldest_us = self.logic.oldest_us(kept)
+        return BucketStats(kept.num_rows, memory.buffered.num_rows, len(row[-1]), oldest_us)
 
 
 ROW_COLUMNS: Final = (

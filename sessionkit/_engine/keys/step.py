@@ -36,7 +36,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros, no_events, stacked
+from sessionkit._engine.rows.table import Rejected, micros, no_events, stacked, whole
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import Field
@@ -45,6 +45,7 @@ from sessionkit.timeouts import Clock, is_late_in_order
 __all__ = ["KeyLogic"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -83,6 +84,24 @@ class KeyLogic:
     def keeps_only_open(self) -> bool:
         """Always: each row is a key."""
         return True
+
+    def has_state(self, kept: pa.Table) -> Mask:
+        """Mark the keys that have a state, not only timers."""
+        exists: Mask = whole(kept["exists"]).to_numpy(zero_copy_only=False)
+        return exists
+
+    def oldest_us(self, open_rows: pa.Table) -> None:
+        """Return None: keys don't begin."""
+
+    def obstacles(self, old: AnyStatefulSpec) -> list[str]:
+        """Return nothing: the identity says it all."""
+        del old
+        return []
+
+    def migrated(self, old: AnyStatefulSpec, kept: pa.Table) -> pa.Table:
+        """Return the keys as they are: every spec stores the same of them."""
+        del old
+        return kept
 
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return all keys."""

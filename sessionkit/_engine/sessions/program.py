@@ -30,7 +30,7 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of
 from sessionkit.timeouts import EventTimeGap
 
-__all__ = ["Feature", "Program", "migrated"]
+__all__ = ["Feature", "Program", "migrated", "obstacles"]
 
 KINDS: Final = {
     Functions: "session",
@@ -168,6 +168,12 @@ def _shortest_us(spec: AnySessionSpec) -> int:
     if isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap):
         return span_us(spec.timeout.longest)
     return 0
+
+
+def obstacles(old: AnySessionSpec, program: Program) -> list[str]:
+    """Return a line for each thing in which sessions of another spec don't fit the features."""
+    features = program.duplicates, program.rules
+    return [line for one in features if one is not None for line in one.obstacles(old)]
 
 
 def migrated(old: AnySessionSpec, program: Program, sessions: pa.Table) -> pa.Table:

@@ -48,7 +48,7 @@ from sessionkit._engine.sessions.features.revisions import closed_ones
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
-from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.program import Program, migrated, obstacles
 from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
@@ -58,6 +58,7 @@ from sessionkit.timeouts import Clock, is_over
 __all__ = ["SessionLogic"]
 
 Instants: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen
@@ -134,6 +135,22 @@ class SessionLogic:
     def keeps_only_open(self) -> bool:
         """Whether nothing of a session stays once it has closed."""
         return self.program.duplicates is None and self.program.revisions is None
+
+    def has_state(self, kept: pa.Table) -> Mask:
+        """Mark the rows that are sessions: not traces, nor rows that only remember ids."""
+        return has_state(kept)
+
+    def oldest_us(self, open_rows: pa.Table) -> int | None:
+        """Return when the oldest open session began; None where none is open."""
+        return int(micros(open_rows["start"]).min()) if open_rows.num_rows else None
+
+    def obstacles(self, old: AnySessionSpec) -> list[str]:
+        """Return what stops sessions of another spec."""
+        return obstacles(old, self.program)
+
+    def migrated(self, old: AnySessionSpec, kept: pa.Table) -> pa.Table:
+        """Return sessions of another spec with what the features of this one store of them."""
+        return migrated(old, self.program, kept)
 
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return the open sessions, without closed ones that wait or are only remembered."""

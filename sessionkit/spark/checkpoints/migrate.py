@@ -8,9 +8,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
+from sessionkit._engine.migration import check_migration, migrated
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.storage import logic_of
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
@@ -62,14 +62,14 @@ def carry_over(
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
             this Spark has no state reader, or no session is active.
     """
-    check_carried(old, new)
+    check_migration(old, new)
     session = active_session(spark)
     progress = progress_of(checkpoint, session)
     if progress.batch is None:
         raise _nothing_finished(checkpoint, session)
 
     def rows_of(memory: Memory) -> pa.Table:
-        return chunks_of(new, carried(old, new, memory))
+        return chunks_of(new, migrated(old, new, memory))
 
     chunks = mapped_state(checkpoint, old, rows_of, chunks_schema(new), spark=session)
     watermark_us = BEGINNING_US

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 import attrs
 import pandas as pd
 
-from sessionkit._engine.carrying import carried, check_carried
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
 from sessionkit._engine.logic import Memory
+from sessionkit._engine.migration import check_migration, migrated
 from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._engine.storage import logic_of, stored_memory
@@ -138,9 +138,9 @@ class Driver(Generic[Spec, Event, Row, Result]):
             StateMismatchError: It can't be carried over; the message names each difference.
             StateValueError: A key doesn't fit its new type.
         """
-        check_carried(self.spec, spec)
+        check_migration(self.spec, spec)
         clocks = self._query.clocks
-        memories = [carried(self.spec, spec, memory) for memory in self._memories()]
+        memories = [migrated(self.spec, spec, memory) for memory in self._memories()]
         seed = None if self._query.seed is None else self._query.seed.format
         until_us = None if seed is None else seed.until_us
         floors = [memory.idle.floor for memory in self._memories() if memory.idle is not None]

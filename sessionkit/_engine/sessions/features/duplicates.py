@@ -111,6 +111,14 @@ class Duplicates:
         kept |= dict.fromkeys(INSTANTS, instants(until))
         return filled(over.schema, kept, over.num_rows)
 
+    def obstacles(self, old: AnySessionSpec) -> list[str]:
+        """Say so where the ids that another spec has stored mean something else."""
+        before, now = old.inputs.event_id, self.spec.inputs.event_id
+        if old.inputs.drop_duplicates_for is None or before == now:
+            return []
+        was, own = (None if ids is None else list(ids) for ids in (before, now))
+        return [f"`event_id` was {was}, and is {own}: stored ids mean something else"]
+
     def migrated(self, sessions: pa.Table) -> pa.Table:
         """Return sessions of another spec with what is stored here."""
         if "ids" in sessions.column_names:

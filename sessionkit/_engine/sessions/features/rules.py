@@ -143,6 +143,12 @@ class Rules:
             sessions = with_column(sessions, field, column)
         return sessions
 
+    def obstacles(self, old: AnySessionSpec) -> list[str]:
+        """Say so where an event may come that is older than others which its session has."""
+        if self.rules.state_gap is None or old.order == "event_time":
+            return []
+        return ['`state_gap` needs sessions whose events came in order, and `order` was "arrival"']
+
     def migrated(self, sessions: pa.Table) -> pa.Table:
         """
         Return sessions of another spec with what is stored here.

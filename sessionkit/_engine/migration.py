@@ -1,41 +1,41 @@
-"""What a query remembers, carried over to other rules."""
+"""What a query remembers under one spec, as another spec stores it: a migration."""
 
 import json
 from typing import Any
 
 import pyarrow as pa
 
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.reading import MAY_BE_CARRIED
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.program import Program, migrated
 from sessionkit._engine.storage import logic_of
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
-from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import FieldType, key_form, type_name
 
-__all__ = ["carried", "check_carried"]
+__all__ = ["check_migration", "migrated"]
 
 
-def check_carried(old: AnySpec, new: AnySpec) -> None:
+def check_migration(old: AnySpec, new: AnySpec) -> None:
     """
-    Check that what was stored under one spec can be carried over to another.
+    Check that what was stored under one spec can become what another stores.
 
     Raises:
         StateMismatchError: It can't; the message names each difference that stands in the way.
     """
-    stored, wanted = (_fixed(spec) for spec in (old, new))
-    lines = [*identity_differences(stored, wanted), *_keys(old, new), *_ids(old, new)]
-    lines += [*_held(old, new), *_in_order(old, new)]
+    before, after = logic_of(old), logic_of(new)
+    lines = identity_differences(_fixed(before), _fixed(after))
+    lines += [*_keys(old, new), *_waiting(old, new)]
+    # Logic of another kind is a difference already, and knows no rules of this one.
+    lines += after.obstacles(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be carried over:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
 
 
-def _fixed(spec: AnySpec) -> dict[str, Any]:
-    entries: dict[str, Any] = json.loads(logic_of(spec).identity)
+def _fixed(logic: Logic) -> dict[str, Any]:
+    entries: dict[str, Any] = json.loads(logic.identity)
     return {name: entry for name, entry in entries.items() if name not in MAY_BE_CARRIED}
 
 
@@ -51,24 +51,8 @@ def _keys(old: AnySpec, new: AnySpec) -> list[str]:
     ]
 
 
-def _ids(old: AnySpec, new: AnySpec) -> list[str]:
-    both = (json.loads(logic_of(spec).identity) for spec in (old, new))
-    named = [entries["event_id"] for entries in both if "event_id" in entries]
-    if named in ([], named[:1], named[:1] * 2):
-        return []
-    return [f"`event_id` was {named[0]}, and is {named[1]}: stored ids mean something else"]
-
-
-def _in_order(old: AnySpec, new: AnySpec) -> list[str]:
-    """Say so where an event may come that is older than others which its session has."""
-    rules = getattr(new, "rules", None)
-    if rules is None or rules.state_gap is None or old.order == "event_time":
-        return []
-    return ['`state_gap` needs sessions whose events came in order, and `order` was "arrival"']
-
-
-def _held(old: AnySpec, new: AnySpec) -> list[str]:
-    """Return the columns of events that wait, and that the new spec needs otherwise."""
+def _waiting(old: AnySpec, new: AnySpec) -> list[str]:
+    """Say so where the new spec needs a column of events that wait, and it isn't there so."""
     if old.order != "event_time":
         return []
     there = {field.name: field.type for field in events_schema(old)}
@@ -79,18 +63,17 @@ def _held(old: AnySpec, new: AnySpec) -> list[str]:
     ]
 
 
-def carried(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
+def migrated(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
     """
-    Return what was stored under one spec as it stands under another.
+    Return what was stored under one spec as another stores it.
 
     Raises:
         StateValueError: A key doesn't have exactly one form in its new type.
     """
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
-    kept = memory.kept
-    if isinstance(old, SessionSpec) and isinstance(new, SessionSpec):
-        kept = migrated(old, Program.of(new), kept)
-    return Memory(_fitted(old, kept, logic_of(new).schema), _fitted(old, held, events_schema(new)))
+    logic = logic_of(new)
+    kept = _fitted(old, logic.migrated(old, memory.kept), logic.schema)
+    return Memory(kept, _fitted(old, held, events_schema(new)))
 
 
 def _fitted(old: AnySpec, rows: pa.Table, schema: pa.Schema) -> pa.Table:
