@@ -134,7 +134,7 @@ class Origin:
             StateMismatchError: Another query stored it.
             StateCorruptedError: It is from after the micro-batch, or from a later watermark.
         """
-        if not (self.is_known and now.is_known):
+        if UNKNOWN in {self.query, now.query}:
             return
         if self.query != now.query:
             found = (
@@ -184,15 +184,21 @@ class Bond:
 
 def pack(identity: bytes, tables: Sequence[pa.Table], bond: Bond) -> bytes:
     """Return the bytes of these tables under this identity."""
-    stored = _padded(identity)
-    parts: list[Any] = [bond.origin.packed, IDENTITY.pack(len(stored)), stored]
+    # With spaces after it, an Arrow stream is aligned.
+    begins = HEADER_BYTES[FORMAT_VERSION] + IDENTITY.size + len(identity) + TABLE.size
+    stored, sums = identity + PADDING * (-begins % ALIGNMENT), bond.sums
+    origin = ORIGIN.pack(*attrs.astuple(bond.origin))
+    parts: list[Any] = [origin, IDENTITY.pack(len(stored)), stored]
     for table in tables:
-        stream = _stream(table)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        stream = sink.getvalue()
         parts += [TABLE.pack(stream.size), stream]
-    checksum = _begun(FORMAT_VERSION, bond.sums)
+    checksum = _begun(FORMAT_VERSION, sums)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, bond.sums, checksum), *parts])
+    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, sums, checksum), *parts])
 
 
 @attrs.frozen
@@ -220,9 +226,9 @@ class Unpacked:
             StateCorruptedError: It belongs to another group, or the other columns of its row were
                 written with another one.
         """
-        if self.sums != bond.sums:
+        if self.sums != (wanted := bond.sums):
             found = "wasn't written with the columns beside it"
-            if self.sums[:4] != bond.sums[:4]:
+            if self.sums[:4] != wanted[:4]:
                 found = "belongs to another bucket or key"
             text = f"the stored state is damaged: its payload {found}"
             raise StateCorruptedError(with_hint(text, RESTORE))
@@ -336,7 +342,8 @@ def _check_origin(payload: bytes) -> tuple[int, bytes, int]:
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
-    check_format(version)
+    if version not in HEADER_BYTES:
+        check_format(version)
     return int(version), sums, int(checksum)
 
 
@@ -349,12 +356,6 @@ def _identity(body: memoryview) -> tuple[bytes, int]:
     return bytes(body[IDENTITY.size : end]).rstrip(PADDING), end
 
 
-def _padded(identity: bytes) -> bytes:
-    """Return an identity with spaces, after which an Arrow stream is aligned."""
-    begins = HEADER_BYTES[FORMAT_VERSION] + IDENTITY.size + len(identity) + TABLE.size
-    return identity + PADDING * (-begins % ALIGNMENT)
-
-
 def _parts(body: memoryview) -> Iterator[pa.Buffer]:
     """Yield what follows each length, without a copy."""
     position = 0
@@ -363,10 +364,3 @@ def _parts(body: memoryview) -> Iterator[pa.Buffer]:
         position += TABLE.size
         yield pa.py_buffer(body[position : position + length])
         position += length
-
-
-def _stream(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue()

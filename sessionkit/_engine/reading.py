@@ -144,14 +144,12 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
         StateMismatchError: It was stored under other rules, or with classes from which no rule
             leads to the present ones; the message names each difference.
     """
-    found: Reading | None = logic.readings.get(identity)
-    if found is None:
-        found = Reading()
-        if identity != logic.identity:
-            compared_to = compared(logic, json.loads(identity))
-            compared_to.check("the stored state")
-            found = compared_to.reading
-        logic.readings[identity] = found
+    found = Reading()
+    if identity != logic.identity:
+        comparison = compared(logic, json.loads(identity))
+        comparison.check("the stored state")
+        found = comparison.reading
+    logic.readings[identity] = found
     return found
 
 

@@ -17,7 +17,7 @@ from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.reading import reading_of
 from sessionkit._engine.rows.table import Rejected, events_schema, micros, parted
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
-from sessionkit._engine.wire.packs import joined_packs, packs_in
+from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.spec.shared import AnySpec

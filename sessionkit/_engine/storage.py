@@ -92,7 +92,10 @@ class BucketRow:
         """
         reading, (kept, *more) = unpack_row(self.logic, group, row, self.now, self.seen)
         if not more:
-            return reading.memory(self.logic, kept, self.logic.nothing.buffered)
+            rows, waiting = marked(kept, self.logic.schema), self.logic.nothing.buffered
+            if not reading.is_changed and rows.schema.names == self.logic.schema.names:
+                return Memory(rows, waiting)
+            return reading.memory(self.logic, kept, waiting)
         others = {table.column_names[0]: table for table in more[1:]}
         if (stored := others.pop(MARKS.names[0], None)) is not None:
             kept = marked(kept, self.logic.schema, marks_stored(stored, kept.num_rows))
@@ -155,7 +158,7 @@ class GroupRow:
 
     def store(self, memory: Memory) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
-        if memory.is_empty:
+        if not memory.kept.num_rows and memory.is_empty:
             self.state.remove()
             return BucketStats()
         due = first_due(self.logic, memory)

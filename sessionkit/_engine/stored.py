@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.payload import (
+    FORMAT_VERSION,
     NOBODY,
     RESTORE,
     Bond,
@@ -78,11 +79,12 @@ def unpack_row(
         StateMismatchError: Another query wrote it, or it has other rules, or another format.
     """
     *columns, payload = row
-    check_format(columns[0])
+    if columns[0] != FORMAT_VERSION:
+        check_format(columns[0])
     found = unpack(bytes(payload))
     what = f"the stored row of {_as_text(group).decode()}"
     found.origin.check(now, what)
-    reading = reading_of(logic, found.identity)
+    reading = logic.readings.get(found.identity) or reading_of(logic, found.identity)
     found.check(Bond(_name_of(logic.spec, group), _as_text(columns)))
     if seen is not None and logic.spec.clock == "event_time":
         seen.add(what, found.origin, columns[EVENT_DUE_AT], now)
@@ -135,7 +137,7 @@ class Neighbours:
         Raises:
             StateCorruptedError: It, or one that was read before, is an older row.
         """
-        if not (origin.is_known and now.is_known and origin.batch < now.batch):
+        if NOBODY.query in {origin.query, now.query} or origin.batch >= now.batch:
             return
         if origin.watermark_ms > self._written[1].watermark_ms:
             self._written = (what, origin)

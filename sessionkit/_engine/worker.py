@@ -6,8 +6,10 @@ from now on, and returns result rows, rejected rows and counts. Only here do Spa
 the engine meet.
 """
 
+import gc
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
@@ -16,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks, clocks_of
-from sessionkit._engine.cycle_collector import collector_paused
 from sessionkit._engine.logic import BucketStats, Logic, Memory, Outcome
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.rows.table import Rejected
@@ -42,6 +43,23 @@ JUMPED: Final = (
     "this micro-batch moves the watermark further than max_jump: it has an event of %s, and the "
     "latest one before it was %s (max_jump is %s)"
 )
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """
+    Pause the collector of reference cycles.
+
+    A call makes an object an event and an object a session, none of them in a cycle. The collector
+    would look at them again and again, for a fifth of the call's time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @attrs.frozen
@@ -79,7 +97,8 @@ class Worker:
             seen: The rows that this task has read before.
         """
         watermark_ms = 0 if self.logic.spec.delay_ms is None else state.getCurrentWatermarkMs()
-        storage = storage_of(self.logic, group, state, run.at(watermark_ms), seen)
+        now = Origin(run.query, run.batch, watermark_ms)
+        storage = storage_of(self.logic, group, state, now, seen)
         yield self._micro_batch(group, frames, state, storage, clocks_of(watermark_ms, state))
 
     @collector_paused()
@@ -163,8 +182,9 @@ class Worker:
         self, arrived: int, quarantined: list[Rejected], outcome: Outcome, waited: int = 0
     ) -> Output:
         rejected = quarantined + outcome.rejected
-        events = arrived + sum(part.rows.num_rows for part in quarantined)
-        counts = outcome.counts(events, rejected, waited)
+        for part in quarantined:
+            arrived += part.rows.num_rows
+        counts = outcome.counts(arrived, rejected, waited)
         return output_of(
             self.logic.spec, outcome.rows, rejected if self.with_rejected else None, counts
         )

@@ -171,7 +171,7 @@ class Spec(Generic[E, S, R]):
             ]
         )
 
-    @property
+    @cached_property
     def delay_ms(self) -> int | None:
         """The watermark delay in milliseconds; None where there is no watermark."""
         return None if self.watermark_delay is None else self.watermark_delay // MILLISECOND

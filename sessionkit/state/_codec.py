@@ -86,8 +86,8 @@ class ClassCodec:
 
     def decode(self, columns: Sequence[pa.Array]) -> list[Any]:
         """Rebuild the objects from their columns, in the order of the fields; at least one."""
-        fields = zip(self.type.fields, columns, strict=True)
-        return list(map(self.type.build, *(decode_column(f.type, column) for f, column in fields)))
+        types = map(attrgetter("type"), self.type.fields)
+        return list(map(self.type.build, *map(decode_column, types, columns)))
 
 
 def _is_flat(kind: FieldType) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,11 +89,8 @@ def build_events(
         return [codec.type.build() for _ in range(number)], {}
     if places is not None:
         taken = pa.array(places)
-        columns = [column.take(taken) for column in columns]
-    values = [
-        decode_column(field.type, column)
-        for field, column in zip(codec.type.fields, columns, strict=True)
-    ]
+        columns = list(map(methodcaller("take", taken), columns))
+    values = list(map(decode_column, map(attrgetter("type"), codec.type.fields), columns))
     try:
         return list(map(codec.type.build, *values)), {}
     except Exception:  # noqa: BLE001 (the user's own validators and converters)

@@ -21,10 +21,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US
 from sessionkit.timeouts import is_over
 
-__all__ = ["FIRST_MARK", "Horizon", "mark_of"]
+__all__ = ["FIRST_MARK", "Horizon", "Horizons", "mark_of"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -63,6 +64,43 @@ class Horizon:
     @property
     def _mark(self) -> int:
         return mark_of(*self.marked)
+
+
+@attrs.frozen
+class Horizons:
+    """
+    What the watermark has passed under a spec, as it moves. All in microseconds.
+
+    Attributes:
+        lateness_us: How late an event may be.
+        stays_us: How long after its close a session can still become part of another.
+        shortest_us: How long after its start a session is over at the earliest.
+        in_time_order: Whether events wait for the watermark.
+    """
+
+    lateness_us: int
+    stays_us: int
+    shortest_us: int
+    in_time_order: bool = attrs.field(kw_only=True)
+
+    def at(self, clocks: BatchClocks) -> Horizon:
+        """Return the horizon of a micro-batch."""
+        watermark_us, since_us = clocks.watermark_us, clocks.since_us
+        late_us: int | None = watermark_us - self.lateness_us
+        gone_us = watermark_us - self.stays_us
+        if watermark_us == BEGINNING_US:
+            late_us = gone_us = BEGINNING_US
+        if self.in_time_order:
+            # Events of an instant are folded in one micro-batch, and later ones are late.
+            late_us, gone_us = None, BEGINNING_US
+        if since_us is None:
+            marked = watermark_us, self.stays_us, BEGINNING_US
+            return Horizon(late_us, gone_us, self.shortest_us, marked)
+        # Sessions from before may have had other rules.
+        if not self.in_time_order:
+            gone_us = max(gone_us, since_us)
+        marked = watermark_us, self.stays_us, since_us
+        return Horizon(late_us, max(gone_us, clocks.idle_us), 0, marked)
 
 
 def mark_of(*made_of: int) -> int:

@@ -1,5 +1,5 @@
 """
-The sessions of a plan that have events, folded by the functions of the user.
+Events join the open sessions of a group, which the functions of the user fold.
 
 All are folded at once. Where some fail, or leave states that don't fit their fields, what becomes
 of them is up to `on_error`: the reason is raised; or they're folded again without the events that
@@ -14,9 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
+from sessionkit._engine.rows.objects import (
+    build_events,
+    decode_keys,
+    decode_states,
+    encode_states,
+)
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, key_columns, micros
+from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.careful_fold import CarefulFold, Members
 from sessionkit._engine.sessions.cutting import (
     Instant,
@@ -26,10 +32,16 @@ from sessionkit._engine.sessions.cutting import (
     closed_pieces,
 )
 from sessionkit._engine.sessions.dropping import dropped_sessions, over_event, traced
+from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.fold import FoldError, SessionFold
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.planning import late_session, sessions_after
+from sessionkit._engine.sessions.planning import (
+    late_session,
+    read_events,
+    sessions_after,
+    timely,
+)
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.rejecting import Session, Walk
 from sessionkit._engine.sessions.results import Joined
@@ -39,13 +51,78 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import SessionRules, is_late
 
-__all__ = ["fold_plan"]
+__all__ = ["join"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
-def fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
+def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
+    """
+    Let events join the open sessions of a group.
+
+    Args:
+        program: The spec, compiled.
+        sessions: The open sessions.
+        arrived: The events, in any order.
+        horizon: What the watermark has passed.
+
+    Raises:
+        FoldError: A function failed, and the spec says `on_error="raise"`.
+        StateValueError: A function left a value in the state that does not fit its field, and the
+            spec says `on_error="raise"`.
+    """
+    events, rejected = read_events(program, arrived)
+    joined = _joined(program, sessions, events, horizon)
+    return attrs.evolve(joined, rejected=rejected + joined.rejected) if rejected else joined
+
+
+def _joined(
+    program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
+) -> Joined:
+    rejected: list[Rejected] = []
+    while True:
+        found = timely(program, sessions, events, horizon)
+        plan, distinct = found.plan, found.distinct
+        for late in found.late:
+            rejected += _late(program.spec, late)
+        if plan is None:
+            return Joined(sessions, 0, [*rejected, *distinct.rejected])
+        objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
+        if refused:
+            # What belongs together depends on the other events alone.
+            reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
+            rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
+            events = distinct.with_others(plan.events.without(reasons))
+            continue
+        folded = _fold_plan(program, plan, objects)
+        if not (folded.rejected or distinct.others):
+            return Joined(folded.sessions, folded.events, rejected) if rejected else folded
+        failed, left = [part for part in folded.rejected if part.kind == "failed"], None
+        if program.duplicates is not None and program.spec.on_error == "reject":
+            left = program.duplicates.left(distinct, failed)
+        if left is None:
+            rejected += [*distinct.rejected, *folded.rejected]
+            return Joined(folded.sessions, folded.events, rejected)
+        # What failed was not processed, so the next event with its id counts.
+        rejected += failed
+        events = left
+
+
+def _late(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
+    """Quarantine the late events that their class refuses."""
+    _, refused = build_events(spec, late.rows)
+    if not refused:
+        return [late]
+    others = [place for place in range(late.rows.num_rows) if place not in refused]
+    reasons = [late.reasons[place] for place in others]
+    return [
+        *Rejected.with_reasons("quarantined", refused, late.rows),
+        Rejected("late", reasons, late.rows.take(pa.array(others, pa.int64()))),
+    ]
+
+
+def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
     """
     Fold every session of a plan that has events, given as objects in its order.
 
@@ -65,7 +142,7 @@ def fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
         failed = []
     if plan.failures:
         failed = sorted({*failed, *np.flatnonzero(plan.failed[active]).tolist()})
-    good, states = _without(active, states, failed)
+    good, states = _without(active, states, failed) if failed else (active, states)
     try:
         columns = _columns(plan, good, states)
     except StateValueError:
@@ -100,8 +177,6 @@ def _folded(fold: SessionFold, plan: Plan, objects: list[Any]) -> tuple[list[Any
 
 def _without(good: Mask, states: list[Any], failed: list[int]) -> tuple[Mask, list[Any]]:
     """Return which sessions are good, and their states, without some of these states."""
-    if not failed:
-        return good, states
     left, gone = good.copy(), set(failed)
     left[np.flatnonzero(good)[failed]] = False
     return left, [state for place, state in enumerate(states) if place not in gone]

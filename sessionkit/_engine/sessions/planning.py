@@ -113,7 +113,7 @@ def late_session(program: Program) -> str:
 
 
 def _why(program: Program, reason: str) -> str:
-    return f"{reason}, less `Lateness(allowed=...)`" if program.lateness_us else reason
+    return f"{reason}, less `Lateness(allowed=...)`" if program.horizons.lateness_us else reason
 
 
 def _planned(
@@ -173,9 +173,10 @@ def sessions_after(
         instants(plan.unions.end[good]),
         pa.array((plan.counts + plan.counts_before)[good]),
         pa.array(plan.marks_of(good)),
-        *(column for feature in program.features for column in feature.columns(plan, good)),
-        *states,
     ]
+    for feature in program.features:
+        folded += feature.columns(plan, good)
+    folded += states
     parts = [plan.untouched, pa.Table.from_arrays(folded, schema=program.schema)]
     if not plan.active.all():
         passed = plan.touched.take(pa.array(plan.order[plan.unions.first[~plan.active]]))

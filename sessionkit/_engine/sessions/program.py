@@ -12,19 +12,18 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.rows.identity import shared_identity
 from sessionkit._engine.rows.marks import BEHIND
 from sessionkit._engine.rows.table import INSTANT, key_schema
 from sessionkit._engine.sessions.aggregates.kernels import stored_fields
-from sessionkit._engine.sessions.behind import Horizon
+from sessionkit._engine.sessions.behind import Horizons
 from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.revisions import Revisions, forget_revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
 from sessionkit._engine.sessions.fold import SessionFold
-from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit._instants import span_us
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of
@@ -53,9 +52,7 @@ class Program:
         closes: The column that says when a session is over.
         gap_us: The gap of each event, unless functions of events say it.
         gap_inclusive: Whether an event exactly one gap after the last one joins its session.
-        shortest_us: How long after its start a session is over at the earliest.
-        stays_us: How long after its close a session can still become part of another.
-        lateness_us: How late an event may be.
+        horizons: What the watermark has passed, as it moves.
         in_time_order: Whether events wait for the watermark.
         late_by_event: Whether an event whose own window is over is late.
         late_by_session: Whether one is whose session is over.
@@ -74,9 +71,7 @@ class Program:
     closes: str
     gap_us: int
     gap_inclusive: bool
-    shortest_us: int
-    stays_us: int
-    lateness_us: int
+    horizons: Horizons
     in_time_order: bool
     late_by_event: bool
     late_by_session: bool
@@ -109,9 +104,12 @@ class Program:
             closes="end" if rules is None else "closes",
             gap_us=span_us(spec.timeout.longest),
             gap_inclusive=spec.timeout.gap_inclusive,
-            shortest_us=_shortest_us(spec),
-            stays_us=0 if spec.mergeable is None else span_us(spec.mergeable),
-            lateness_us=0 if spec.lateness.allowed is None else span_us(spec.lateness.allowed),
+            horizons=Horizons(
+                0 if spec.lateness.allowed is None else span_us(spec.lateness.allowed),
+                0 if spec.mergeable is None else span_us(spec.mergeable),
+                _shortest_us(spec),
+                in_time_order=spec.order == "event_time",
+            ),
             in_time_order=spec.order == "event_time",
             late_by_event=spec.lateness.judged_by == "event",
             # The windows of events that keep no session open are over as soon as they happen.
@@ -141,25 +139,6 @@ class Program:
         if isinstance(spec.logic, Aggregates):
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
-
-    def horizon(self, clocks: BatchClocks) -> Horizon:
-        """Return what the watermark has passed in a micro-batch."""
-        watermark_us, since_us = clocks.watermark_us, clocks.since_us
-        late_us: int | None = watermark_us - self.lateness_us
-        gone_us = watermark_us - self.stays_us
-        if watermark_us == BEGINNING_US:
-            late_us = gone_us = BEGINNING_US
-        if self.in_time_order:
-            # Events of an instant are folded in one micro-batch, and later ones are late.
-            late_us, gone_us = None, BEGINNING_US
-        if since_us is None:
-            marked = watermark_us, self.stays_us, BEGINNING_US
-            return Horizon(late_us, gone_us, self.shortest_us, marked)
-        # Sessions from before may have had other rules.
-        if not self.in_time_order:
-            gone_us = max(gone_us, since_us)
-        marked = watermark_us, self.stays_us, since_us
-        return Horizon(late_us, max(gone_us, clocks.idle_us), 0, marked)
 
 
 def _shortest_us(spec: AnySessionSpec) -> int:

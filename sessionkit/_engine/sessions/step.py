@@ -45,8 +45,8 @@ from sessionkit._engine.sessions.aggregates.kernels import results_by_aggregates
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import close
 from sessionkit._engine.sessions.features.revisions import closed_ones
+from sessionkit._engine.sessions.folding import join
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
 from sessionkit._engine.sessions.program import Program, migrated, obstacles
 from sessionkit._engine.sessions.results import Closed, Joined
@@ -172,7 +172,7 @@ class SessionLogic:
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
         joined = Joined(kept, 0, [])
         if arrived.num_rows:
-            joined = self.fold.join(self.program, kept, arrived, self.program.horizon(clocks))
+            joined = self.fold.join(self.program, kept, arrived, self.program.horizons.at(clocks))
         outcome = _outcome(joined, closed, Memory(joined.sessions, memory.buffered))
         if self.program.revisions is None:
             return outcome
@@ -185,7 +185,7 @@ class SessionLogic:
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
         joined = Joined(memory.kept, 0, [])
         if turns.due.num_rows:
-            horizon = self.program.horizon(clocks)
+            horizon = self.program.horizons.at(clocks)
             joined = self.fold.join(self.program, memory.kept, turns.due, horizon)
         kept, closed = self._settled(joined.sessions, clocks)
         outcome = _outcome(joined, closed, Memory(kept, turns.waiting))

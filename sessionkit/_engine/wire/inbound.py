@@ -9,12 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, whole
+from sessionkit._engine.rows.remembered import remembered
+from sessionkit._engine.rows.table import INSTANT, events_schema, whole
 from sessionkit._engine.wire.columns import (
     FUTURE_COLUMN,
     TIME_COLUMN,
     UNREADABLE_COLUMN,
     WireColumn,
+    wire_columns,
 )
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
@@ -34,9 +36,13 @@ def rejected_schema(events: pa.Schema) -> pa.Schema:
     return events.append(pa.field(REASON, pa.string()))
 
 
-def judged(
-    spec: AnySpec, columns: Sequence[WireColumn], schema: pa.Schema, rows: pa.Table
-) -> tuple[Mask, pa.Table]:
+@remembered
+def _crossing(spec: AnySpec) -> tuple[Sequence[WireColumn], pa.Schema]:
+    """Return the columns that cross, and the schema of rows that can't be events."""
+    return wire_columns(spec), rejected_schema(events_schema(spec))
+
+
+def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     """
     Find out which rows can be events.
 
@@ -46,15 +52,13 @@ def judged(
 
     Args:
         spec: The spec whose columns crossed.
-        columns: These columns.
-        schema: The schema of rows that can't be events.
         rows: At least one row; the columns are named as on the wire.
 
     Returns:
-        Which rows can be events, and all rows under that schema, with a null for the reason where a
-        row can.
+        Which rows can be events, and all rows under `rejected_schema`, with a null for the reason
+        where a row can.
     """
-    reasons = _Reasons(rows.num_rows)
+    (columns, schema), reasons = _crossing(spec), _Reasons(rows.num_rows)
     if UNREADABLE_COLUMN in rows.column_names:
         reasons.take(whole(rows[UNREADABLE_COLUMN]))
     time = _time(spec, rows, reasons)

@@ -18,7 +18,7 @@ from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
 from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.event_ids import event_ids
-from sessionkit._engine.wire.packs import packs_of, read_packs
+from sessionkit._engine.wire.packing import packs_of, read_packs
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import (
@@ -115,11 +115,11 @@ def output_of(
     if rejected is None:
         return Output(results, counts)
     _, nothing = _with_rejected(spec)
+    if not (rejected or results.num_rows):
+        return Output(nothing, counts)
     parts = [(part.kind, _shown(spec, part)) for part in rejected]
     if results.num_rows:
         parts.insert(0, (spec.row_kind, results))
-    if not parts:
-        return Output(nothing, counts)
     tables = [_fitted(nothing.schema, kind, rows) for kind, rows in parts]
     return Output(pa.concat_tables(tables), counts)
 

@@ -11,10 +11,9 @@ nothing but the latest time of an event, and which go no further than `withWater
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import compress, groupby, pairwise, repeat
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -22,25 +21,65 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, Rejected, events_schema, whole, whole_batch
+from sessionkit._engine.rows.table import INSTANT, Rejected, whole, whole_batch
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     REJECTED_COLUMN,
     WATERMARK_COLUMN,
-    WireColumn,
-    wire_columns,
 )
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
-from sessionkit._engine.wire.packs import Pack, joined_packs, packs_in, packs_of
 from sessionkit.spec.shared import AnySpec
 
-__all__ = ["Packer", "Packs", "packed_by_group", "packs_of_groups", "unpacked"]
+__all__ = [
+    "BYTES_OF_A_PACK",
+    "Packer",
+    "Packs",
+    "joined_packs",
+    "packed_by_group",
+    "packs_in",
+    "packs_of",
+    "packs_of_groups",
+    "read_packs",
+    "unpacked",
+]
 
+Pack: TypeAlias = bytes | pa.Buffer
+
+BYTES_OF_A_PACK: Final = 2**17
+"""Spark puts up to 10,000 rows into one Arrow batch, which must stay well under 2 GiB."""
 ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
 
 
-@attrs.frozen(slots=False)
+def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield the packs of some rows, each of about as many bytes as one may have."""
+    average = max(1, rows.nbytes // max(1, rows.num_rows))
+    limit = max(1, BYTES_OF_A_PACK // average)
+    for start in range(0, rows.num_rows, limit):
+        yield rows.slice(start, limit).serialize().to_pybytes()
+
+
+def read_packs(schema: pa.Schema, packs: Iterable[Pack]) -> list[pa.RecordBatch]:
+    """Return the record batches in packs, all of one schema."""
+    return list(map(pa.ipc.read_record_batch, map(pa.py_buffer, packs), repeat(schema)))
+
+
+def packs_in(frames: Sequence[pd.DataFrame], name: str) -> list[Pack]:
+    """Return the packs in a column of frames; a row without one has a null there."""
+    found = list[Pack]()
+    for frame in frames:
+        found += [*compress(frame[name], frame[name].notna())]
+    return found
+
+
+def joined_packs(schema: pa.Schema, packs: Iterable[Pack]) -> pa.Table:
+    """Return the rows in packs as one table, in one piece."""
+    batches = read_packs(schema, packs)
+    rows = pa.Table.from_batches(batches, schema)
+    return rows if len(batches) == 1 else rows.combine_chunks()
+
+
+@attrs.frozen
 class Packer:
     """
     Packs the rows of one map task; Spark calls it before the shuffle.
@@ -55,14 +94,6 @@ class Packer:
     group: Sequence[str]
     moves_watermark: bool
 
-    @cached_property
-    def _columns(self) -> Sequence[WireColumn]:
-        return wire_columns(self.spec)
-
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        return rejected_schema(events_schema(self.spec))
-
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
         Pack record batches.
@@ -75,7 +106,7 @@ class Packer:
             yield from self._packed(rows)
 
     def _packed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        good, everything = judged(self.spec, self._columns, self._schema, rows)
+        good, everything = judged(self.spec, rows)
         groups = rows.select(self.group)
         events = everything.drop_columns([REASON])
         if not good.all():

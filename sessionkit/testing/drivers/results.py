@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import whole
+from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
 from sessionkit.spec.shared import AnySpec, key_class
@@ -216,8 +217,11 @@ def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
 
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
     """Return the rows in the worker's output as Python values, under the names that users see."""
-    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
+    frames = [frame for frame in frames if frame[ROWS_COLUMN].notna().any()]
+    if not frames:
+        return []
     table = Unpacker.of(spec, with_rejected=True).table(frames)
+    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
     columns = {field.name: _decoded(field, table[field.name]) for field in fields}
     columns["event"] = _events(spec, table)
     return [

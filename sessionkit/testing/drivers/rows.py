@@ -23,13 +23,12 @@ from sessionkit._engine.wire.columns import (
     WireColumn,
     wire_columns,
 )
-from sessionkit._engine.wire.packing import Packer
-from sessionkit._engine.wire.packs import packs_of
+from sessionkit._engine.wire.packing import Packer, packs_of
 from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import codec_of, inner_type, key_form
+from sessionkit.state import codec_of, key_form
 
 __all__ = [
     "Group",
@@ -148,7 +147,7 @@ def _input_table(
         columns[FUTURE_COLUMN] = pa.array(is_future, pa.bool_())
     for column in wire_columns(spec):
         values = [_wire_value(column, row.get(column.field.name)) for row in rows]
-        columns[column.name] = pa.array(values, inner_type(column.field.type).arrow)
+        columns[column.name] = pa.array(values, column.kind.arrow)
     return pa.table(columns)
 
 
@@ -177,11 +176,10 @@ def _grouped(column: WireColumn, value: Any) -> Any:
 
 
 def _wire_value(column: WireColumn, value: Any) -> Any:
-    kind = inner_type(column.field.type)
     if value is None:
         return None
     try:
-        return kind.dump(kind.coerce(value, column.field.name))
+        return column.kind.dump(column.kind.coerce(value, column.field.name))
     except StateValueError as error:
         raise ScriptError(str(error)) from error
 

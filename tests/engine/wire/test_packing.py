@@ -17,8 +17,7 @@ from hypothesis.strategies import DrawFn
 
 from sessionkit import NoTimeout
 from sessionkit._engine.rows.table import INSTANT, events_schema
-from sessionkit._engine.wire.packing import BYTES_AT_ONCE, ROWS_AT_ONCE, Packer
-from sessionkit._engine.wire.packs import BYTES_OF_A_PACK
+from sessionkit._engine.wire.packing import BYTES_AT_ONCE, BYTES_OF_A_PACK, ROWS_AT_ONCE, Packer
 from sessionkit._instants import LAST_INSTANT_US, micros_of
 from sessionkit.testing import at
 from tests.support.packs import GROUP, IS_FUTURE, packed, sent

@@ -101,7 +101,7 @@ def test_aggregates_without_options_enter_no_feature() -> None:
     """They're another kind of fold, of the same plan."""
     spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **grouped(**SHARED, **GAP))
     assert set() == of_features(spec)
-    assert not {"sessions/fold.py", "sessions/folding.py", "sessions/joining.py"} & entered(spec)
+    assert not {"sessions/fold.py", "sessions/folding.py"} & entered(spec)
 
 
 def test_functions_enter_no_aggregates() -> None:

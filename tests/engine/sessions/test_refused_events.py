@@ -9,7 +9,7 @@ import pyarrow as pa
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.folding import join
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.results import Joined
 from sessionkit._instants import micros_of
