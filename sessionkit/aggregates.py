@@ -1,5 +1,5 @@
 """
-Sessions without functions: what the events of a session come to, said as counts, sums and the like.
+Sessions without functions: a row of counts, sums and the like from the events of a session.
 
     from sessionkit import aggregates as agg
 

@@ -62,14 +62,7 @@ class IdleClock:
 
 
 def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> IdleClock | None:
-    """
-    Return the idle clock of a group in a micro-batch; None where the spec asks for none.
-
-    Args:
-        spec: The spec.
-        before: What it was in the last one; None in the first.
-        clocks: The clocks of the micro-batch.
-    """
+    """Return the idle clock of a group in a micro-batch, from the last; None where none counts."""
     if spec.close_idle_after is None or spec.watermark_delay is None:
         return None
     span, now = span_us(spec.close_idle_after), clocks.processing_us

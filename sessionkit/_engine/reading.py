@@ -60,7 +60,7 @@ FROM_NOW: Final = (
     "add a new aggregate with `.from_now()`, and a changed one so too, under another name: a "
     "session that is open then has it of its later events alone"
 )
-BESIDE: Final = "undo the change, or keep the field and add a new one, with a default, beside it"
+NEW_FIELD: Final = "undo the change, or keep the field, and add a new one with a default"
 BY_HAND: Final = "undo the change, or say with `upgrade=` what becomes of a stored state"
 ANOTHER_NAME: Final = (
     "give it a name that no stored row has, or say with `upgrade=` what becomes of a stored state"
@@ -86,12 +86,7 @@ class Reading:
 
     def memory(self, logic: Logic, kept: pa.Table, buffered: pa.Table) -> Memory:
         """
-        Return stored tables as those of the spec.
-
-        Args:
-            logic: The rules under which they are read, which are those of the comparison.
-            kept: The open sessions, or keys.
-            buffered: The events that wait.
+        Return stored tables as those of the spec, with the columns that it has now.
 
         Raises:
             StateError: A stored value doesn't fit its new type.
@@ -205,7 +200,7 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     hints = (
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
         (CARRY.format(job=job), rules),
-        (BESIDE, events.problems),
+        (NEW_FIELD, events.problems),
         (FROM_NOW if "aggregates" in now else BY_HAND, state.problems),
         *((hint, [line]) for line, hint in [*events.renames, *state.renames]),
     )

@@ -79,15 +79,10 @@ class SeedFormat:
 
     def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> Memory | None:
         """
-        Return what a seed gives to a group; None if no row of it came.
-
-        Args:
-            logic: Whose memory it is.
-            frames: The rows of the group, packed.
-            state: Spark's group state.
+        Return what a seed gives to a group, from its packed rows; None if no row of it came.
 
         Raises:
-            StateError: It was made for other rules, or comes to a query under way, or a value
+            StateError: It was made for other rules, or the query is under way already, or a value
                 doesn't fit a class that has changed since.
         """
         # On a driver, the rows of a seed alone have these columns.

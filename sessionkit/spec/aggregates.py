@@ -49,7 +49,7 @@ def condition_of(condition: Condition) -> Any:
 
 
 def evaluated(table: pa.Table, expressions: Sequence[Any]) -> list[pa.ChunkedArray]:
-    """Return what expressions come to for the rows of a table."""
+    """Return the values of expressions for the rows of a table."""
     if not expressions:
         return []
     names = [str(place) for place in range(len(expressions))]

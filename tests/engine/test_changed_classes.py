@@ -276,7 +276,7 @@ UNDO = (
     ],
 )
 def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str) -> None:
-    """Nobody is told to throw state away: the error has the line to write."""
+    """No error says to throw state away: it has the line to write."""
     spec = sessions(count, First, "buckets")
     driver = driver_of(spec)
     add(driver, View(2, "a"), at("12:00"))
@@ -318,11 +318,11 @@ def test_events_that_wait_have_rules_and_no_functions() -> None:
         states(changed(driver, sessions(ignore, First, "buckets", wrong)))
 
     assert "`View.number` is str in the class, int in the checkpoint" in str(refused.value)
-    assert str(refused.value).endswith("add a new one, with a default, beside it")
+    assert str(refused.value).endswith("and add a new one with a default")
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_a_new_field_beside_the_old_one_covers_any_change_of_events_that_wait(layout: str) -> None:
+def test_a_new_field_next_to_the_old_one_covers_any_change_of_events_that_wait(layout: str) -> None:
     """What waited has the old field, and what comes now the new one."""
 
     @attrs.frozen

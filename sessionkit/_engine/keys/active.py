@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -23,6 +24,8 @@ __all__ = ["ActiveKeys"]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+STAMP_OF: Final = [attrgetter(name) for name in STAMPS]
 
 
 def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
@@ -57,7 +60,7 @@ class ActiveKeys:
     Attributes:
         program: The rules and functions.
         untouched: The rows of all other keys.
-        touched: The rows of those that are stored.
+        touched: The rows of the active keys that are stored.
         events: The events, in the order of key, time and content.
         order: The places that they had.
         starts: For each key, where its events begin among them; one more at the end.
@@ -95,16 +98,6 @@ class ActiveKeys:
             runs[number] = KeyRun.of_new(key)
         return cls(program, untouched, touched, events, order, starts.tolist(), first, runs)
 
-    @classmethod
-    def of_stored(cls, program: Program, keys: pa.Table, chosen: Mask) -> "ActiveKeys":
-        """Return some of the stored keys, without events."""
-        touched, untouched = parted(keys, chosen)
-        number, nothing = touched.num_rows, np.zeros(0, np.int64)
-        events = keys.slice(0, 0).select(program.key_names)
-        runs = _runs_of_rows(program.spec, touched)
-        starts = [0] * (number + 1)
-        return cls(program, untouched, touched, events, nothing, starts, np.arange(number), runs)
-
     def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
         """Yield each key, and where its events begin and end."""
         yield from zip(self.runs, self.starts[:-1], self.starts[1:], strict=True)
@@ -133,10 +126,7 @@ class ActiveKeys:
             [
                 *both.take(pa.array(self.first)).columns,
                 pa.array(exists, pa.bool_()),
-                _instants([one.last_event_time for one in since]),
-                _instants([one.last_processing_time for one in since]),
-                _instants([s.created if e else None for s, e in zip(since, exists, strict=True)]),
-                _instants([s.updated if e else None for s, e in zip(since, exists, strict=True)]),
+                *(pa.array(map(stamp, since), pa.int64()).cast(INSTANT) for stamp in STAMP_OF),
                 *timer_columns([run.held.armed for run in self.runs]),
                 *self._states(),
             ],
@@ -172,7 +162,3 @@ def _numbered(found: Numbers, first_free: int) -> Numbers:
     numbers = found.copy()
     numbers[alone] = np.arange(first_free, first_free + np.count_nonzero(alone))
     return numbers
-
-
-def _instants(stamps: list[int | None] | list[int]) -> pa.Array:
-    return pa.array(stamps, pa.int64()).cast(INSTANT)

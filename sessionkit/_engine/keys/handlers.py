@@ -5,7 +5,8 @@ What functions under `by_frame` and `by_bucket` are given, and what they return.
 once, for users who fold with Arrow or NumPy.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -61,19 +62,11 @@ def event_frame(spec: AnyStatefulSpec, events: pa.Table) -> pd.DataFrame:
 
 def rows_of_frames(found: Any, cls: type[Any]) -> Any:
     """Return result rows in place of the frames in what the function returned."""
-    if isinstance(found, pd.DataFrame):
-        return _rows_of_frame(found, cls)
-    if found.__class__ is cls or not isinstance(found, Iterable):
+    parts = [found] if isinstance(found, pd.DataFrame) else found
+    if found.__class__ is cls or not isinstance(parts, Iterable):
         return found
-    return _unpacked(found, cls)
-
-
-def _unpacked(found: Iterable[Any], cls: type[Any]) -> Iterator[Any]:
-    for part in found:
-        if isinstance(part, pd.DataFrame):
-            yield from _rows_of_frame(part, cls)
-        else:
-            yield part
+    rows = (_rows_of_frame(p, cls) if isinstance(p, pd.DataFrame) else [p] for p in parts)
+    return chain.from_iterable(rows)
 
 
 def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.rows.identity import shared_identity
-from sessionkit._engine.rows.table import INSTANT, key_schema, micros, no_results, whole
+from sessionkit._engine.rows.table import INSTANT, key_schema, micros, no_events, no_results, whole
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.stateful import AnyStatefulSpec
@@ -101,6 +101,7 @@ class Program:
         key_names: The key columns.
         state_fields: The fields of the state as they are stored.
         schema: The schema of the table of keys.
+        no_events: A table of no events.
         no_rows: A table of no result rows.
     """
 
@@ -120,6 +121,7 @@ class Program:
     key_names: Sequence[str]
     state_fields: Sequence[Field]
     schema: pa.Schema
+    no_events: pa.Table
     no_rows: pa.Table
 
     @classmethod
@@ -152,6 +154,7 @@ class Program:
             key_names=[field.name for field in keys],
             state_fields=codec.type.fields,
             schema=pa.schema([*keys, *own, *state]),
+            no_events=no_events(spec),
             no_rows=no_results(spec),
         )
 

@@ -36,7 +36,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros, no_events, stacked, whole
+from sessionkit._engine.rows.table import Rejected, micros, stacked, whole
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import Field
@@ -63,7 +63,7 @@ class KeyLogic:
     @cached_property
     def nothing(self) -> Memory:
         """The memory of a group that remembers nothing."""
-        return Memory(self.schema.empty_table(), no_events(self.spec))
+        return Memory(self.schema.empty_table(), self.program.no_events)
 
     @cached_property
     def identity(self) -> bytes:
@@ -143,7 +143,7 @@ class KeyLogic:
         over = self.program.is_over(keys, calls.clocks, by)
         if not over.any():
             return keys, self.program.no_rows
-        active = ActiveKeys.of_stored(self.program, keys, over)
+        active = ActiveKeys.of(self.program, keys, self.program.no_events, over)
         for run in active.runs:
             end_overdue(calls, run, by)
         return active.table(), result_rows(self.program, active.runs)

@@ -1,4 +1,4 @@
-"""What conditions on the fields of an event come to for the rows of a table of events."""
+"""Which events meet conditions on their fields: a column of flags for each condition."""
 
 from collections.abc import Collection
 

@@ -269,7 +269,7 @@ MANY = Many(
 
 
 def test_a_frame_has_a_column_for_the_event_time_and_each_field() -> None:
-    """Whole numbers stay whole beside a null, instants are aware, and the index counts from 0."""
+    """Whole numbers stay whole next to a null, instants are aware, and the index counts from 0."""
     frames: list[pd.DataFrame] = []
 
     def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
@@ -404,7 +404,7 @@ def test_what_is_missing_in_a_frame_of_results_is_none() -> None:
 
 
 def test_a_frame_of_results_has_exactly_the_fields() -> None:
-    """Other columns are named beside those that are wanted."""
+    """The error names the columns that were found, and those that are wanted."""
     wrong = pd.DataFrame({"what": ["a"], "sum": [1]})
     driver = driver_of(summing(by_frame(lambda *given: wrong)))
     driver.add("ann", at("09:00"), Amount())

@@ -172,7 +172,7 @@ def test_a_subclass_is_another_class() -> None:
 
 
 def test_none_is_not_how_a_state_is_dropped() -> None:
-    """Who sets None meant `remove`, and is told so."""
+    """To set None is to mean `remove`, and the error says so."""
     assert (
         "`state.set(...)` must be given a Sum, found NoneType\n\n"
         "Hint: to drop the state call state.remove()"

@@ -224,7 +224,7 @@ def test_no_timeout_ends_nothing() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_last_call_sees_the_state_and_nothing_is_kept(layout: str) -> None:
-    """`on_timer` is told the policy, may report the state, and its key is gone behind it."""
+    """`on_timer` gets the name of the policy, may report the state, and its key is gone after."""
     spec = ending(EventTimeGap("30m"), layout=layout)
     driver = driver_of(spec)
     adding(driver, "ann", at("11:30"), 4, 5)

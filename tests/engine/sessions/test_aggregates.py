@@ -240,7 +240,7 @@ def test_what_began_later_stays_so() -> None:
 
 
 def test_aggregates_may_be_dropped_put_in_another_order_and_counts_added() -> None:
-    """What an open session has come to is there for those that stay; it knows its events."""
+    """An open session has its values for those that stay; it knows the number of its events."""
     both = spec_of(total=agg.sum("number"), time=agg.sum("spent"), last=agg.last("kind"))
     driver = driven(both, [(0, Act("a", 1)), (1, Act("b", 2))])
 
@@ -301,7 +301,7 @@ def test_events_without_fields_can_be_counted() -> None:
 
 
 def test_conditions_keep_the_order_of_the_rows() -> None:
-    """However the rows are chunked, each condition stands beside its row."""
+    """However the rows are chunked, each condition is that of its own row."""
     table = pa.table({"number": pa.array(range(3_000))})
     chunked = pa.concat_tables([table.slice(start, 7) for start in range(0, 3_000, 7)])
 
