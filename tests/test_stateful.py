@@ -335,7 +335,7 @@ def test_settings_are_named() -> None:
         (
             {"process": by_bucket(fold), "layout": "per_key"},
             "by_bucket(...) folds many keys at once, and layout='per_key' has one a group",
-            'write layout="buckets", or pass by_frame(...)',
+            'write storage=Storage(layout="buckets"), or by_frame(...)',
         ),
         (
             {"order": "time"},

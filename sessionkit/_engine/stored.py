@@ -169,7 +169,7 @@ def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = 
         return
     key, own = _largest(spec, memory)
     text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
-    hint = 'raise `bucket_count` for a new checkpoint, or use layout="pages"'
+    hint = 'raise `bucket_count` for a new checkpoint, or use Storage(layout="pages")'
     if 2 * own > size or spec.storage.layout != "buckets":
         hint = "keep less in its state"
         if spec.row_kind == "session":

@@ -340,7 +340,9 @@ def _check_bucket(spec: AnyStatefulSpec) -> None:
             raise SpecError(with_hint(found, f"leave the key out of {spec.state.__name__}"))
     if spec.storage.layout == "per_key":
         found = "by_bucket(...) folds many keys at once, and layout='per_key' has one a group"
-        raise SpecError(with_hint(found, 'write layout="buckets", or pass by_frame(...)'))
+        raise SpecError(
+            with_hint(found, 'write storage=Storage(layout="buckets"), or by_frame(...)')
+        )
     if spec.processing_timers:
         found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
         hint = "leave `on_timer` without it, or pass a function over the events of one key"

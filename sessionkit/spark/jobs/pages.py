@@ -87,7 +87,9 @@ def check_operator(spark: SparkSession) -> None:
     if release_of(spark.version) < release_of(first):
         needed = f"Spark {first} or later{where}"
         found = f'layout="pages" needs {needed}, and this is {spark.version}'
-        raise UnsupportedError(with_hint(found, f'use {needed}, or write layout="buckets"'))
+        raise UnsupportedError(
+            with_hint(found, f'use {needed}, or write storage=Storage(layout="buckets")')
+        )
 
 
 @attrs.define

@@ -179,7 +179,7 @@ def test_a_spark_without_the_operator_is_refused(session: Any, reason: str) -> N
     """So is one that loses bytes of large pages; there are buckets only."""
     with pytest.raises(UnsupportedError, match=reason) as refused:
         check_pages(session)
-    assert 'or write layout="buckets"' in str(refused.value)
+    assert 'or write storage=Storage(layout="buckets")' in str(refused.value)
 
 
 @pytest.mark.parametrize(
