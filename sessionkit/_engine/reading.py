@@ -238,11 +238,8 @@ def check_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None
 
     A row that lacks a field is then newer than one that has it. Where the field had only been
     added, every row that has it is newer.
-
-    Args:
-        found: What rows of a query were stored under, and when the first and the last of these was
-            written, in milliseconds.
-        what: What has the rows.
+    Of each identity, the first and the last instant is given at which a row was written under it,
+    in milliseconds.
 
     Raises:
         StateMismatchError: A field was.

@@ -1,4 +1,4 @@
-"""Stored state goes on after its classes have changed: of sessions, of keys, in every layout."""
+"""What was stored is read after classes have changed: of sessions, of keys, in every layout."""
 
 import json
 from typing import Annotated, Any
