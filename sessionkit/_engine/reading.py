@@ -237,9 +237,8 @@ def check_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None
     Check that no field was removed and added again, while rows still have its old values.
 
     A row that lacks a field is then newer than one that has it. Where the field had only been
-    added, every row that has it is newer.
-    Of each identity, the first and the last instant is given at which a row was written under it,
-    in milliseconds.
+    added, every row that has it is newer. Of each identity, `found` has the first and the last
+    instant at which a row was written under it, in milliseconds.
 
     Raises:
         StateMismatchError: A field was.

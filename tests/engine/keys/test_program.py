@@ -1,0 +1,67 @@
+"""The program of a stateful spec: worked out once, and what is due by it."""
+
+import sys
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sessionkit import EventTimeGap, ProcessingTimeGap, TimeToLive
+from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.keys.step import KeyLogic
+from sessionkit._engine.logic import NEVER_US
+from sessionkit._instants import micros_of
+from sessionkit.testing import at
+from tests.support.stateful_specs import summing
+
+HOUR, HOUR_US = timedelta(hours=1), 3_600_000_000
+NOON_US, NOW_US = micros_of(at("12:00")), micros_of(at("12:05"))
+WORKED_OUT = frozenset({"deadlines_of", "key_schema", "shared_identity", "span_us", "timer_rules"})
+"""The functions that say what follows from a spec alone."""
+
+
+def events_of(logic: KeyLogic) -> pa.Table:
+    """Return one event at noon."""
+    return pa.table([["ann"], [at("12:00")], [1]], schema=logic.nothing.buffered.schema)
+
+
+def test_a_micro_batch_works_out_nothing_that_the_spec_says() -> None:
+    """The schema, the spans of the policy and the rules of timers are those of the program."""
+    logic = KeyLogic(summing(timeout=EventTimeGap(HOUR) | TimeToLive(HOUR)))
+    events, clocks, called = events_of(logic), BatchClocks(0, 0), set[str]()
+    memory = logic.step(logic.nothing, events, clocks).memory
+
+    def noted(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_name)
+
+    sys.setprofile(noted)
+    try:
+        logic.due(logic.step(memory, events, clocks).memory.kept)
+    finally:
+        sys.setprofile(None)
+
+    assert "step" in called
+    assert not called & WORKED_OUT
+
+
+@pytest.mark.parametrize(
+    ("timeout", "event_us", "processing_us"),
+    [
+        (EventTimeGap(HOUR), NOON_US + HOUR_US, NEVER_US),
+        (ProcessingTimeGap(HOUR), NEVER_US, NOW_US + HOUR_US),
+        (EventTimeGap(2 * HOUR) | ProcessingTimeGap(HOUR), NOON_US + 2 * HOUR_US, NOW_US + HOUR_US),
+    ],
+)
+def test_a_key_is_due_at_the_first_end_of_its_policy_on_each_clock(
+    timeout: Any, event_us: int, processing_us: int
+) -> None:
+    """On a clock of which the policy says nothing, it never is."""
+    logic = KeyLogic(summing(timeout=timeout))
+
+    kept = logic.step(logic.nothing, events_of(logic), BatchClocks(0, NOW_US)).memory.kept
+
+    due = {clock: at_us.tolist() for clock, at_us in logic.due(kept).items()}
+    assert {"event_time": [event_us], "processing_time": [processing_us]} == due
