@@ -113,7 +113,7 @@ class Plan:
 
     def opened_of(self, chosen: Mask) -> pa.Table:
         """Return the rows of the open sessions that became part of the chosen ones, in order."""
-        members = self.order[np.repeat(chosen, self.unions.sizes) & ~self.is_event]
+        members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
     def marks_of(self, chosen: Mask) -> Numbers:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
+from sessionkit._engine.rows.marks import has_state, is_trace
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import Rejected, instants, micros, parted, stacked
 from sessionkit._engine.sessions.behind import Horizon
@@ -136,9 +136,11 @@ def planned(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     number = len(program.spec.keys)
     numbers, found = key_numbers(events.table.columns[:number], sessions.columns[:number])
     concerned, traces = found >= 0, None
-    if program.duplicates is not None or marks_of(sessions).min(initial=0) < 0:
+    dropped = is_trace(sessions)
+    if dropped.any():
+        traces = sessions.filter(pa.array(dropped))
+    if program.duplicates is not None or traces is not None:
         concerned &= has_state(sessions)
-        traces = sessions.filter(pa.array(is_trace(sessions))) if is_trace(sessions).any() else None
     touched, untouched = parted(sessions, concerned)
     keys = np.concatenate([found[concerned], numbers])
     starts = np.concatenate([micros(touched["start"]), events.starts])
