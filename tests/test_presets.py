@@ -10,7 +10,7 @@ import pytest
 
 from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMismatchError, presets
 from sessionkit import aggregates as agg
-from sessionkit._engine.storage import identity_of
+from sessionkit._engine.storage import logic_of
 from sessionkit.testing import SessionDriver, at, minutes, seconds
 from tests.support.options import grouped
 
@@ -254,7 +254,7 @@ def test_what_a_checkpoint_remembers_of_engaged_sessions() -> None:
     engaged = presets.ga4_engaged(page_view=IS_VIEW, key_event=IS_KEY)
     spec = spec_of(presets.ga4(), engaged=engaged)
 
-    identity = json.loads(identity_of(spec))
+    identity = json.loads(logic_of(spec).identity)
 
     parts = ["engaged.lasted", "engaged.page_views", "engaged.key_events"]
     assert f"engaged({', '.join(parts)}), None" == identity["aggregates"]["engaged"]

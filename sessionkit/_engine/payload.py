@@ -108,20 +108,6 @@ class Origin:
         """Return what a payload says; nothing where its format knows of none."""
         return cls(*ORIGIN.unpack(packed)) if packed else cls()
 
-    def at(self, watermark_ms: int) -> "Origin":
-        """Return this at a watermark."""
-        return Origin(self.query, self.batch, watermark_ms)
-
-    @property
-    def packed(self) -> bytes:
-        """The bytes of this."""
-        return ORIGIN.pack(self.query, self.batch, self.watermark_ms)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known which query this is."""
-        return self.query != UNKNOWN
-
     def check(self, now: "Origin", what: str) -> None:
         """
         Check that what was stored may be read by a micro-batch.

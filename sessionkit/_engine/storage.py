@@ -39,7 +39,6 @@ __all__ = [
     "GroupRow",
     "Storage",
     "columns_of",
-    "identity_of",
     "logic_of",
     "storage_of",
     "stored_memory",
@@ -210,11 +209,6 @@ def storage_of(
 def columns_of(logic: Logic) -> str:
     """Return the columns of the stored row of a group, as Spark's SQL has them."""
     return DIRECTORY_COLUMNS if logic.spec.storage.layout == "pages" else ROW_COLUMNS
-
-
-def identity_of(spec: AnySpec) -> bytes:
-    """Return the rules and the types under which a group is stored, as JSON."""
-    return logic_of(spec).identity
 
 
 def stored_memory(

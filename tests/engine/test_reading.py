@@ -14,7 +14,7 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit._engine.reading import Comparison, check_order, compared
-from sessionkit._engine.storage import identity_of, logic_of
+from sessionkit._engine.storage import logic_of
 from sessionkit.testing import at
 from tests.support.changed_classes import (
     SPECS,
@@ -195,7 +195,7 @@ def compared_rows(
 ) -> list[tuple[Comparison, int, int]]:
     """Return what rows of several states, with the times of the first and the last, are now."""
     logic = logic_of(sessions(ignore, now, "buckets", **more))
-    identities = [identity_of(sessions(ignore, state, "buckets")) for state, _, _ in rows]
+    identities = [logic_of(sessions(ignore, state, "buckets")).identity for state, _, _ in rows]
     found = [compared(logic, json.loads(identity)) for identity in identities]
     return [(one, first, last) for one, (_, first, last) in zip(found, rows, strict=True)]
 

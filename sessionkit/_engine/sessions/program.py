@@ -53,7 +53,6 @@ class Program:
         gap_us: The gap of each event, unless functions of events say it.
         gap_inclusive: Whether an event exactly one gap after the last one joins its session.
         horizons: What the watermark has passed, as it moves.
-        in_time_order: Whether events wait for the watermark.
         late_by_event: Whether an event whose own window is over is late.
         late_by_session: Whether one is whose session is over.
         event_functions: What is asked of each event.
@@ -72,7 +71,6 @@ class Program:
     gap_us: int
     gap_inclusive: bool
     horizons: Horizons
-    in_time_order: bool
     late_by_event: bool
     late_by_session: bool
     event_functions: EventFunctions | None
@@ -110,7 +108,6 @@ class Program:
                 _shortest_us(spec),
                 in_time_order=spec.order == "event_time",
             ),
-            in_time_order=spec.order == "event_time",
             late_by_event=spec.lateness.judged_by == "event",
             # The windows of events that keep no session open are over as soon as they happen.
             late_by_session=spec.lateness.judged_by == "session" or extends,

@@ -167,7 +167,7 @@ class SessionLogic:
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
-        if self.program.in_time_order:
+        if self.program.horizons.in_time_order:
             return self._in_time_order(memory, arrived, clocks)
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
         joined = Joined(kept, 0, [])

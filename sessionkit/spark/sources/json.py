@@ -86,7 +86,7 @@ def with_json(
     )
     columns = [F.col(f"{PARSED}.{quoted(field.name)}").alias(field.name) for field in fields]
     others = [name for name in raw.columns if name != UNREADABLE_COLUMN]
-    faults = Faults(_text(), _object(), F.col(PARSED), options)
+    faults = Faults(options)
     misread = [faults.of(field, is_key=field.name in keys) for field in fields]
     fault = F.coalesce(
         _not_one_object(),
@@ -94,7 +94,7 @@ def with_json(
         F.when(F.col(PARSED)[CORRUPT].isNotNull(), "its payload has a value of another type"),
         _half_surrogates(fields, read),
     )
-    look = QuickLook(_text(), _object(), F.col(PARSED), options)
+    look = QuickLook(options)
     reason = F.coalesce(
         F.col(UNREADABLE_COLUMN), _not_text(), F.when(~_is_clean(look, fields, keys), fault)
     )
@@ -167,32 +167,21 @@ def _half_surrogates(fields: Collection[Field], read: Callable[[Column], Column]
 
 @attrs.frozen
 class Faults:
-    """
-    What is wrong with the values of an object.
+    """What is wrong with the values of an object, which is read with these options."""
 
-    Attributes:
-        payload: The object as text.
-        values: Its values as text, by their names; a name that comes twice is there twice.
-        parsed: Its values in the types of the fields.
-        options: How it is read.
-    """
-
-    payload: Column
-    values: Column
-    parsed: Column
     options: Mapping[str, str]
 
     def of(self, field: Field, *, is_key: bool) -> Column:
         """Return the reason why a field can't be read; null where it can."""
-        kind, value = inner_type(field.type), self.values[field.name]
+        kind, value = inner_type(field.type), _object()[field.name]
         found = [
-            value.isNotNull() & self.parsed[field.name].isNull(),
+            value.isNotNull() & F.col(PARSED)[field.name].isNull(),
             self._anywhere(self._is_another, kind, value),
             self._is_rounded(field.name, kind),
             self._is_no_text(field.name, value) if is_key and isinstance(kind, StrType) else None,
         ]
         text = F.concat(F.lit(f"`{field.name}` isn't a {kind.sql}: "), F.left(value, F.lit(SHOWN)))
-        twice = F.size(F.filter(F.map_keys(self.values), lambda name: name == field.name)) > 1
+        twice = F.size(F.filter(F.map_keys(_object()), lambda name: name == field.name)) > 1
         reason = F.when(twice, f"`{field.name}` comes twice")
         reason = reason.when(reduce(or_, [one for one in found if one is not None]), text)
         inside = self._anywhere(self._repeats, kind, value)
@@ -252,7 +241,7 @@ class Faults:
 
     def _as(self, name: str, kind: str) -> Column:
         """Return a value as one of another type; null where it's none."""
-        return F.from_json(self.payload, f"{quoted(name)} {kind}", self.options)[name]
+        return F.from_json(_text(), f"{quoted(name)} {kind}", self.options)[name]
 
 
 @attrs.frozen
@@ -260,29 +249,22 @@ class QuickLook:
     """
     Finds nearly all values without a fault at little cost; one with a fault is never among them.
 
-    Attributes:
-        payload: The object as text.
-        values: Its values as text, by their names; a name that comes twice is there twice.
-        parsed: Its values in the types of the fields.
-        options: How it is read.
+    The object is read with these options.
     """
 
-    payload: Column
-    values: Column
-    parsed: Column
     options: Mapping[str, str]
 
     def may_have_fault(self, field: Field, *, is_key: bool) -> Column:
         """Return whether a field that Spark can parse may have a fault."""
-        kind, text = inner_type(field.type), self.values[field.name]
+        kind, text = inner_type(field.type), _object()[field.name]
         if isinstance(kind, StrType) and is_key:
             return _is(text.rlike(ODD_KEY))
         if isinstance(kind, DecimalType):
             # Spark makes text of a number by way of a double, so the text may have fewer digits.
             more = text.rlike(rf"[^\d.-]|\.\d{{{kind.scale + 1}}}")
-            return _is(more | (text.isNotNull() & self.payload.rlike(LONG_FRACTION)))
+            return _is(more | (text.isNotNull() & _text().rlike(LONG_FRACTION)))
         if isinstance(kind, DictType) and not self._shape(kind.value):
-            return _is(has_twice(F.map_keys(self.parsed[field.name])))
+            return _is(has_twice(F.map_keys(F.col(PARSED)[field.name])))
         shape = self._shape(kind)
         return _is(self._is_odd(kind, self._read(text, shape))) if shape else F.lit(False)  # noqa: FBT003
 
