@@ -15,8 +15,6 @@ from typing import Any
 from sessionkit._printable import printable
 from sessionkit.errors import SessionkitError, with_hint
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""

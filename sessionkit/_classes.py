@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 else:
     Record = object
 
-__all__ = ["Record", "attributes_of", "is_frozen", "is_record"]
-
 _FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
 
 

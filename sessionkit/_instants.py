@@ -12,20 +12,6 @@ from typing import Final, TypeAlias
 
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = [
-    "BEGINNING_US",
-    "END_OF_TIME_US",
-    "EPOCH",
-    "FIRST_INSTANT_US",
-    "LAST_INSTANT_US",
-    "Duration",
-    "duration",
-    "duration_text",
-    "instant_of",
-    "micros_of",
-    "span_us",
-]
-
 Duration: TypeAlias = timedelta | str
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

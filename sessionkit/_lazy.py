@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names"]
-
 
 def lazy_names(
     package: str, names: Collection[str], *modules: str
@@ -16,7 +14,7 @@ def lazy_names(
     Args:
         package: The name of the package.
         names: The names that it exports.
-        modules: Where to look; the first of these modules that exports a name has it.
+        modules: Where to look; the first of these modules that has a name is asked for it.
     """
 
     def load(name: str) -> Any:
@@ -24,7 +22,7 @@ def lazy_names(
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg, name=name)
         loaded = map(import_module, modules)
-        value = getattr(next(module for module in loaded if name in module.__all__), name)
+        value = getattr(next(module for module in loaded if hasattr(module, name)), name)
         setattr(import_module(package), name, value)
         return value
 

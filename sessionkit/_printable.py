@@ -1,7 +1,5 @@
 """Text from outside, as a terminal or a log may show it."""
 
-__all__ = ["printable"]
-
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""

@@ -6,8 +6,6 @@ import attrs
 
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = ["at_least_one", "choice", "column_name", "flag"]
-
 
 def choice(*options: str) -> Any:
     """Return the validator of an attribute that takes one of these; the first is the default."""

@@ -22,8 +22,6 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["BatchClocks", "arm", "check_until", "clocks_of", "end_us", "watermark_ms"]
-
 MILLISECOND_US: Final = 1_000
 
 

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["COUNTED", "DECLARED", "NUMBERS", "Counts", "Declared"]
-
 
 @attrs.frozen
 class Declared:

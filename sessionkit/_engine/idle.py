@@ -18,8 +18,6 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.shared import AnySpec
 
-__all__ = ["IdleClock", "idle_clock"]
-
 
 @attrs.frozen
 class IdleClock:

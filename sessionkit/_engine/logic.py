@@ -17,8 +17,6 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock
 
-__all__ = ["NEVER_US", "BucketStats", "Logic", "Memory", "Outcome", "first_due"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -14,8 +14,6 @@ from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import FieldType, key_form, type_name
 
-__all__ = ["check_migration", "migrated"]
-
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
     """

@@ -37,28 +37,6 @@ import pyarrow as pa
 
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
-__all__ = [
-    "BATCH_AT",
-    "BATCH_BYTES",
-    "FORMAT_VERSION",
-    "HEADER_BYTES",
-    "NOBODY",
-    "QUERY_AT",
-    "QUERY_BYTES",
-    "RESTORE",
-    "Bond",
-    "Origin",
-    "Unpacked",
-    "check_format",
-    "identity_differences",
-    "pack",
-    "pack_page",
-    "page_checksum",
-    "peek_identity",
-    "unpack",
-    "unpack_page",
-]
-
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `carry_over`"
 ID_BYTES: Final = 8

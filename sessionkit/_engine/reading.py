@@ -27,8 +27,6 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Change, Differences, changes_of, codec_of
 
-__all__ = ["MAY_BE_CARRIED", "Comparison", "Reading", "check_order", "compared", "reading_of"]
-
 CLASSES: Final = frozenset({"state", "event", "passthrough", "aggregates", "state_version"})
 """The entries of an identity that may change."""
 MAY_BE_CARRIED: Final = frozenset(

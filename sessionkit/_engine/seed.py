@@ -22,8 +22,6 @@ from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.spec.shared import AnySpec
 
-__all__ = ["SeedFormat", "keys_of", "started"]
-
 READ_BY_BATCH: Final = "it is before %s, up to where the batch of the seed has read"
 
 

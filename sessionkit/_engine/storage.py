@@ -34,16 +34,6 @@ from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
-__all__ = [
-    "BucketRow",
-    "GroupRow",
-    "Storage",
-    "columns_of",
-    "logic_of",
-    "storage_of",
-    "stored_memory",
-]
-
 
 class Storage(Protocol):
     """The memory of one group during one micro-batch."""

@@ -31,8 +31,6 @@ from sessionkit.errors import StateCorruptedError, StateError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import timer_ms
 
-__all__ = ["MOST_BYTES", "Neighbours", "check_size", "pack_row", "unpack_row"]
-
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""
 PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})

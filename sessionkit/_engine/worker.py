@@ -36,8 +36,6 @@ from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_
 from sessionkit.spec.shared import AnySpec
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["Worker", "worker_of"]
-
 LOG: Final = logging.getLogger("sessionkit")
 JUMPED: Final = (
     "this micro-batch moves the watermark further than max_jump: it has an event of %s, and the "

@@ -13,16 +13,6 @@ from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spec.shared import MILLISECOND
 from sessionkit.state import FieldType, inner_type, key_form
 
-__all__ = [
-    "MILLISECOND",
-    "OF_REJECTED",
-    "check_event_time",
-    "grouping_form",
-    "quoted",
-    "read_delay",
-    "to_wire",
-]
-
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """What the metadata of a column says that result rows don't have, where its name doesn't."""
 

@@ -23,18 +23,6 @@ from sessionkit.spark._columns import grouping_form, quoted
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DecimalType, FieldType, key_form, stored_numbers
 
-__all__ = [
-    "BUCKET",
-    "bucket_label",
-    "bucket_number",
-    "bucket_of_forms",
-    "group_has_key",
-    "grouping_key",
-    "key_forms",
-    "label_of",
-    "labelled",
-]
-
 SEED: Final = 42
 BLOCK_BYTES: Final = 4
 WORD: Final = 2**32

@@ -14,15 +14,6 @@ from pyspark.sql import SparkSession
 
 from sessionkit.errors import UnsupportedError, with_hint
 
-__all__ = [
-    "check_extra",
-    "check_libraries",
-    "check_workers",
-    "check_workers_of",
-    "is_connect",
-    "release_of",
-]
-
 PYARROW_WITHOUT_FLOATS: Final = (26,)
 """From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
 SPARK_WITHOUT_FLOATS: Final = (4, 0, 5)

@@ -13,20 +13,6 @@ from pyspark.sql import functions as F
 from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
 
-__all__ = [
-    "LastBatch",
-    "Logs",
-    "Progress",
-    "active_session",
-    "files_read",
-    "folder_texts",
-    "if_there",
-    "last_batch_of",
-    "logs_of",
-    "progress_of",
-    "query_id_of",
-]
-
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 Found = TypeVar("Found")
 

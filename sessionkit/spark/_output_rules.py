@@ -7,15 +7,6 @@ import attrs
 
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = [
-    "OutputMode",
-    "OutputRule",
-    "QueryType",
-    "Sink",
-    "check_output",
-    "output_rules",
-]
-
 QueryType: TypeAlias = Literal[
     "stateless",
     "sorted",

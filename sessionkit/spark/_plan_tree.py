@@ -9,8 +9,6 @@ from uuid import uuid4
 import attrs
 from pyspark.sql import DataFrame, Row
 
-__all__ = ["PlanNode", "analyzed_plan", "plan_lines", "plan_tree"]
-
 # Spark has no public value for a plan, but its text is public: EXPLAIN returns it, and
 # `frame.explain` prints it, which we could only read by redirecting the output of every thread.
 EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM"

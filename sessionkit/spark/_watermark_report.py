@@ -22,16 +22,6 @@ from sessionkit.spark.jobs.progress import (
     watermark_in,
 )
 
-__all__ = [
-    "POLICY_SETTING",
-    "Policy",
-    "WatermarkReport",
-    "WatermarkState",
-    "explain_watermark",
-    "watermark_lag",
-    "watermark_of",
-]
-
 Policy: TypeAlias = Literal["min", "max"]
 Progress: TypeAlias = Mapping[str, Any]
 WatermarkState: TypeAlias = Literal[

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import MILLISECOND, check_event_time, quoted, read_delay
+from sessionkit.spark._columns import check_event_time, quoted, read_delay
 from sessionkit.spark._watermark_report import (
     POLICY_SETTING,
     Policy,
@@ -20,6 +20,7 @@ from sessionkit.spark._watermark_report import (
     watermark_of,
 )
 from sessionkit.spark.jobs.checks import WATERMARK_METADATA
+from sessionkit.spec.shared import MILLISECOND
 
 __all__ = [
     "Policy",

@@ -28,18 +28,6 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = [
-    "BoundAggregate",
-    "aggregated_class",
-    "bound_aggregates",
-    "check_condition",
-    "check_event_class",
-    "check_result",
-    "condition_of",
-    "evaluated",
-    "nearest_field",
-]
-
 UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
 
 

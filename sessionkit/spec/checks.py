@@ -14,8 +14,6 @@ from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
 if TYPE_CHECKING:
     from sessionkit.spec.session import AnySessionSpec
 
-__all__ = ["check_session", "one_timeout"]
-
 
 def one_timeout(gap: Duration | None, timeout: Any) -> EventTimeGap | SessionRules:
     """Return when a session is over, from the one of the two arguments that is given."""

@@ -12,15 +12,6 @@ from sessionkit.state import (
     StrType,
 )
 
-__all__ = [
-    "COUNTS_COLUMN",
-    "NUMBER_COLUMN",
-    "REJECTED_COLUMNS",
-    "REVISION_COLUMNS",
-    "SESSION_COLUMNS",
-    "session_fields",
-]
-
 COUNTS_COLUMN: Final = "_counts"
 """The column that travels with the results until Spark has summed it."""
 REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")

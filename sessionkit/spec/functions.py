@@ -10,16 +10,6 @@ import attrs
 
 from sessionkit.errors import SessionkitError, UserFunctionError, with_hint
 
-__all__ = [
-    "Failure",
-    "FinishMethod",
-    "call_failed",
-    "is_again",
-    "name_of",
-    "traceback_of",
-    "wrong_class",
-]
-
 MOST_FRAMES: Final = 20
 """How many frames of a traceback are shown, the last ones."""
 

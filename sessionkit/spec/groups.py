@@ -16,18 +16,6 @@ from sessionkit.spec.signatures import annotation_of, positional_parameters
 from sessionkit.state import codec_of
 from sessionkit.timeouts import Every, read_emit
 
-__all__ = [
-    "Inputs",
-    "Lateness",
-    "Results",
-    "Storage",
-    "Upgrade",
-    "UpgradeStep",
-    "check_group",
-    "read_columns",
-    "upgrade_steps",
-]
-
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
 

@@ -36,18 +36,6 @@ from sessionkit.spec.views import Session
 from sessionkit.state import codec_of, fields_of
 from sessionkit.typing import FinishResult
 
-__all__ = [
-    "HELD",
-    "NUMBER",
-    "Aggregates",
-    "Create",
-    "Events",
-    "Functions",
-    "Logic",
-    "Update",
-    "classes_of",
-]
-
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
 Row = TypeVar("Row", bound=Record)
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]

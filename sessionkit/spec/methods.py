@@ -14,18 +14,6 @@ from sessionkit.spec.shared import OnError, Order
 from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
 
-__all__ = [
-    "AggregateSettings",
-    "Finishing",
-    "InOrder",
-    "InOrderFinishing",
-    "Merging",
-    "Settings",
-    "SettingsInOrder",
-    "Timeout",
-    "functions_of",
-]
-
 E = TypeVar("E", bound=Record)
 S = TypeVar("S", bound=Record)
 R = TypeVar("R", bound=Record)

@@ -38,8 +38,6 @@ from sessionkit.spec.shared import E, OnError, Order, R, S, Spec, check_shared, 
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 
-__all__ = ["AnySessionSpec", "SessionSpec"]
-
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
 E1 = TypeVar("E1", bound=Record)
 S1 = TypeVar("S1", bound=Record)

@@ -31,22 +31,6 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-__all__ = [
-    "MILLISECOND",
-    "AnySpec",
-    "E",
-    "OnError",
-    "Order",
-    "R",
-    "S",
-    "Spec",
-    "check_delay",
-    "check_kind",
-    "check_shared",
-    "key_class",
-    "set_derived",
-]
-
 Order: TypeAlias = Literal["arrival", "event_time"]
 OnError: TypeAlias = Literal["raise", "reject", "drop_session"]
 E = TypeVar("E", bound=Record)

@@ -14,18 +14,6 @@ from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import is_again, name_of
 
-__all__ = [
-    "Place",
-    "annotation_of",
-    "check_function",
-    "check_key",
-    "class_of",
-    "is_method",
-    "positional_parameters",
-    "returns_none",
-    "takes_time",
-]
-
 MAY_TAKE_TIME: Final = ("create", "update")
 
 MISSING: Final = inspect.Parameter.empty

@@ -19,19 +19,6 @@ from sessionkit.state import codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
 from sessionkit.typing import FinishResult
 
-__all__ = [
-    "AnyStatefulSpec",
-    "BucketResult",
-    "ByBucket",
-    "ByFrame",
-    "ByProcessingTime",
-    "Handler",
-    "StatefulSpec",
-    "by_bucket",
-    "by_frame",
-    "by_processing_time",
-]
-
 Handler: TypeAlias = Literal["events", "frame", "bucket"]
 
 

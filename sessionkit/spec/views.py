@@ -23,19 +23,6 @@ else:
 
     K = TypeVar("K")
 
-__all__ = [
-    "MISSING",
-    "Armed",
-    "BatchTimes",
-    "Held",
-    "KeyState",
-    "KeyTimes",
-    "Session",
-    "Timer",
-    "TimerRules",
-    "session_of",
-]
-
 
 @attrs.frozen(slots=False)
 class Session(Generic[K]):

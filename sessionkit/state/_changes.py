@@ -26,8 +26,6 @@ from sessionkit.state._collections import (
 from sessionkit.state._scalars import EXACT_FLOAT, DecimalType, FloatType
 from sessionkit.state._types import FieldType, Form
 
-__all__ = ["Change", "Differences", "changes_of", "form_text"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 """Turns a value as Arrow lists it into one of which Arrow makes the type of the field."""
 BY_HAND: Final = (

@@ -16,15 +16,6 @@ from sessionkit.state._fields import fields_of
 from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import FieldType
 
-__all__ = [
-    "ClassCodec",
-    "codec_of",
-    "decode_column",
-    "encode_column",
-    "stored_numbers",
-    "unreadable",
-]
-
 T = TypeVar("T")
 HALF_WORD: Final = 32
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)

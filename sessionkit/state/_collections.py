@@ -8,18 +8,6 @@ import pyarrow as pa
 
 from sessionkit.state._types import FieldType, Form, refused
 
-__all__ = [
-    "AttrsType",
-    "DictType",
-    "Field",
-    "ListType",
-    "OptionalType",
-    "RenamedFrom",
-    "TupleType",
-    "forms_of",
-    "inner_type",
-]
-
 
 def _load(kind: FieldType, part: Any) -> Any:
     """Load a part; leave a null to `coerce`, which knows its path."""

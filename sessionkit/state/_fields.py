@@ -23,8 +23,6 @@ from sessionkit.state._collections import (
 from sessionkit.state._scalars import SCALARS, DecimalType, EnumType, FloatType, IntType, StrType
 from sessionkit.state._types import INT64, FieldType
 
-__all__ = ["field_type", "fields_of"]
-
 HINTS: Final[dict[Any, str]] = {
     Any: "name the one type of the field",
     object: "name the one type of the field",

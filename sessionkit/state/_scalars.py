@@ -14,17 +14,6 @@ from sessionkit.errors import StateValueError, with_hint
 from sessionkit.state._times import DatetimeType, DateType, TimedeltaType, TimeType
 from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, refused
 
-__all__ = [
-    "SCALARS",
-    "BoolType",
-    "BytesType",
-    "DecimalType",
-    "EnumType",
-    "FloatType",
-    "IntType",
-    "StrType",
-]
-
 EXACT_FLOAT: Final = 2**53
 INTEGERS: Final = frozenset({"Byte", "Short", "Integer", "Long"})
 WIDE: Final = Context(prec=40)

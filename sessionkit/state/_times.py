@@ -17,8 +17,6 @@ from sessionkit._instants import (
 )
 from sessionkit.state._types import INT64, Facts, KeyForm, refused
 
-__all__ = ["DateType", "DatetimeType", "TimeType", "TimedeltaType"]
-
 EPOCH_DAY: Final = date(1970, 1, 1)
 YEARS: Final = "the years 1 to 9999"
 

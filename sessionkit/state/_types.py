@@ -20,18 +20,6 @@ import pyarrow as pa
 
 from sessionkit.errors import StateValueError, with_hint
 
-__all__ = [
-    "INT64",
-    "Facts",
-    "FieldType",
-    "Form",
-    "KeyForm",
-    "key_form",
-    "may_be_key",
-    "refused",
-    "type_name",
-]
-
 INT64: Final = (-(2**63), 2**63 - 1)
 """The first and the last whole number that can be stored."""
 Form: TypeAlias = Any

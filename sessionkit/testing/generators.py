@@ -35,18 +35,6 @@ from sessionkit.state import (
     codec_of,
 )
 
-__all__ = [
-    "AnySessionSpec",
-    "Arrival",
-    "arrival",
-    "attrs_classes",
-    "cuts",
-    "instants",
-    "keys_of",
-    "objects_of",
-    "timelines",
-]
-
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")
 Scalars: TypeAlias = dict[type[Any], SearchStrategy[Any]]

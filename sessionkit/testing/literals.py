@@ -26,17 +26,6 @@ from sessionkit.state import (
 )
 from sessionkit.testing.drivers.rows import Row
 
-__all__ = [
-    "at",
-    "clock_text",
-    "events_table",
-    "frame_from",
-    "hours",
-    "literal",
-    "minutes",
-    "seconds",
-]
-
 DEFAULT_DAY: Final = date(2026, 1, 1)
 INSTANT: Final = re.compile(
     r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2}):(?P<minute>\d\d)"

@@ -32,8 +32,6 @@ from sessionkit.testing.generators import (
     objects_of,
 )
 
-__all__ = ["check_merge_law"]
-
 MOST_EVENTS: Final = 5
 ROUNDING: Final = 1e-9
 

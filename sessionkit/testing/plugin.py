@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver
 
-__all__ = ["fake_group_state", "session_driver", "spark", "spark_settings", "stateful_driver"]
-
 LOCAL: Final = "127.0.0.1"
 FAST_SETTINGS: Final = {
     "spark.driver.bindAddress": LOCAL,

@@ -16,21 +16,6 @@ import numpy.typing as npt
 
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 
-__all__ = [
-    "days_of",
-    "event_that_moves_to",
-    "has_passed",
-    "is_late",
-    "is_late_in_order",
-    "is_over",
-    "latest_before_jump",
-    "processing_timer_ms",
-    "starts_new_session",
-    "timer_ms",
-    "watermark_in_force",
-    "window_end",
-]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 

@@ -11,8 +11,6 @@ from sessionkit._validators import at_least_one, choice
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import Clock
 
-__all__ = ["Emit", "Every", "read_emit"]
-
 TEXT: Final = re.compile(
     r"every\s+(?:(?P<events>\d+)\s+events?|(?P<span>.+?)(?:\s+of\s+(?P<clock>event|processing)"
     r"\s+time)?)",

@@ -10,18 +10,6 @@ from sessionkit._instants import Duration, duration
 from sessionkit._validators import choice
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = [
-    "Clock",
-    "Deadline",
-    "EventTimeGap",
-    "FirstOf",
-    "NoTimeout",
-    "ProcessingTimeGap",
-    "TimeToLive",
-    "TimeoutPolicy",
-    "deadlines_of",
-]
-
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
 Clock: TypeAlias = Literal["event_time", "processing_time"]
 

@@ -13,8 +13,6 @@ from sessionkit.aggregates import Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_at_most
 
-__all__ = ["CLOSED_BY", "ClosedBy", "Predicate", "SessionRules", "StateGap"]
-
 Predicate: TypeAlias = Condition | Callable[[Any], bool]
 """A condition on an event, as in `sessionkit.aggregates`, or a function of it."""
 

@@ -20,8 +20,6 @@ from sessionkit._engine.rows.table import INSTANT, key_columns, micros, parted, 
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, Held
 
-__all__ = ["ActiveKeys"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

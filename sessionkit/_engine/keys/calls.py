@@ -25,8 +25,6 @@ from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, BatchTimes, Held, KeyState, KeyTimes
 from sessionkit.state import codec_of
 
-__all__ = ["Calls", "KeyRun", "Stamps", "failed_outputs", "result_rows"]
-
 
 @attrs.define(eq=False)
 class Stamps:

@@ -34,8 +34,6 @@ from sessionkit.state import (
     unreadable,
 )
 
-__all__ = ["event_frame", "fold_bucket", "rows_of_frames"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}

@@ -35,8 +35,6 @@ from sessionkit.spec.views import Armed, TimerRules
 from sessionkit.state import AttrsType, Field, codec_of
 from sessionkit.timeouts import Clock, deadlines_of, has_passed, is_over
 
-__all__ = ["CLOCKS", "STAMPS", "Program", "Span", "clock_times", "read_timers", "timer_columns"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 

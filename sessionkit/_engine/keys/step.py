@@ -42,8 +42,6 @@ from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_late_in_order
 
-__all__ = ["KeyLogic"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -29,8 +29,6 @@ from sessionkit.spec.functions import Failure
 from sessionkit.spec.views import Armed
 from sessionkit.timeouts import Clock, has_passed, is_over
 
-__all__ = ["end_overdue", "fire_due", "process_in_turn"]
-
 MOST_TIMERS: Final = 100_000
 """How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
 

@@ -18,8 +18,6 @@ from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.state import codec_of
 
-__all__ = ["StoredKey", "stored_key_rows", "stored_keys_of"]
-
 TIMERS: Final = pa.map_(
     pa.string(), pa.struct([pa.field("clock", pa.string()), pa.field("at", INSTANT)])
 )

@@ -16,8 +16,6 @@ from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.stored import Neighbours, pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
 
-__all__ = ["DIRECTORY_COLUMNS", "Bucket", "memory_in_pages", "read_pages"]
-
 DIRECTORY_COLUMNS: Final = (
     "format INT, bucket_count INT, written_ms BIGINT, pages INT, kept BIGINT, buffered BIGINT, "
     "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"

@@ -26,8 +26,6 @@ from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.pages.hashing import HASHES, Hashes
 from sessionkit.timeouts import Clock
 
-__all__ = ["ENTRY", "PAGE_BYTES", "Directory"]
-
 Places: TypeAlias = npt.NDArray[np.int64]
 
 PAGE_BYTES: Final = 3_072

@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from sessionkit.state import stored_numbers
 
-__all__ = ["HASHES", "key_hashes"]
-
 Hashes: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 

@@ -16,8 +16,6 @@ from sessionkit._engine.rows.marks import marks_as_bytes, unmarked
 from sessionkit._engine.rows.table import key_columns, whole_batch
 from sessionkit.timeouts import Clock
 
-__all__ = ["Page", "PageRows", "SortedRows"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -25,8 +25,6 @@ from sessionkit._engine.stored import Neighbours, check_size
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["PagedBucket", "PagedStateLike"]
-
 
 class PagedStateLike(GroupStateLike, Protocol):
     """

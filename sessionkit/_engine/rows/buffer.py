@@ -11,8 +11,6 @@ from sessionkit._engine.rows.order import in_total_order, key_codes
 from sessionkit._engine.rows.table import Rejected, key_columns, micros
 from sessionkit.timeouts import is_late_in_order
 
-__all__ = ["Turns", "take_turns"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 

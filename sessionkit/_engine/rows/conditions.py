@@ -10,8 +10,6 @@ from sessionkit.spec.aggregates import condition_of, evaluated
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of
 
-__all__ = ["conditions_met"]
-
 
 def conditions_met(
     spec: AnySpec, events: pa.Table, conditions: Collection[Condition]

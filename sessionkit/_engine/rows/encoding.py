@@ -22,8 +22,6 @@ import pyarrow.compute as pc
 from sessionkit._engine.rows.table import whole
 from sessionkit.state import SCALARS, stored_numbers
 
-__all__ = ["ID_BYTES", "big_endian", "digests", "encoded", "hashed"]
-
 ID_BYTES: Final = 16
 """The size of an id."""
 EXACT: Final = Context(prec=40)

@@ -6,8 +6,6 @@ from typing import Any
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field, codec_of, forms_of
 
-__all__ = ["shared_identity"]
-
 
 def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
     """

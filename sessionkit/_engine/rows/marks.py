@@ -15,20 +15,6 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import whole
 
-__all__ = [
-    "BEHIND",
-    "MARKS",
-    "has_state",
-    "is_trace",
-    "marked",
-    "marks_as_bytes",
-    "marks_in",
-    "marks_of",
-    "marks_stored",
-    "stored_marks",
-    "unmarked",
-]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

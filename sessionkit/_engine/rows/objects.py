@@ -14,8 +14,6 @@ from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state import codec_of, decode_column
 
-__all__ = ["build_events", "decode_keys", "decode_states", "encode_states"]
-
 S = TypeVar("S")
 
 

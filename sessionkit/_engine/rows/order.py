@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import event_columns, whole
 
-__all__ = ["in_total_order", "key_codes", "key_numbers"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

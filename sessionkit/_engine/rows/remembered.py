@@ -5,8 +5,6 @@ from functools import update_wrapper
 from typing import Any, TypeVar
 from weakref import ref
 
-__all__ = ["remembered"]
-
 V = TypeVar("V")
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import name_of, wrong_class
 from sessionkit.state import codec_of
 
-__all__ = ["check_fit", "check_rows", "collected"]
-
 
 def collected(found: Any, cls: type[Any]) -> list[Any]:
     """Return what was returned as a list; a generator runs to its end here."""

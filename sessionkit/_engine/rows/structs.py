@@ -8,8 +8,6 @@ from sessionkit._engine.rows.table import key_columns, whole
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
 
-__all__ = ["as_struct", "key_struct"]
-
 
 def key_struct(spec: AnySpec, table: pa.Table) -> pa.StructArray | None:
     """Return the key of every row."""

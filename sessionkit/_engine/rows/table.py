@@ -20,29 +20,6 @@ from sessionkit.spec.functions import Failure
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of
 
-__all__ = [
-    "INSTANT",
-    "Rejected",
-    "event_columns",
-    "events_schema",
-    "filled",
-    "instants",
-    "key_columns",
-    "key_schema",
-    "lists_of",
-    "micros",
-    "no_events",
-    "no_results",
-    "parted",
-    "prefixed_columns",
-    "replaced",
-    "result_schema",
-    "stacked",
-    "whole",
-    "whole_batch",
-    "with_column",
-]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -25,8 +25,6 @@ from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US
 from sessionkit.timeouts import is_over
 
-__all__ = ["FIRST_MARK", "Horizon", "Horizons", "mark_of"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 FIRST_MARK: Final = 2**62

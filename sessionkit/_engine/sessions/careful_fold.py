@@ -25,8 +25,6 @@ from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["CarefulFold", "Members", "StateGaps"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 

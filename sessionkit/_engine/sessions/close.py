@@ -27,8 +27,6 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
 from sessionkit.state import codec_of
 
-__all__ = ["close", "result_rows", "sessions_of"]
-
 
 def close(program: Program, over: pa.Table) -> Closed:
     """

@@ -8,8 +8,6 @@ import numpy.typing as npt
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules, days_of
 
-__all__ = ["CODES", "NAMES", "PRIORITIES", "closings"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 CODES: Final[dict[ClosedBy, int]] = {

@@ -26,17 +26,6 @@ from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._instants import span_us
 from sessionkit.timeouts import ClosedBy, SessionRules, days_of, starts_new_session
 
-__all__ = [
-    "Instant",
-    "Interval",
-    "Piece",
-    "RuledIntervals",
-    "by_times",
-    "closed_pieces",
-    "cut",
-    "instants_of",
-]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -22,8 +22,6 @@ from sessionkit._engine.sessions.traces import with_traces
 from sessionkit._instants import instant_of
 from sessionkit.spec.functions import Failure
 
-__all__ = ["dropped_sessions", "over_event", "traced"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected
 
-__all__ = ["Distinct", "WindowedEvents"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -23,8 +23,6 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 
-__all__ = ["FoldError", "SessionFold"]
-
 
 class FoldError(UserFunctionError):
     """

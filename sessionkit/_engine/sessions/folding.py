@@ -51,8 +51,6 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 from sessionkit.timeouts import SessionRules, is_late
 
-__all__ = ["join"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

@@ -18,8 +18,6 @@ from sessionkit._engine.rows.encoding import big_endian, encoded, hashed
 from sessionkit._engine.rows.marks import marks_of
 from sessionkit._engine.rows.table import key_columns, micros
 
-__all__ = ["ids_of", "session_ids"]
-
 PERSON: Final = b"session/1"
 
 

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from sessionkit._engine.sessions.closings import CODES
 from sessionkit.timeouts import starts_new_session
 
-__all__ = ["Unions", "unite"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from sessionkit._engine.rows.table import lists_of, whole
 from sessionkit._engine.sessions.plan import Plan
 
-__all__ = ["gathered"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 

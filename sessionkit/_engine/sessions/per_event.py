@@ -17,8 +17,6 @@ from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.logic import HELD, NUMBER
 from sessionkit.state import codec_of
 
-__all__ = ["close_per_event", "join_per_event"]
-
 COLUMN = f"state.{HELD}"
 
 

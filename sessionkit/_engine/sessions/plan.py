@@ -17,8 +17,6 @@ from sessionkit._engine.sessions.traces import told_apart
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 
-__all__ = ["Plan"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -23,8 +23,6 @@ from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import is_late, window_end
 
-__all__ = ["Timely", "late_session", "planned", "read_events", "sessions_after", "timely"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 LATE_EVENT = "its own window is over: event time + gap is at or before the watermark"

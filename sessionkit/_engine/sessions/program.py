@@ -29,8 +29,6 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of
 from sessionkit.timeouts import EventTimeGap
 
-__all__ = ["Feature", "Program", "migrated", "obstacles"]
-
 KINDS: Final = {
     Functions: "session",
     Aggregates: "session of aggregates",

@@ -6,8 +6,6 @@ from sessionkit._instants import duration_text, instant_of, micros_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import ClosedBy, SessionRules, event_that_moves_to
 
-__all__ = ["event_that_closes", "rule_text"]
-
 
 def event_that_closes(spec: AnySessionSpec, closes: datetime) -> datetime:
     """Return the earliest event time that moves the watermark to where a session closes."""

@@ -29,8 +29,6 @@ from sessionkit._engine.sessions.fold import FoldError
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules, starts_new_session
 
-__all__ = ["Session", "Walk"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Together: TypeAlias = Sequence[Interval]
 """What stands at one instant."""

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected
 
-__all__ = ["Closed", "Joined", "Places"]
-
 Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 

@@ -55,8 +55,6 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field
 from sessionkit.timeouts import Clock, is_over
 
-__all__ = ["SessionLogic"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

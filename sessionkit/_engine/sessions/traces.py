@@ -25,8 +25,6 @@ from sessionkit._engine.rows.table import filled, instants, key_columns, micros,
 from sessionkit._engine.sessions.behind import mark_of
 from sessionkit._engine.sessions.intervals import unite
 
-__all__ = ["told_apart", "with_traces"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 

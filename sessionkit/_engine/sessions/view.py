@@ -21,8 +21,6 @@ from sessionkit.spec.shared import S
 from sessionkit.state import codec_of
 from sessionkit.timeouts import ClosedBy
 
-__all__ = ["OpenSession", "open_session_rows", "open_sessions_of"]
-
 
 @attrs.frozen
 class OpenSession(Generic[S]):

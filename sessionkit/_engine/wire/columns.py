@@ -27,20 +27,6 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = [
-    "EVENTS_COLUMN",
-    "FUTURE_COLUMN",
-    "HELD_COLUMN",
-    "KEPT_COLUMN",
-    "REJECTED_COLUMN",
-    "ROWS_COLUMN",
-    "TIME_COLUMN",
-    "UNREADABLE_COLUMN",
-    "WATERMARK_COLUMN",
-    "WireColumn",
-    "wire_columns",
-]
-
 Role: TypeAlias = Literal["key", "event", "passthrough"]
 
 TIME_COLUMN: Final = "_time"

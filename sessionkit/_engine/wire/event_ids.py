@@ -14,8 +14,6 @@ import pyarrow as pa
 from sessionkit._engine.rows.encoding import ID_BYTES, digests, encoded
 from sessionkit.spec.shared import AnySpec
 
-__all__ = ["ID", "event_digests", "event_ids"]
-
 PERSON: Final = b"event/1"
 ID: Final = pa.binary(ID_BYTES)
 """The type of a column of ids."""

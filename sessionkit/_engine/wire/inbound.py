@@ -24,8 +24,6 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DecimalType, FieldType, unreadable
 from sessionkit.timeouts import latest_before_jump
 
-__all__ = ["REASON", "in_utc", "judged", "rejected_schema"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 REASON: Final = "reason"

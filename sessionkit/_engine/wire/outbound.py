@@ -31,16 +31,6 @@ from sessionkit.state import (
     codec_of,
 )
 
-__all__ = [
-    "Output",
-    "Unpacker",
-    "output_batches",
-    "output_fields",
-    "output_frame",
-    "output_of",
-    "output_schema",
-]
-
 COUNTS: Final = pa.list_(pa.int64())
 FRAME_COLUMNS: Final = pd.Index([COUNTS_COLUMN, ROWS_COLUMN], dtype=object)
 SHOWN_AS: Final = {

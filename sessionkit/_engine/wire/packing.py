@@ -30,19 +30,6 @@ from sessionkit._engine.wire.columns import (
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
 from sessionkit.spec.shared import AnySpec
 
-__all__ = [
-    "BYTES_OF_A_PACK",
-    "Packer",
-    "Packs",
-    "joined_packs",
-    "packed_by_group",
-    "packs_in",
-    "packs_of",
-    "packs_of_groups",
-    "read_packs",
-    "unpacked",
-]
-
 Pack: TypeAlias = bytes | pa.Buffer
 
 BYTES_OF_A_PACK: Final = 2**17

@@ -11,10 +11,6 @@ from sessionkit._engine.payload import RESTORE
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark._logs import Logs, if_there, logs_of, query_id_of
 
-__all__ = [
-    "check_logs",
-]
-
 COMPACT: Final = ".compact"
 """What follows the number of a file that has all entries up to it."""
 

@@ -40,11 +40,6 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
 
-__all__ = [
-    "check_checkpoint",
-    "check_deep",
-]
-
 RECENT: Final = 10
 """How many of the last micro-batches are looked at."""
 FIRST_BOUND: Final = 2

@@ -31,8 +31,6 @@ from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import is_over, watermark_in_force
 
-__all__ = ["inspected", "sessions_of_key"]
-
 LARGEST: Final = 5
 KILO: Final = 1_000
 REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "revisions"})

@@ -30,11 +30,6 @@ from sessionkit.spark.seeds.rows import ROWS, chunks_of, chunks_schema
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
 
-__all__ = [
-    "carry_over",
-    "hand_over",
-]
-
 MILLISECOND_US: Final = 1_000
 
 

@@ -31,14 +31,6 @@ from sessionkit.spec.shared import AnySpec, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state import Field, codec_of
 
-__all__ = [
-    "mapped_state",
-    "open_sessions",
-    "open_sessions_frame",
-    "stored_keys",
-    "stored_keys_frame",
-]
-
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""
 

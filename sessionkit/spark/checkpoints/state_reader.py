@@ -34,21 +34,6 @@ from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 from sessionkit.spec.shared import AnySpec
 
-__all__ = [
-    "HEAD_BYTES",
-    "changed_groups",
-    "check_rules",
-    "key_row",
-    "naming_damage",
-    "not_ours",
-    "only_key",
-    "reads_state",
-    "stored_groups",
-    "stored_operators",
-    "stored_pages",
-    "with_clear_errors",
-]
-
 OURS: Final = re.compile(
     r"sessionkit\.errors\.(State\w*Error|UserFunctionError): (.*?\n\nHint: [^\n]*)", re.DOTALL
 )

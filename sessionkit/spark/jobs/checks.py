@@ -29,12 +29,6 @@ from sessionkit.state import (
     type_name,
 )
 
-__all__ = [
-    "check_analysis",
-    "check_input",
-    "check_picklable",
-]
-
 NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 """What Spark says in a query function of a declarative pipeline."""
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"

@@ -26,8 +26,6 @@ from sessionkit.spark.jobs.rows import OUTPUT_SCHEMA
 from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
-__all__ = ["BUCKET_STATE", "PAGES_STATE", "check_operator", "check_pages", "in_pages"]
-
 BUCKET_STATE: Final = "bucket"
 """The name of the state with the row of a bucket."""
 PAGES_STATE: Final = "pages"

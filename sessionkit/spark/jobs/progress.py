@@ -11,26 +11,6 @@ from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import SessionkitError, with_hint
 
-__all__ = [
-    "BUCKETS",
-    "MOST_BUCKETS",
-    "NOTHING_KNOWN",
-    "NOT_REPORTED",
-    "OBSERVATION",
-    "KnownBuckets",
-    "batch_counts",
-    "bucket_stats_text",
-    "entry",
-    "event_times_in",
-    "has_run",
-    "instant_in",
-    "is_counted",
-    "newest_event_in",
-    "read_bucket_stats",
-    "spark_watermark_in",
-    "watermark_in",
-]
-
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
 MOST_BUCKETS: Final = 1_024

@@ -31,14 +31,6 @@ from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
 from sessionkit.spec.shared import AnySpec
 
-__all__ = [
-    "OUTPUT_SCHEMA",
-    "counted_rows",
-    "counted_schema",
-    "packed",
-    "unpacked_rows",
-]
-
 STATS: Final = attrs.fields(BucketStats)
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"

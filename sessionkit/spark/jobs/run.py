@@ -39,13 +39,6 @@ from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
-__all__ = [
-    "apply_with_state",
-    "sessionize",
-    "sessionize_all",
-    "state_at_end",
-]
-
 BUCKETS_OF_A_BATCH: Final = 4
 """A batch runs each bucket as a whole, so it uses this many times more buckets."""
 

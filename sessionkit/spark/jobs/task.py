@@ -9,12 +9,6 @@ from pyspark import TaskContext
 from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.stored import Neighbours
 
-__all__ = [
-    "freeze_imports",
-    "rows_of_task",
-    "run_of_task",
-]
-
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
 """What Spark tells each task that the thread of a query starts."""

@@ -18,13 +18,6 @@ from sessionkit.spark.monitor.query_status import QueryStatus
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = [
-    "Receiver",
-    "monitor",
-    "to_log",
-    "to_opentelemetry",
-]
-
 LOG: Final = logging.getLogger("sessionkit.monitor")
 Receiver: TypeAlias = Callable[[QueryStatus], None]
 """What is called with how a query stands, whenever Spark reports on it."""

@@ -10,8 +10,6 @@ import attrs
 from sessionkit._engine.counts import DECLARED
 from sessionkit.spark.monitor.query_status import QueryStatus
 
-__all__ = ["METRICS", "Metric", "samples"]
-
 Kind: TypeAlias = Literal["counter", "gauge"]
 Value: TypeAlias = float | Mapping[str, float] | None
 

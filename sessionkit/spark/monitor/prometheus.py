@@ -17,11 +17,6 @@ from prometheus_client.registry import Collector
 from sessionkit.spark.monitor.metrics import METRICS, samples
 from sessionkit.spark.monitor.query_status import QueryStatus
 
-__all__ = [
-    "MOST_CONNECTIONS",
-    "PrometheusEndpoint",
-]
-
 MOST_CONNECTIONS: Final = 16
 PATIENCE_S: Final = 5.0
 LOG: Final = logging.getLogger("sessionkit.monitor")

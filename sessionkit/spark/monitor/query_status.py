@@ -23,8 +23,6 @@ from sessionkit.spark.jobs.progress import (
 )
 from sessionkit.spark.query.reconciling import Reconciliation, own_operators
 
-__all__ = ["Bucket", "QueryStatus", "status"]
-
 RECENT: Final = 10
 """Over how many micro-batches a rate is taken."""
 

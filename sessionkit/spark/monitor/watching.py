@@ -27,14 +27,6 @@ from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark.monitor.metrics import samples
 from sessionkit.spark.monitor.query_status import QueryStatus, status
 
-__all__ = [
-    "picture",
-    "read_endpoint",
-    "reading_of",
-    "watch",
-    "watch_endpoint",
-]
-
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
 REJECTED: Final = {

@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame
 from sessionkit.spark._output_rules import QueryType
 from sessionkit.spark._plan_tree import PlanNode, analyzed_plan, plan_lines, plan_tree
 
-__all__ = ["Plan", "plan_of", "query_type_of"]
-
 WATERMARK: Final = "EventTimeWatermark"
 WRAPPERS_OF_EXPLAIN: Final = 3
 STATELESS: Final = frozenset(

@@ -12,8 +12,6 @@ from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit.errors import BalanceError, UnsupportedError, with_hint
 from sessionkit.spark.jobs.progress import batch_counts, entry, has_run
 
-__all__ = ["Reconciliation", "own_operators", "reconcile"]
-
 OURS: Final = frozenset({"applyInPandasWithState", "transformWithStateInPandasExec"})
 """The stateful operators in which a spec runs, by the names that Spark gives them."""
 

@@ -10,7 +10,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
-from sessionkit.spark._columns import MILLISECOND
 from sessionkit.spark._logs import logs_of, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark.checkpoints.check_logs import check_logs
@@ -28,9 +27,7 @@ from sessionkit.spark.sinks.start import (
     check_tables,
     to_sink,
 )
-from sessionkit.spec.shared import AnySpec
-
-__all__ = ["Temporary", "Trigger", "start_query"]
+from sessionkit.spec.shared import MILLISECOND, AnySpec
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool

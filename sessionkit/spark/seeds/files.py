@@ -23,13 +23,6 @@ from sessionkit.spark.seeds.rows import ROWS, packed_seed_rows
 from sessionkit.spark.seeds.unread import is_of_files, without_files, without_messages
 from sessionkit.spec.shared import AnySpec
 
-__all__ = [
-    "ABOUT",
-    "Seed",
-    "read_seed",
-    "write_seed",
-]
-
 FORMAT: Final = 1
 ABOUT: Final = "about"
 NOTHING_READ: Final = "-"

@@ -20,14 +20,6 @@ from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import key_form
 
-__all__ = [
-    "ROWS",
-    "chunks_of",
-    "chunks_schema",
-    "packed_seed_rows",
-    "read_seed_rows",
-]
-
 ROWS: Final = "rows"
 """Below the folder of a seed."""
 ROWS_OF_A_CHUNK: Final = 2**15

@@ -11,13 +11,6 @@ from pyspark.sql import functions as F
 from sessionkit.errors import SessionkitError, SpecError, with_hint
 from sessionkit.spark._plan_tree import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
 
-__all__ = [
-    "check_unread",
-    "is_of_files",
-    "without_files",
-    "without_messages",
-]
-
 PATHS: Final = ("_metadata.file_path", "file_path")
 PLACES: Final = (
     ("topic", "partition", "offset"),

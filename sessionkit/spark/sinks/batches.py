@@ -14,17 +14,6 @@ from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import logs_of, query_id_of
 
-__all__ = [
-    "Batch",
-    "BatchWriter",
-    "Ledger",
-    "Part",
-    "Start",
-    "WriteBatches",
-    "from_last",
-    "start_of",
-]
-
 OWN: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
 FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
 JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")

@@ -30,13 +30,6 @@ from sessionkit.spark.sinks.tables import Delta
 from sessionkit.spark.sinks.writers import numbers_from
 from sessionkit.spec.columns import SESSION_COLUMNS
 
-__all__ = [
-    "TableWriter",
-    "check_columns",
-    "check_delta",
-    "check_table",
-]
-
 DIGITS: Final = 20
 """With how many digits the name of a file of the log begins: the version of the table."""
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"

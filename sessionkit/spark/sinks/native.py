@@ -13,24 +13,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import SESSION_COLUMNS
 
-__all__ = [
-    "NESTED",
-    "Console",
-    "Files",
-    "Foreach",
-    "ForeachBatch",
-    "Kafka",
-    "Memory",
-    "NativeSink",
-    "check_callable",
-    "check_native",
-    "kafka_options",
-    "message_id",
-    "names_in",
-    "names_or_none",
-    "to_native",
-]
-
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
 """What names a row, so that the consumer of a topic knows one that comes again."""

@@ -17,22 +17,6 @@ from sessionkit.spark.sinks.tables import Delta, Postgres
 from sessionkit.spark.sinks.writers import Once
 from sessionkit.spec.columns import REJECTED_COLUMNS, REVISION_COLUMNS, SESSION_COLUMNS
 
-__all__ = [
-    "REVISION",
-    "SESSION_ID",
-    "SUPERSEDES",
-    "Route",
-    "Routes",
-    "check_has_columns",
-    "check_key",
-    "duplicate_id_error",
-    "key_of",
-    "refuses_duplicate_ids",
-    "routes_of",
-    "same_key_error",
-    "same_place_error",
-]
-
 BatchSink: TypeAlias = Postgres | Delta | Files | Kafka | Once | ForeachBatch
 BATCH_SINKS: Final = (Postgres, Delta, Files, Kafka, Once, ForeachBatch)
 KIND: Final = "kind"

@@ -47,16 +47,6 @@ from sessionkit.spark.sinks.writers import (
     messages,
 )
 
-__all__ = [
-    "SINKS",
-    "BatchesSink",
-    "StreamSink",
-    "check_ledgers",
-    "check_sink",
-    "check_tables",
-    "to_sink",
-]
-
 BatchesSink: TypeAlias = Routes | Postgres | Delta | Once
 """Those that take micro-batches whole, by a function of `foreachBatch`."""
 StreamSink: TypeAlias = NativeSink | BatchesSink

@@ -12,8 +12,6 @@ from sessionkit._instants import duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark.sinks.native import names_or_none
 
-__all__ = ["LEDGER", "STAGING", "Delta", "Postgres", "check_readable", "fits", "unreadable"]
-
 LEDGER: Final = "sessionkit_batches"
 """The table with the last micro-batch of each table of its schema."""
 STAGING: Final = "sessionkit_staging_"

@@ -14,18 +14,6 @@ from sessionkit.spark._logs import if_there
 from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
 from sessionkit.spark.sinks.native import Files, Kafka, kafka_options, message_id
 
-__all__ = [
-    "FolderWriter",
-    "ForeachBatchWriter",
-    "Once",
-    "OnceWriter",
-    "TopicWriter",
-    "check_layout",
-    "log_of",
-    "messages",
-    "numbers_from",
-]
-
 BATCH: Final = "batch_id"
 """The column, and so the name of the subfolder, of a micro-batch."""
 MARKS: Final = "_batches"

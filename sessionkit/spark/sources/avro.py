@@ -36,13 +36,6 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = [
-    "AvroDecoder",
-    "LimitError",
-    "checker",
-    "with_avro",
-]
-
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
 SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 NUMBERS: Final = frozenset({"int", "long", "enum"})

@@ -25,10 +25,6 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = [
-    "with_json",
-]
-
 Judge: TypeAlias = Callable[[FieldType, Column], Column | None]
 NAMED: Final = "map<string,string>"
 TOO_MANY_SECONDS: Final = r"^-?(9\d{12}|\d{14,})$"

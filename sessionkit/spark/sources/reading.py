@@ -36,8 +36,6 @@ from sessionkit.spark.sources.values import (
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import Field
 
-__all__ = ["read_batch", "read_stream"]
-
 CORRUPT: Final = "_corrupt"
 POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {
     KafkaTopics: ("KAFKA_COLUMNS", KAFKA_COLUMNS),

@@ -16,27 +16,6 @@ from sessionkit.spark._columns import quoted
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
 
-__all__ = [
-    "FILE_COLUMNS",
-    "KAFKA_COLUMNS",
-    "PAYLOAD",
-    "SHOWN",
-    "Avro",
-    "Csv",
-    "Json",
-    "JsonLines",
-    "KafkaTopics",
-    "Parquet",
-    "PayloadFormat",
-    "Rate",
-    "Socket",
-    "Source",
-    "ddl",
-    "payload_fields",
-    "required",
-    "without_long",
-]
-
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""
 MOST_BYTES: Final = 20_000_000

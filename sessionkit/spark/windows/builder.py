@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import MILLISECOND, quoted
+from sessionkit.spark._columns import quoted
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark.windows.rules import (
     WINDOW_COLUMNS,
@@ -41,15 +41,7 @@ from sessionkit.spark.windows.rules import (
     read_positive_delay,
     read_shift,
 )
-
-__all__ = [
-    "UnboundedStateWarning",
-    "WindowedAggregation",
-    "Windows",
-    "session",
-    "sliding",
-    "tumbling",
-]
+from sessionkit.spec.shared import MILLISECOND
 
 
 class UnboundedStateWarning(UserWarning):

@@ -15,22 +15,6 @@ from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.watermarks import Watermark, declared_watermarks
 
-__all__ = [
-    "WINDOW_COLUMNS",
-    "Expression",
-    "WindowShape",
-    "check_aggregates",
-    "check_columns",
-    "check_gap",
-    "check_names",
-    "explanation",
-    "expression",
-    "growth",
-    "own_watermark",
-    "read_positive_delay",
-    "read_shift",
-]
-
 Expression: TypeAlias = str | Column
 """SQL text, which needs no Spark session, or a Column, which does."""
 NOTHING: Final = timedelta(0)

@@ -16,8 +16,6 @@ from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import watermark_in_force
 
-__all__ = ["Clocks", "aware", "on_clock"]
-
 MILLISECOND_US: Final = 1_000
 
 

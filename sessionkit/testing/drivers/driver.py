@@ -39,8 +39,6 @@ from sessionkit.testing.drivers.results import (
 )
 from sessionkit.testing.drivers.rows import event_row, input_frame, seed_of
 
-__all__ = ["Driver", "SessionDriver", "StatefulDriver"]
-
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
 Row = TypeVar("Row", bound=ResultRow)

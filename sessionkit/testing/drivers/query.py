@@ -23,8 +23,6 @@ from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
-__all__ = ["PagedGroupState", "Query", "Ran", "Snapshot", "Worker"]
-
 Worker: TypeAlias = Callable[
     [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin, Neighbours],
     Iterator[pd.DataFrame],

@@ -18,17 +18,6 @@ from sessionkit.state import Field, OptionalType, codec_of, decode_column, inner
 from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts import ClosedBy
 
-__all__ = [
-    "BatchResult",
-    "KeyRow",
-    "Output",
-    "Rejection",
-    "ResultRow",
-    "SessionEvent",
-    "SessionRow",
-    "read_output",
-]
-
 R_co = TypeVar("R_co", covariant=True)
 AnyRow = TypeVar("AnyRow")
 

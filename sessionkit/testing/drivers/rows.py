@@ -30,20 +30,6 @@ from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import codec_of, key_form
 
-__all__ = [
-    "Group",
-    "Row",
-    "Seed",
-    "check_row",
-    "event_row",
-    "group_of",
-    "input_frame",
-    "key_on_wire",
-    "packed_frames",
-    "plain_key",
-    "seed_of",
-]
-
 Row: TypeAlias = dict[str, Any]
 Group: TypeAlias = Hashable
 """The number of a bucket, or a key."""

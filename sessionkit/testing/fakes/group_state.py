@@ -19,8 +19,6 @@ from sessionkit.testing.fakes.spark_values import (
     whole_ms,
 )
 
-__all__ = ["FakeGroupState", "StoredGroup"]
-
 _NO_TIMESTAMP = -1
 
 

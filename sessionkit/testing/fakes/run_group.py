@@ -11,8 +11,6 @@ from sessionkit.errors import with_hint
 from sessionkit.testing.fakes.group_state import FakeGroupState
 from sessionkit.testing.fakes.spark_values import type_name
 
-__all__ = ["run_group"]
-
 # Spark takes the key from row 0 of pandas columns, which hold these as NumPy or pandas scalars.
 _COLUMN_SCALARS = (bool, int, float, dt.datetime)
 

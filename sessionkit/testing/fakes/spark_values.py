@@ -17,18 +17,6 @@ import pandas as pd
 
 from sessionkit.errors import with_hint
 
-__all__ = [
-    "TimeoutConf",
-    "check_forward",
-    "check_timeout_conf",
-    "epoch_ms",
-    "not_a_number",
-    "positive_ms",
-    "state_value",
-    "type_name",
-    "whole_ms",
-]
-
 TimeoutConf = Literal["NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"]
 """The timeout mode of the query, spelled as PySpark's `GroupStateTimeout` spells it."""
 

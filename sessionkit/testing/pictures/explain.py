@@ -24,8 +24,6 @@ from sessionkit.testing.pictures.svg import svg_timeline
 from sessionkit.testing.pictures.timeline import Axis, Event, Span, Timeline
 from sessionkit.timeouts import ClosedBy
 
-__all__ = ["ExplainedRejection", "ExplainedSession", "Explanation", "TimedEvent", "explain_session"]
-
 TimedEvent: TypeAlias = tuple[datetime, Any]
 """An event and its time."""
 

@@ -9,8 +9,6 @@ from sessionkit._instants import instant_of
 from sessionkit.testing.literals import clock_text, literal
 from sessionkit.testing.pictures.timeline import Axis, Event, Span, Timeline
 
-__all__ = ["svg_timeline"]
-
 WIDTH: Final = 760
 MARGIN: Final = 40
 INSIDE: Final = WIDTH - 2 * MARGIN

@@ -10,8 +10,6 @@ from sessionkit._instants import instant_of, micros_of
 from sessionkit.testing.literals import clock_text, literal
 from sessionkit.timeouts import ClosedBy
 
-__all__ = ["Axis", "Event", "Mark", "Span", "Timeline"]
-
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]
 
 SECOND_US: Final = 1_000_000

@@ -17,8 +17,6 @@ from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.scripts.stage import Stage, stage_for
 from sessionkit.testing.scripts.steps import Mismatch, Step, end_of_script
 
-__all__ = ["run_script"]
-
 ARROW: Final = "-->"
 LONGEST_LINE: Final = 96
 NOTHING: Final = "(nothing)"

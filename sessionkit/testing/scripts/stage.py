@@ -16,20 +16,6 @@ from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
 from sessionkit.timeouts import Clock
 
-__all__ = [
-    "EventLine",
-    "RowLine",
-    "SessionLine",
-    "Stage",
-    "StoredLine",
-    "event_line",
-    "open_line",
-    "row_line",
-    "session_line",
-    "stage_for",
-    "stored_line",
-]
-
 SessionLine: TypeAlias = tuple[Any, datetime, datetime, Any]
 """A session: key, start, end, and its result row or its state."""
 RowLine: TypeAlias = tuple[Any, Any]

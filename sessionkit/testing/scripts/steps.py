@@ -30,29 +30,6 @@ from sessionkit.testing.scripts.stage import (
     stored_line,
 )
 
-__all__ = [
-    "Mismatch",
-    "Step",
-    "add",
-    "add_row",
-    "add_table",
-    "advance_processing_time",
-    "advance_watermark_to",
-    "end_of_script",
-    "expect_counts",
-    "expect_nothing",
-    "expect_open",
-    "expect_rejected",
-    "expect_results",
-    "expect_rows",
-    "expect_sessions",
-    "expect_stored",
-    "restart",
-    "run_batch",
-    "run_until_idle",
-    "step",
-]
-
 P = ParamSpec("P")
 D = TypeVar("D", SessionDriver[Any, Any, Any], StatefulDriver[Any, Any, Any])
 Kind: TypeAlias = Literal["late", "duplicate", "quarantined", "failed", "failed_output"]

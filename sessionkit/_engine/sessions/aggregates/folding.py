@@ -29,8 +29,6 @@ from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of
 
-__all__ = ["close_by_aggregates", "join_by_aggregates", "states_by_aggregates"]
-
 
 def join_by_aggregates(
     program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon

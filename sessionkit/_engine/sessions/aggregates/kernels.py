@@ -28,8 +28,6 @@ from sessionkit.state import (
     inner_type,
 )
 
-__all__ = ["folded", "results_by_aggregates", "stored_fields"]
-
 Bound: TypeAlias = tuple[BoundAggregate, Kernel]
 
 KERNELS: Final[Mapping[str, Kernel]] = {

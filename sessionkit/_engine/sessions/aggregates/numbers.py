@@ -35,8 +35,6 @@ from sessionkit.state import (
     TimedeltaType,
 )
 
-__all__ = ["COUNT", "DURATION", "MEAN", "SUM", "TRUTH", "SumTooLargeError"]
-
 BITS: Final = 32
 LOW: Final = 2**BITS - 1
 TOP: Final = 2 ** (BITS - 1)

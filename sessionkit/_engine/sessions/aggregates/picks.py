@@ -25,8 +25,6 @@ from sessionkit._engine.sessions.aggregates.rows import (
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state import DatetimeType, Field, ListType, OptionalType
 
-__all__ = ["COLLECT", "DISTINCT", "EDGE", "EXTREME"]
-
 LARGEST: Final = np.iinfo(np.int64).max
 SMALLEST: Final = np.iinfo(np.int64).min
 

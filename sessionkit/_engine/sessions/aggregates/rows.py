@@ -19,21 +19,6 @@ from sessionkit._engine.rows.table import micros, whole
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state import Field
 
-__all__ = [
-    "Kernel",
-    "Mask",
-    "Numbers",
-    "Rows",
-    "Segments",
-    "array_of",
-    "coded",
-    "is_number",
-    "mask_of",
-    "numbers_of",
-    "own_column",
-    "ranked",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

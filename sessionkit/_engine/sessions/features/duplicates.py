@@ -41,8 +41,6 @@ from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import is_over
 
-__all__ = ["Duplicates", "forget_ids"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 IDS: Final = pa.field("ids", pa.list_(ID))

@@ -26,8 +26,6 @@ from sessionkit.spec.functions import Failure, name_of, traceback_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import Predicate, window_end
 
-__all__ = ["EventFunctions"]
-
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 A = TypeVar("A", bool, timedelta)

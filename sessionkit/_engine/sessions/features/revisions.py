@@ -56,8 +56,6 @@ from sessionkit.spec.functions import Failure, name_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import Clock, Every, is_over
 
-__all__ = ["Revisions", "Settled", "closed_ones", "forget_revisions"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

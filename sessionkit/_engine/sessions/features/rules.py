@@ -30,8 +30,6 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import Field, codec_of, forms_of
 from sessionkit.timeouts import SessionRules
 
-__all__ = ["Rules"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -21,8 +21,6 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import codec_of, forms_of
 
-__all__ = ["SessionEvents"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 

@@ -19,16 +19,6 @@ from sessionkit.spark.sinks.postgres.statements import (
 from sessionkit.spark.sinks.routes import SUPERSEDES, check_has_columns
 from sessionkit.spark.sinks.tables import Postgres
 
-__all__ = [
-    "Relation",
-    "check_ours",
-    "check_owner",
-    "check_table",
-    "place",
-    "server",
-    "types_of",
-]
-
 SCHEMA_OF: Final = """\
 SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace AS s ON relnamespace = s.oid
                  WHERE pg_class.oid = to_regclass(%s)), current_schema())::text"""

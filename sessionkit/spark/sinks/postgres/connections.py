@@ -12,12 +12,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sessionkit.spark.sinks.tables import Postgres, check_readable, unreadable
 
-__all__ = [
-    "Connections",
-    "connected",
-]
-
-
 Result = TypeVar("Result")
 
 LOG: Final = logging.getLogger("sessionkit.postgres")

@@ -31,8 +31,6 @@ from sessionkit.spark.sinks.routes import (
 from sessionkit.spark.sinks.tables import Postgres
 from sessionkit.spec.columns import SESSION_COLUMNS
 
-__all__ = ["COPIED", "RANK", "Copying", "Moving"]
-
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COPIED: Final = "attempt string, rows bigint"
 """What a part tells the driver: by which attempts how many rows were copied."""

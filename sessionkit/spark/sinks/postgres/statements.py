@@ -12,17 +12,6 @@ from pyspark.sql import types as T
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark.sinks.tables import LEDGER, STAGING
 
-__all__ = [
-    "ATTEMPT",
-    "LEDGER_COLUMNS",
-    "LEDGER_MARK",
-    "LOCK",
-    "Statements",
-    "is_json",
-    "listed",
-    "postgres_type",
-]
-
 ATTEMPT: Final = "sessionkit_attempt"
 """The column of a staging table that says which attempt of which task has copied a row."""
 LEDGER_MARK: Final = "sessionkit: the last micro-batch of each table of this schema"

@@ -26,14 +26,6 @@ from sessionkit.spark.sinks.postgres.statements import (
 from sessionkit.spark.sinks.routes import Route, check_key, key_of
 from sessionkit.spark.sinks.tables import Postgres, fits
 
-__all__ = [
-    "Found",
-    "TableWriter",
-    "check_columns",
-    "check_table",
-]
-
-
 NONE: Final = -1
 
 
