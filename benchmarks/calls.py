@@ -27,8 +27,8 @@ from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import first_due
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.storage import BucketRow, logic_of
-from sessionkit._engine.worker import collector_paused
+from sessionkit._engine.shell.storage import BucketRow, logic_of
+from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["CASES", "main", "prepared"]
 

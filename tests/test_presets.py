@@ -10,7 +10,7 @@ import pytest
 
 from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMismatchError, presets
 from sessionkit import aggregates as agg
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at, minutes, seconds
 from tests.support.options import grouped
 

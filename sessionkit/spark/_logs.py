@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.payload import RESTORE
+from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"

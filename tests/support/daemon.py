@@ -13,7 +13,11 @@ from typing import Final
 
 from pyspark.daemon import manager
 
-EVERY_WORKER_IMPORTS: Final = ("pyarrow.compute", "pyspark.worker", "sessionkit._engine.worker")
+EVERY_WORKER_IMPORTS: Final = (
+    "pyarrow.compute",
+    "pyspark.worker",
+    "sessionkit._engine.shell.worker",
+)
 
 if __name__ == "__main__":
     for name in EVERY_WORKER_IMPORTS:

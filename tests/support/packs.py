@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected, no_events
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     FUTURE_COLUMN,
@@ -18,7 +19,6 @@ from sessionkit._engine.wire.columns import (
 )
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packer, Packs, unpacked
-from sessionkit._engine.worker import worker_of
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 

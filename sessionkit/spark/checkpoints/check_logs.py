@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.payload import RESTORE
+from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark._logs import Logs, if_there, logs_of, query_id_of
 

@@ -10,7 +10,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.payload import (
+from sessionkit._engine.rows.marks import has_state
+from sessionkit._engine.rows.objects import decode_states
+from sessionkit._engine.rows.table import parted
+from sessionkit._engine.shell.payload import (
     BATCH_AT,
     BATCH_BYTES,
     QUERY_AT,
@@ -18,9 +21,6 @@ from sessionkit._engine.payload import (
     RESTORE,
     Origin,
 )
-from sessionkit._engine.rows.marks import has_state
-from sessionkit._engine.rows.objects import decode_states
-from sessionkit._engine.rows.table import parted
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import LastBatch, Logs, active_session, last_batch_of, query_id_of

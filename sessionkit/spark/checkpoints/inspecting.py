@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.payload import peek_identity, unpack, unpack_page
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.sessions.features.revisions import closed_ones
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
+from sessionkit._engine.shell.payload import peek_identity, unpack, unpack_page
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spark._grouping import bucket_label

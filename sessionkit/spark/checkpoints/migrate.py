@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.migration import check_migration, migrated
-from sessionkit._engine.seed import SeedFormat
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.migration import check_migration, migrated
+from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._logs import (

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.keys.view import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
-from sessionkit._engine.storage import logic_of, stored_memory
+from sessionkit._engine.shell.payload import NOBODY, Origin
+from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import group_has_key
 from sessionkit.spark._logs import active_session

@@ -13,14 +13,10 @@ from pyspark.sql import functions as F
 
 from sessionkit import errors
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.payload import (
-    HEADER_BYTES,
-    RESTORE,
-    peek_identity,
-)
-from sessionkit._engine.reading import check_order, compared
 from sessionkit._engine.rows.table import key_schema
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.payload import HEADER_BYTES, RESTORE, peek_identity
+from sessionkit._engine.shell.reading import check_order, compared
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import (
     SessionkitError,
     StateCorruptedError,

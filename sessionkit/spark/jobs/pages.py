@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
 
-from sessionkit._engine.storage import columns_of
-from sessionkit._engine.worker import Worker
+from sessionkit._engine.shell.storage import columns_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._libraries import is_connect, release_of

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.logic import BucketStats
+from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     FUTURE_COLUMN,
@@ -23,7 +24,6 @@ from sessionkit._engine.wire.columns import (
 )
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit._engine.wire.packing import Packer
-from sessionkit._engine.worker import Worker
 from sessionkit._instants import span_us
 from sessionkit.spark._columns import OF_REJECTED, quoted, to_wire
 from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, NOT_REPORTED, OBSERVATION

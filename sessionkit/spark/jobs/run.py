@@ -13,10 +13,10 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.storage import columns_of
+from sessionkit._engine.shell.storage import columns_of
+from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._engine.wire.columns import WATERMARK_COLUMN
 from sessionkit._engine.wire.packing import packs_of_groups
-from sessionkit._engine.worker import Worker, worker_of
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted

@@ -6,8 +6,8 @@ from typing import Final
 
 from pyspark import TaskContext
 
-from sessionkit._engine.payload import NOBODY, Origin
-from sessionkit._engine.stored import Neighbours
+from sessionkit._engine.shell.payload import NOBODY, Origin
+from sessionkit._engine.shell.stored import Neighbours
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"

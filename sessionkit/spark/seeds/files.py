@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.shell.seed import SeedFormat
 from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._logs import (

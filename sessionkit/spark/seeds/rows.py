@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import whole
-from sessionkit._engine.seed import SeedFormat
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN, WATERMARK_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packed_by_group
 from sessionkit._instants import BEGINNING_US, span_us

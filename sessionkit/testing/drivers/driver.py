@@ -12,13 +12,13 @@ from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.view import StoredKey, stored_keys_of
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.migration import check_migration, migrated
-from sessionkit._engine.seed import SeedFormat
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._engine.storage import logic_of, stored_memory
+from sessionkit._engine.shell.migration import check_migration, migrated
+from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
-from sessionkit._engine.worker import worker_of
 from sessionkit._instants import BEGINNING_US, micros_of
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.session import SessionSpec

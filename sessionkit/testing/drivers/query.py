@@ -8,8 +8,8 @@ import attrs
 import pandas as pd
 
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.payload import Origin
-from sessionkit._engine.stored import Neighbours
+from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.wire.columns import (
     wire_columns,
 )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import INSTANT, whole_batch
-from sessionkit._engine.seed import SeedFormat
+from sessionkit._engine.shell.seed import SeedFormat
 from sessionkit._engine.wire.columns import (
     EVENTS_COLUMN,
     FUTURE_COLUMN,

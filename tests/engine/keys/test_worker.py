@@ -21,8 +21,8 @@ from sessionkit import (
     TimeToLive,
     UserFunctionError,
 )
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.outbound import Unpacker
-from sessionkit._engine.worker import worker_of
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.results import Rejection, read_output
 from sessionkit.testing.drivers.rows import Row, input_frame

@@ -9,7 +9,7 @@ import pytest
 
 from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import grouped
 from tests.support.session_specs import fed, opened

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import DecimalType, EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec
-from sessionkit._engine.payload import FORMAT_VERSION
+from sessionkit._engine.shell.payload import FORMAT_VERSION
 from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
 from tests.support.options import grouped

@@ -27,7 +27,7 @@ FEATURES = frozenset(
         "idle.py",
         "rows/buffer.py",
         "rows/encoding.py",
-        "seed.py",
+        "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",
         "sessions/dropping.py",

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.payload import identity_differences
 from sessionkit._engine.rows.marks import marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
+from sessionkit._engine.shell.payload import identity_differences
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.functions import call_failed, name_of, wrong_class

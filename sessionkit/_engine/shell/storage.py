@@ -16,9 +16,6 @@ from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import BucketStats, Logic, Memory, first_due
-from sessionkit._engine.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
-from sessionkit._engine.pages.storage import PagedBucket
-from sessionkit._engine.payload import FORMAT_VERSION, NOBODY, Origin
 from sessionkit._engine.rows.marks import (
     MARKS,
     marked,
@@ -27,7 +24,10 @@ from sessionkit._engine.rows.marks import (
     unmarked,
 )
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._engine.stored import MOST_BYTES, Neighbours, check_size, pack_row, unpack_row
+from sessionkit._engine.shell.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
+from sessionkit._engine.shell.pages.storage import PagedBucket
+from sessionkit._engine.shell.payload import FORMAT_VERSION, NOBODY, Origin
+from sessionkit._engine.shell.stored import MOST_BYTES, Neighbours, check_size, pack_row, unpack_row
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec

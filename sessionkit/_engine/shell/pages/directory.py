@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.pages.hashing import HASHES, Hashes
+from sessionkit._engine.shell.pages.hashing import HASHES, Hashes
 from sessionkit.timeouts import Clock
 
 Places: TypeAlias = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from sessionkit import (
     StateMismatchError,
     UserFunctionError,
 )
-from sessionkit._engine.reading import Comparison, check_order, compared
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.reading import Comparison, check_order, compared
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import at
 from tests.support.changed_classes import (
     SPECS,

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.payload import (
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     NOBODY,
     RESTORE,
@@ -25,8 +26,7 @@ from sessionkit._engine.payload import (
     pack,
     unpack,
 )
-from sessionkit._engine.reading import Reading, reading_of
-from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.shell.reading import Reading, reading_of
 from sessionkit.errors import StateCorruptedError, StateError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import timer_ms

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.payload import identity_differences
-from sessionkit._engine.reading import MAY_BE_CARRIED
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.storage import logic_of
+from sessionkit._engine.shell.payload import identity_differences
+from sessionkit._engine.shell.reading import MAY_BE_CARRIED
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state import FieldType, key_form, type_name

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from sessionkit import StateCorruptedError, StateError, StateMismatchError
-from sessionkit._engine.payload import Origin
-from sessionkit._engine.storage import logic_of, stored_memory
-from sessionkit._engine.stored import Neighbours
+from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState

@@ -15,13 +15,13 @@ import pyarrow as pa
 from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import idle_clock
 from sessionkit._engine.logic import BucketStats, Logic, Memory
-from sessionkit._engine.pages.bucket import Bucket, read_pages
-from sessionkit._engine.pages.directory import Directory, Places
-from sessionkit._engine.pages.hashing import key_hashes
-from sessionkit._engine.pages.rows import Page, PageRows, SortedRows
-from sessionkit._engine.payload import RESTORE, Origin
 from sessionkit._engine.rows.table import key_columns, micros
-from sessionkit._engine.stored import Neighbours, check_size
+from sessionkit._engine.shell.pages.bucket import Bucket, read_pages
+from sessionkit._engine.shell.pages.directory import Directory, Places
+from sessionkit._engine.shell.pages.hashing import key_hashes
+from sessionkit._engine.shell.pages.rows import Page, PageRows, SortedRows
+from sessionkit._engine.shell.payload import RESTORE, Origin
+from sessionkit._engine.shell.stored import Neighbours, check_size
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.typing import GroupStateLike
 

@@ -13,7 +13,7 @@ import pytest
 from examples.visits import View, visits
 from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.worker import worker_of
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame

@@ -11,7 +11,7 @@ from examples.visits import visits
 from sessionkit import SessionRules
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.logic import BucketStats
-from sessionkit._engine.worker import worker_of
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit._instants import micros_of
 from sessionkit.testing import FakeGroupState
 from sessionkit.testing.drivers.query import PagedGroupState

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit._engine.payload import (
+from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     Bond,
     Origin,

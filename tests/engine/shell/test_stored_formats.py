@@ -15,10 +15,10 @@ import pytest
 
 from sessionkit import Functions
 from sessionkit._engine.keys.view import stored_keys_of
-from sessionkit._engine.payload import FORMAT_VERSION, Origin
 from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
-from sessionkit._engine.storage import logic_of, stored_memory
+from sessionkit._engine.shell.payload import FORMAT_VERSION, Origin
+from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.errors import StateMismatchError
 from sessionkit.spec.session import SessionSpec

@@ -8,12 +8,18 @@ import pyarrow as pa
 
 from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.pages.directory import Directory
-from sessionkit._engine.payload import FORMAT_VERSION, RESTORE, Origin, page_checksum, unpack_page
-from sessionkit._engine.reading import Reading
 from sessionkit._engine.rows.marks import marked, marks_in, unmarked
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.stored import Neighbours, pack_row, unpack_row
+from sessionkit._engine.shell.pages.directory import Directory
+from sessionkit._engine.shell.payload import (
+    FORMAT_VERSION,
+    RESTORE,
+    Origin,
+    page_checksum,
+    unpack_page,
+)
+from sessionkit._engine.shell.reading import Reading
+from sessionkit._engine.shell.stored import Neighbours, pack_row, unpack_row
 from sessionkit.errors import StateCorruptedError, with_hint
 
 DIRECTORY_COLUMNS: Final = (

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.reading import reading_of
 from sessionkit._engine.rows.table import Rejected, events_schema, micros, parted
+from sessionkit._engine.shell.reading import reading_of
 from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of

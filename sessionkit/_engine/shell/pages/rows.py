@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.pages.directory import PAGE_BYTES, Places
-from sessionkit._engine.pages.hashing import Hashes, key_hashes
-from sessionkit._engine.payload import pack_page, page_checksum
 from sessionkit._engine.rows.marks import marks_as_bytes, unmarked
 from sessionkit._engine.rows.table import key_columns, whole_batch
+from sessionkit._engine.shell.pages.directory import PAGE_BYTES, Places
+from sessionkit._engine.shell.pages.hashing import Hashes, key_hashes
+from sessionkit._engine.shell.payload import pack_page, page_checksum
 from sessionkit.timeouts import Clock
 
 Instants: TypeAlias = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ import pytest
 from sessionkit import EventTimeGap, Functions, NoTimeout, SessionSpec, StateError, Storage
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.stored import MOST_BYTES, check_size
+from sessionkit._engine.shell.stored import MOST_BYTES, check_size
 from sessionkit.testing import SessionDriver
 from tests.support.options import evolved
 from tests.support.stateful_specs import taking

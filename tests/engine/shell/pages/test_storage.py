@@ -16,10 +16,10 @@ from sessionkit import (
     StateMismatchError,
     Storage,
 )
-from sessionkit._engine.pages.directory import PAGE_BYTES
-from sessionkit._engine.payload import Origin
-from sessionkit._engine.storage import logic_of, stored_memory
-from sessionkit._engine.worker import worker_of
+from sessionkit._engine.shell.pages.directory import PAGE_BYTES
+from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.query import PagedGroupState
 from sessionkit.testing.fakes.group_state import StoredGroup

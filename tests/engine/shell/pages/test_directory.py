@@ -7,8 +7,8 @@ import pytest
 
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.pages.directory import ENTRY, PAGE_BYTES, Directory
-from sessionkit._engine.pages.hashing import HASHES
+from sessionkit._engine.shell.pages.directory import ENTRY, PAGE_BYTES, Directory
+from sessionkit._engine.shell.pages.hashing import HASHES
 
 FULL = PAGE_BYTES
 SOON = BatchClocks(watermark_us=100, processing_us=200)

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.clocks import BatchClocks, clocks_of
 from sessionkit._engine.logic import BucketStats, Logic, Memory, Outcome
-from sessionkit._engine.payload import NOBODY, Origin
 from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.seed import SeedFormat, keys_of, started
-from sessionkit._engine.storage import Storage, logic_of, storage_of
-from sessionkit._engine.stored import Neighbours
+from sessionkit._engine.shell.payload import NOBODY, Origin
+from sessionkit._engine.shell.seed import SeedFormat, keys_of, started
+from sessionkit._engine.shell.storage import Storage, logic_of, storage_of
+from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.wire.outbound import (
     Output,
     output_batches,
