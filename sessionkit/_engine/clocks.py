@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from sessionkit._engine.boundaries import processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit._instants import (
     BEGINNING_US,
     END_OF_TIME_US,
@@ -19,7 +20,7 @@ from sessionkit._instants import (
 )
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.timeouts import Clock, processing_timer_ms, timer_ms, watermark_in_force
+from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
 MILLISECOND_US: Final = 1_000

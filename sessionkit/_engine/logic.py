@@ -14,7 +14,7 @@ from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.rows.table import Rejected, micros
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Field
+from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock
 
 Instants: TypeAlias = npt.NDArray[np.int64]

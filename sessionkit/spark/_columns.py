@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spec.shared import MILLISECOND
-from sessionkit.state import FieldType, inner_type, key_form
+from sessionkit.state._collections import inner_type
+from sessionkit.state._types import FieldType, key_form
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """What the metadata of a column says that result rows don't have, where its name doesn't."""

@@ -21,7 +21,9 @@ from pyspark.sql import functions as F
 from sessionkit._engine.rows.table import key_columns, whole
 from sessionkit.spark._columns import grouping_form, quoted
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import DecimalType, FieldType, key_form, stored_numbers
+from sessionkit.state._codec import stored_numbers
+from sessionkit.state._scalars import DecimalType
+from sessionkit.state._types import FieldType, key_form
 
 SEED: Final = 42
 BLOCK_BYTES: Final = 4

@@ -15,18 +15,12 @@ from pyarrow import acero
 from sessionkit._classes import attributes_of
 from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.state import (
-    BoolType,
-    DecimalType,
-    FieldType,
-    FloatType,
-    IntType,
-    OptionalType,
-    TimedeltaType,
-    codec_of,
-    fields_of,
-    inner_type,
-)
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import OptionalType, inner_type
+from sessionkit.state._fields import fields_of
+from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
+from sessionkit.state._times import TimedeltaType
+from sessionkit.state._types import FieldType
 
 UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
 

@@ -8,7 +8,10 @@ from sessionkit.spec.aggregates import check_condition, nearest_field
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.shared import check_delay
 from sessionkit.spec.signatures import check_function, check_key
-from sessionkit.state import EnumType, codec_of, inner_type, may_be_key
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import inner_type
+from sessionkit.state._scalars import EnumType
+from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
 
 if TYPE_CHECKING:

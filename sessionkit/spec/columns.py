@@ -2,15 +2,9 @@
 
 from typing import Final
 
-from sessionkit.state import (
-    BoolType,
-    DatetimeType,
-    Field,
-    IntType,
-    ListType,
-    OptionalType,
-    StrType,
-)
+from sessionkit.state._collections import Field, ListType, OptionalType
+from sessionkit.state._scalars import BoolType, IntType, StrType
+from sessionkit.state._times import DatetimeType
 
 COUNTS_COLUMN: Final = "_counts"
 """The column that travels with the results until Spark has summed it."""

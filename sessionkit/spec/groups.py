@@ -13,8 +13,9 @@ from sessionkit._validators import at_least_one, choice, flag
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.signatures import annotation_of, positional_parameters
-from sessionkit.state import codec_of
-from sessionkit.timeouts import Every, read_emit
+from sessionkit.state._codec import codec_of
+from sessionkit.timeouts import Every
+from sessionkit.timeouts._session_rules import read_emit
 
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536

@@ -33,7 +33,8 @@ from sessionkit.spec.signatures import (
     takes_time,
 )
 from sessionkit.spec.views import Session
-from sessionkit.state import codec_of, fields_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._fields import fields_of
 from sessionkit.typing import FinishResult
 
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function

@@ -35,7 +35,7 @@ from sessionkit.spec.methods import (
     functions_of,
 )
 from sessionkit.spec.shared import E, OnError, Order, R, S, Spec, check_shared, set_derived
-from sessionkit.state import Field
+from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.

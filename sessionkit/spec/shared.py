@@ -23,8 +23,12 @@ from sessionkit.spec.groups import (
     read_columns,
     upgrade_steps,
 )
-from sessionkit.state import Field, OptionalType, codec_of, field_type, fields_of, may_be_key
-from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy, deadlines_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._fields import field_type, fields_of
+from sessionkit.state._types import may_be_key
+from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy
+from sessionkit.timeouts._policies import deadlines_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -15,8 +15,9 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.shared import E, R, S, Spec, check_delay, check_shared, set_derived
 from sessionkit.spec.signatures import Place, check_function, check_key, class_of
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
-from sessionkit.state import codec_of
-from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
+from sessionkit.state._codec import codec_of
+from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
+from sessionkit.timeouts._policies import deadlines_of
 from sessionkit.typing import FinishResult
 
 Handler: TypeAlias = Literal["events", "frame", "bucket"]

@@ -11,7 +11,7 @@ import pandas as pd
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import StateValueError, TimerError, with_hint
 from sessionkit.spec.functions import wrong_class
-from sessionkit.state import AttrsType
+from sessionkit.state._collections import AttrsType
 from sessionkit.timeouts import Clock, ClosedBy
 
 if TYPE_CHECKING:

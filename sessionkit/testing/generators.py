@@ -15,25 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit.spec.session import SessionSpec
-from sessionkit.state import (
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
+from sessionkit.state._scalars import (
     SCALARS,
-    AttrsType,
     BoolType,
     BytesType,
-    DatetimeType,
     DecimalType,
-    DictType,
     EnumType,
-    FieldType,
     FloatType,
     IntType,
-    ListType,
-    OptionalType,
     StrType,
-    TimedeltaType,
-    TupleType,
-    codec_of,
 )
+from sessionkit.state._times import DatetimeType, TimedeltaType
+from sessionkit.state._types import FieldType
 
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")

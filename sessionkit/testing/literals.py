@@ -14,16 +14,12 @@ from sessionkit._engine.wire.columns import wire_columns
 from sessionkit._instants import span_us
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import (
-    DatetimeType,
-    EnumType,
-    FieldType,
-    OptionalType,
-    encode_column,
-    field_type,
-    inner_type,
-    type_name,
-)
+from sessionkit.state._codec import encode_column
+from sessionkit.state._collections import OptionalType, inner_type
+from sessionkit.state._fields import field_type
+from sessionkit.state._scalars import EnumType
+from sessionkit.state._times import DatetimeType
+from sessionkit.state._types import FieldType, type_name
 from sessionkit.testing.drivers.rows import Row
 
 DEFAULT_DAY: Final = date(2026, 1, 1)

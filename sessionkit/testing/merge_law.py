@@ -18,11 +18,8 @@ from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit.errors import ExpectationError, with_hint
-from sessionkit.state import (
-    DatetimeType,
-    codec_of,
-    encode_column,
-)
+from sessionkit.state._codec import codec_of, encode_column
+from sessionkit.state._times import DatetimeType
 from sessionkit.testing.generators import (
     AnySessionSpec,
     Arrival,

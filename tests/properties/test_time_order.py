@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, StatefulSpec, TimeToLive
 from sessionkit.testing import StatefulDriver
-from sessionkit.timeouts import deadlines_of
+from sessionkit.timeouts._policies import deadlines_of
 from tests.support.naive_keys import Arrival, NaiveKeys
 from tests.support.orders import (
     EVENT_POLICIES,

@@ -18,13 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit.errors import StateValueError
-from sessionkit.state import (
-    DecimalType,
-    codec_of,
-    decode_column,
-    encode_column,
-    field_type,
-)
+from sessionkit.state._codec import codec_of, decode_column, encode_column
+from sessionkit.state._fields import field_type
+from sessionkit.state._scalars import DecimalType
 from tests.support.strategies import Colour, Level, Plan, classes_with_objects, instants
 
 TO_INT = "convert it with int(...) where you set it"

@@ -15,28 +15,20 @@ import pytest
 from hypothesis import given
 
 from sessionkit.errors import FieldTypeError
-from sessionkit.state import (
-    AttrsType,
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
+from sessionkit.state._fields import field_type, fields_of
+from sessionkit.state._scalars import (
     BoolType,
     BytesType,
-    DatetimeType,
-    DateType,
     DecimalType,
-    DictType,
     EnumType,
-    FieldType,
     FloatType,
     IntType,
-    ListType,
-    OptionalType,
     StrType,
-    TimedeltaType,
-    TimeType,
-    TupleType,
-    codec_of,
-    field_type,
-    fields_of,
 )
+from sessionkit.state._times import DatetimeType, DateType, TimedeltaType, TimeType
+from sessionkit.state._types import FieldType
 from tests.support.strategies import Colour, Level, Plan, Typed, annotated
 
 KNOWN = (

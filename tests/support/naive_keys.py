@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from sessionkit import StatefulSpec, Timer
-from sessionkit.timeouts import Deadline, deadlines_of
+from sessionkit.timeouts._policies import Deadline, deadlines_of
 
 __all__ = ["Arrival", "NaiveBatch", "NaiveKey", "NaiveKeys"]
 

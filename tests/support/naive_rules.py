@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
-from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules
+from sessionkit.timeouts import ClosedBy, SessionRules
+from sessionkit.timeouts._session_rules import CLOSED_BY
 
 __all__ = ["Click", "Cut", "naive_cuts"]
 

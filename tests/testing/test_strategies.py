@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 
 from sessionkit import DecimalType, EventTimeGap, FieldTypeError, Functions, Session, SessionSpec
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 from sessionkit.testing import SessionDriver
 from sessionkit.testing.strategies import Arrival, attrs_classes, cuts, objects_of, timelines
 

@@ -8,15 +8,8 @@ import attrs
 import pytest
 
 from sessionkit.errors import SpecError
-from sessionkit.timeouts import (
-    Deadline,
-    EventTimeGap,
-    FirstOf,
-    NoTimeout,
-    ProcessingTimeGap,
-    TimeToLive,
-    deadlines_of,
-)
+from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
+from sessionkit.timeouts._policies import Deadline, deadlines_of
 
 HALF_HOUR = timedelta(minutes=30)
 

@@ -10,7 +10,7 @@ import pytest
 from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError, UserFunctionError
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
-from sessionkit.timeouts import CLOSED_BY
+from sessionkit.timeouts._session_rules import CLOSED_BY
 from tests.support.options import grouped
 
 START = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)

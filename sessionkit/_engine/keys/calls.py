@@ -23,7 +23,7 @@ from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, BatchTimes, Held, KeyState, KeyTimes
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 
 @attrs.define(eq=False)

@@ -24,15 +24,10 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
 from sessionkit.spec.views import BatchTimes
-from sessionkit.state import (
-    Field,
-    FieldType,
-    FloatType,
-    OptionalType,
-    codec_of,
-    inner_type,
-    unreadable,
-)
+from sessionkit.state._codec import codec_of, unreadable
+from sessionkit.state._collections import Field, OptionalType, inner_type
+from sessionkit.state._scalars import FloatType
+from sessionkit.state._types import FieldType
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.rows.identity import shared_identity
@@ -32,8 +33,10 @@ from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import Armed, TimerRules
-from sessionkit.state import AttrsType, Field, codec_of
-from sessionkit.timeouts import Clock, deadlines_of, has_passed, is_over
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import AttrsType, Field
+from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import deadlines_of
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]

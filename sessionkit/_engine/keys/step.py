@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, failed_outputs, result_rows
@@ -39,8 +40,8 @@ from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros, stacked, whole
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.state import Field
-from sessionkit.timeouts import Clock, is_late_in_order
+from sessionkit.state._collections import Field
+from sessionkit.timeouts import Clock
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

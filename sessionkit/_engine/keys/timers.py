@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, KeyRun
@@ -27,7 +28,7 @@ from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.views import Armed
-from sessionkit.timeouts import Clock, has_passed, is_over
+from sessionkit.timeouts import Clock
 
 MOST_TIMERS: Final = 100_000
 """How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""

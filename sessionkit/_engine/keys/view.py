@@ -16,7 +16,7 @@ from sessionkit._instants import instant_of
 from sessionkit.spec.shared import S
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 from sessionkit.spec.views import Timer
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 TIMERS: Final = pa.map_(
     pa.string(), pa.struct([pa.field("clock", pa.string()), pa.field("at", INSTANT)])

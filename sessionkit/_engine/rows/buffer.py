@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.rows.order import in_total_order, key_codes
 from sessionkit._engine.rows.table import Rejected, key_columns, micros
-from sessionkit.timeouts import is_late_in_order
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -8,7 +8,7 @@ from sessionkit._engine.rows.table import whole
 from sessionkit.aggregates import Condition
 from sessionkit.spec.aggregates import condition_of, evaluated
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 
 def conditions_met(

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import whole
-from sessionkit.state import SCALARS, stored_numbers
+from sessionkit.state._codec import stored_numbers
+from sessionkit.state._scalars import SCALARS
 
 ID_BYTES: Final = 16
 """The size of an id."""

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Field, codec_of, forms_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, forms_of
 
 
 def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:

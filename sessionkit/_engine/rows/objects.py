@@ -12,7 +12,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.table import key_columns, prefixed_columns
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.shared import AnySpec, key_class
-from sessionkit.state import codec_of, decode_column
+from sessionkit.state._codec import codec_of, decode_column
 
 S = TypeVar("S")
 

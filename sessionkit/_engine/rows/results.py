@@ -5,7 +5,7 @@ from typing import Any
 
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import name_of, wrong_class
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 
 def collected(found: Any, cls: type[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import key_columns, whole
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Field
+from sessionkit.state._collections import Field
 
 
 def key_struct(spec: AnySpec, table: pa.Table) -> pa.StructArray | None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -21,9 +21,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US
-from sessionkit.timeouts import is_over
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

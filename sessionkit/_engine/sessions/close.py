@@ -25,7 +25,7 @@ from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 
 def close(program: Program, over: pa.Table) -> Closed:

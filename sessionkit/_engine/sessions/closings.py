@@ -5,8 +5,10 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._engine.boundaries import days_of
 from sessionkit._instants import END_OF_TIME_US, span_us
-from sessionkit.timeouts import CLOSED_BY, ClosedBy, SessionRules, days_of
+from sessionkit.timeouts import ClosedBy, SessionRules
+from sessionkit.timeouts._session_rules import CLOSED_BY
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

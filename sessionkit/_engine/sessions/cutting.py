@@ -21,10 +21,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._engine.boundaries import days_of, starts_new_session
 from sessionkit._engine.sessions.closings import CODES, PRIORITIES, closings
 from sessionkit._engine.sessions.intervals import Unions, unite
 from sessionkit._instants import span_us
-from sessionkit.timeouts import ClosedBy, SessionRules, days_of, starts_new_session
+from sessionkit.timeouts import ClosedBy, SessionRules
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

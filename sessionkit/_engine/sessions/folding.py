@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import is_late
 from sessionkit._engine.rows.objects import (
     build_events,
     decode_keys,
@@ -48,8 +49,8 @@ from sessionkit._engine.sessions.results import Joined
 from sessionkit.errors import StateValueError
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import codec_of
-from sessionkit.timeouts import SessionRules, is_late
+from sessionkit.state._codec import codec_of
+from sessionkit.timeouts import SessionRules
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -18,8 +18,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._engine.boundaries import starts_new_session
 from sessionkit._engine.sessions.closings import CODES
-from sessionkit.timeouts import starts_new_session
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from sessionkit._engine.sessions.planning import read_events, sessions_after, ti
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.logic import HELD, NUMBER
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 COLUMN = f"state.{HELD}"
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.rows.marks import has_state, is_trace
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import Rejected, instants, micros, parted, stacked
@@ -21,7 +22,6 @@ from sessionkit._engine.sessions.intervals import unite
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.functions import Failure
-from sessionkit.timeouts import is_late, window_end
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

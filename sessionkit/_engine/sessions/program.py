@@ -26,7 +26,8 @@ from sessionkit._engine.sessions.fold import SessionFold
 from sessionkit._instants import span_us
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import Field, codec_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field
 from sessionkit.timeouts import EventTimeGap
 
 KINDS: Final = {

@@ -2,9 +2,10 @@
 
 from datetime import datetime, timedelta
 
+from sessionkit._engine.boundaries import event_that_moves_to
 from sessionkit._instants import duration_text, instant_of, micros_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import ClosedBy, SessionRules, event_that_moves_to
+from sessionkit.timeouts import ClosedBy, SessionRules
 
 
 def event_that_closes(spec: AnySessionSpec, closes: datetime) -> datetime:

@@ -23,11 +23,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from sessionkit._engine.boundaries import starts_new_session
 from sessionkit._engine.sessions.careful_fold import CarefulFold
 from sessionkit._engine.sessions.cutting import Instant, Interval, Piece, instants_of
 from sessionkit._engine.sessions.fold import FoldError
 from sessionkit.spec.functions import Failure
-from sessionkit.timeouts import SessionRules, starts_new_session
+from sessionkit.timeouts import SessionRules
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Together: TypeAlias = Sequence[Interval]

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
@@ -52,8 +53,8 @@ from sessionkit._engine.sessions.program import Program, migrated, obstacles
 from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import Field
-from sessionkit.timeouts import Clock, is_over
+from sessionkit.state._collections import Field
+from sessionkit.timeouts import Clock
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

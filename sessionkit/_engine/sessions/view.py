@@ -18,7 +18,7 @@ from sessionkit._instants import instant_of
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import S
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import ClosedBy
 
 

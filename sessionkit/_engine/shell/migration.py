@@ -12,7 +12,7 @@ from sessionkit._engine.shell.reading import MAY_BE_CARRIED
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import FieldType, key_form, type_name
+from sessionkit.state._types import FieldType, key_form, type_name
 
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:

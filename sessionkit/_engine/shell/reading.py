@@ -25,7 +25,8 @@ from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.groups import UpgradeStep
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Change, Differences, changes_of, codec_of
+from sessionkit.state._changes import Change, Differences, changes_of
+from sessionkit.state._codec import codec_of
 
 CLASSES: Final = frozenset({"state", "event", "passthrough", "aggregates", "state_version"})
 """The entries of an identity that may change."""

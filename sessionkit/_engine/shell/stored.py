@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import timer_ms
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.shell.payload import (
@@ -29,7 +30,6 @@ from sessionkit._engine.shell.payload import (
 from sessionkit._engine.shell.reading import Reading, reading_of
 from sessionkit.errors import StateCorruptedError, StateError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.timeouts import timer_ms
 
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""

@@ -17,15 +17,10 @@ import attrs
 
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import (
-    DecimalType,
-    EnumType,
-    Field,
-    FieldType,
-    OptionalType,
-    codec_of,
-    inner_type,
-)
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, OptionalType, inner_type
+from sessionkit.state._scalars import DecimalType, EnumType
+from sessionkit.state._types import FieldType
 
 Role: TypeAlias = Literal["key", "event", "passthrough"]
 

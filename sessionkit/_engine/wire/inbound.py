@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._engine.boundaries import latest_before_jump
 from sessionkit._engine.rows.remembered import remembered
 from sessionkit._engine.rows.table import INSTANT, events_schema, whole
 from sessionkit._engine.wire.columns import (
@@ -21,8 +22,9 @@ from sessionkit._engine.wire.columns import (
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import DecimalType, FieldType, unreadable
-from sessionkit.timeouts import latest_before_jump
+from sessionkit.state._codec import unreadable
+from sessionkit.state._scalars import DecimalType
+from sessionkit.state._types import FieldType
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -21,15 +21,10 @@ from sessionkit._engine.wire.event_ids import event_ids
 from sessionkit._engine.wire.packing import packs_of, read_packs
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import (
-    DatetimeType,
-    Field,
-    FieldType,
-    IntType,
-    OptionalType,
-    StrType,
-    codec_of,
-)
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._scalars import IntType, StrType
+from sessionkit.state._times import DatetimeType
 
 COUNTS: Final = pa.list_(pa.int64())
 FRAME_COLUMNS: Final = pd.Index([COUNTS_COLUMN, ROWS_COLUMN], dtype=object)
@@ -60,7 +55,7 @@ def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
     """Return the columns of the output with rejected rows, and a table of no such rows."""
     event = codec_of(spec.event).type
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
-    types: tuple[FieldType, ...] = (text, text, instant, text, OptionalType(event))
+    types = (text, text, instant, text, OptionalType(event))
     kinds = {
         **dict(zip(REJECTED_COLUMNS, types, strict=True)),
         NUMBER_COLUMN: OptionalType(IntType()),

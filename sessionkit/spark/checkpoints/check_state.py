@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
@@ -38,7 +39,6 @@ from sessionkit.spark.checkpoints.state_reader import (
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.timeouts import watermark_in_force
 
 RECENT: Final = 10
 """How many of the last micro-batches are looked at."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._engine.boundaries import is_over, watermark_in_force
 from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.sessions.features.revisions import closed_ones
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
@@ -29,7 +30,6 @@ from sessionkit.spark.checkpoints.state_reader import (
 )
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.timeouts import is_over, watermark_in_force
 
 LARGEST: Final = 5
 KILO: Final = 1_000

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.shell.migration import check_migration, migrated
@@ -28,7 +29,6 @@ from sessionkit.spark.jobs.run import state_at_end
 from sessionkit.spark.seeds.files import ABOUT, Seed, read_seed, write_seed
 from sessionkit.spark.seeds.rows import ROWS, chunks_of, chunks_schema
 from sessionkit.spec.shared import AnySpec
-from sessionkit.timeouts import watermark_in_force
 
 MILLISECOND_US: Final = 1_000
 

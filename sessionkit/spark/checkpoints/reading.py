@@ -29,7 +29,8 @@ from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.state import Field, codec_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field
 
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""

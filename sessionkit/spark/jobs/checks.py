@@ -14,20 +14,18 @@ from sessionkit.errors import NotPicklableError, SchemaError, UnsupportedError, 
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import (
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import (
     AttrsType,
     DictType,
-    EnumType,
     Field,
-    FieldType,
     ListType,
     OptionalType,
-    StrType,
     TupleType,
-    codec_of,
     inner_type,
-    type_name,
 )
+from sessionkit.state._scalars import EnumType, StrType
+from sessionkit.state._types import FieldType, type_name
 
 NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 """What Spark says in a query function of a declarative pipeline."""

@@ -18,7 +18,7 @@ from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import key_form
+from sessionkit.state._types import key_form
 
 ROWS: Final = "rows"
 """Below the folder of a seed."""

@@ -25,16 +25,16 @@ from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Avro, ddl
-from sessionkit.state import (
+from sessionkit.state._collections import (
     AttrsType,
     DictType,
     Field,
-    FieldType,
     ListType,
     OptionalType,
     TupleType,
     inner_type,
 )
+from sessionkit.state._types import FieldType
 
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
 SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}

@@ -13,17 +13,10 @@ from pyspark.sql import functions as F
 from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Json, ddl
-from sessionkit.state import (
-    AttrsType,
-    DatetimeType,
-    DecimalType,
-    DictType,
-    Field,
-    FieldType,
-    ListType,
-    StrType,
-    inner_type,
-)
+from sessionkit.state._collections import AttrsType, DictType, Field, ListType, inner_type
+from sessionkit.state._scalars import DecimalType, StrType
+from sessionkit.state._times import DatetimeType
+from sessionkit.state._types import FieldType
 
 Judge: TypeAlias = Callable[[FieldType, Column], Column | None]
 NAMED: Final = "map<string,string>"

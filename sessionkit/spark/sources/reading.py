@@ -34,7 +34,7 @@ from sessionkit.spark.sources.values import (
     without_long,
 )
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import Field
+from sessionkit.state._collections import Field
 
 CORRUPT: Final = "_corrupt"
 POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {

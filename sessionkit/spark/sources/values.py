@@ -14,7 +14,9 @@ from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import DatetimeType, Field, OptionalType, codec_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._times import DatetimeType
 
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""

@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
@@ -14,7 +15,6 @@ from sessionkit._instants import (
 )
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.timeouts import watermark_in_force
 
 MILLISECOND_US: Final = 1_000
 

@@ -24,7 +24,7 @@ from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.clocks import Clocks, on_clock
 from sessionkit.testing.drivers.query import Query, Snapshot
 from sessionkit.testing.drivers.results import (

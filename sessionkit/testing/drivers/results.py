@@ -14,7 +14,8 @@ from sessionkit._engine.wire.columns import ROWS_COLUMN
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
 from sessionkit.spec.shared import AnySpec, key_class
-from sessionkit.state import Field, OptionalType, codec_of, decode_column, inner_type
+from sessionkit.state._codec import codec_of, decode_column
+from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts import ClosedBy
 

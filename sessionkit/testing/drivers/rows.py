@@ -28,7 +28,8 @@ from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state import codec_of, key_form
+from sessionkit.state._codec import codec_of
+from sessionkit.state._types import key_form
 
 Row: TypeAlias = dict[str, Any]
 Group: TypeAlias = Hashable

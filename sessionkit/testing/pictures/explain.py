@@ -15,7 +15,7 @@ from sessionkit._instants import duration_text
 from sessionkit.errors import ScriptError, SpecError, with_hint
 from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.shared import E, R, S
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.driver import SessionDriver
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.drivers.rows import plain_key

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit._engine.sessions.ids import session_ids
-from sessionkit.state import SCALARS, field_type, may_be_key
 from sessionkit.state._codec import encode_column
+from sessionkit.state._fields import field_type
+from sessionkit.state._scalars import SCALARS
+from sessionkit.state._types import may_be_key
 from tests.support.strategies import INTS, decimals, instants
 
 START_US = 1_704_067_200_000_000  # 2024-01-01 00:00:00 UTC

@@ -10,7 +10,8 @@ from sessionkit import SessionRules, SessionSpec
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit.aggregates import count
 from sessionkit.testing import at, minutes
-from sessionkit.timeouts import CLOSED_BY, ClosedBy
+from sessionkit.timeouts import ClosedBy
+from sessionkit.timeouts._session_rules import CLOSED_BY
 
 
 @attrs.frozen

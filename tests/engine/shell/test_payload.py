@@ -21,7 +21,7 @@ from sessionkit._engine.shell.payload import (
     unpack,
 )
 from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 from tests.support.strategies import classes_with_objects
 
 IDENTITY = b'{"bucket_count": 64, "keys": {"user": "string"}}'

@@ -25,7 +25,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
 from sessionkit.spark.checkpoints.state_reader import key_row
-from sessionkit.state import key_form
+from sessionkit.state._types import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting, in_order

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap
 from sessionkit.spark import check_checkpoint, sessionize
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions
 from tests.support.streams import FileStream
 

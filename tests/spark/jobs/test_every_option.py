@@ -29,7 +29,7 @@ from sessionkit.spark import sessionize_all
 from sessionkit.spark.jobs import rows as public_rows
 from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
-from sessionkit.timeouts import CLOSED_BY
+from sessionkit.timeouts._session_rules import CLOSED_BY
 from tests.support.options import grouped
 from tests.support.streams import FileStream
 

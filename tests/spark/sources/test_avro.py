@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sessionkit.errors import SpecError
 from sessionkit.spark.sources import Avro
 from sessionkit.spark.sources.avro import AvroDecoder, LimitError, checker
-from sessionkit.state import Field, field_type
+from sessionkit.state._collections import Field
+from sessionkit.state._fields import field_type
 
 USER: Final = Field("user", field_type(str, "user"), "")
 TREE: Final = {

@@ -27,7 +27,7 @@ from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import codec_of
+from sessionkit.state._codec import codec_of
 
 
 def join_by_aggregates(

@@ -16,17 +16,11 @@ from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE
 from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
 from sessionkit.spec.aggregates import BoundAggregate, condition_of, evaluated
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import (
-    BoolType,
-    DecimalType,
-    Field,
-    FieldType,
-    ListType,
-    OptionalType,
-    TimedeltaType,
-    codec_of,
-    inner_type,
-)
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
+from sessionkit.state._scalars import BoolType, DecimalType
+from sessionkit.state._times import TimedeltaType
+from sessionkit.state._types import FieldType
 
 Bound: TypeAlias = tuple[BoundAggregate, Kernel]
 

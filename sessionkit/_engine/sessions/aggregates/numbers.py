@@ -25,15 +25,9 @@ from sessionkit._engine.sessions.aggregates.rows import (
     numbers_of,
 )
 from sessionkit.spec.aggregates import BoundAggregate
-from sessionkit.state import (
-    BoolType,
-    DatetimeType,
-    DecimalType,
-    Field,
-    FloatType,
-    IntType,
-    TimedeltaType,
-)
+from sessionkit.state._collections import Field
+from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
+from sessionkit.state._times import DatetimeType, TimedeltaType
 
 BITS: Final = 32
 LOW: Final = 2**BITS - 1

@@ -23,7 +23,8 @@ from sessionkit._engine.sessions.aggregates.rows import (
     ranked,
 )
 from sessionkit.spec.aggregates import BoundAggregate
-from sessionkit.state import DatetimeType, Field, ListType, OptionalType
+from sessionkit.state._collections import Field, ListType, OptionalType
+from sessionkit.state._times import DatetimeType
 
 LARGEST: Final = np.iinfo(np.int64).max
 SMALLEST: Final = np.iinfo(np.int64).min

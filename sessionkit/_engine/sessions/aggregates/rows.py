@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import micros, whole
 from sessionkit.spec.aggregates import BoundAggregate
-from sessionkit.state import Field
+from sessionkit.state._collections import Field
 
 Array: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = npt.NDArray[np.int64]

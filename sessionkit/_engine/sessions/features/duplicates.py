@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.marks import has_state, is_trace
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
@@ -39,7 +40,6 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.wire.event_ids import ID, event_digests
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import is_over
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

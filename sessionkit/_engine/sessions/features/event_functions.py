@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.conditions import conditions_met
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected
@@ -24,7 +25,7 @@ from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, name_of, traceback_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import Predicate, window_end
+from sessionkit.timeouts import Predicate
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.logic import NEVER_US
 from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
@@ -54,7 +55,7 @@ from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure, name_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import Clock, Every, is_over
+from sessionkit.timeouts import Clock, Every
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -27,7 +27,8 @@ from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import Field, codec_of, forms_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, forms_of
 from sessionkit.timeouts import SessionRules
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -19,7 +19,8 @@ from sessionkit._engine.rows.table import Rejected, events_schema, micros, whole
 from sessionkit._engine.sessions.lists import gathered
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state import codec_of, forms_of
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import forms_of
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

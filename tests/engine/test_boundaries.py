@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US
-from sessionkit.timeouts import (
+from sessionkit._engine.boundaries import (
     event_that_moves_to,
     has_passed,
     is_late,
@@ -19,6 +18,7 @@ from sessionkit.timeouts import (
     watermark_in_force,
     window_end,
 )
+from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US
 
 MOMENT_US = 1_700_000_000_000_000
 STEPS_US = (-1_000, -1, 0, 1, 1_000)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from sessionkit import SessionRules
+from sessionkit._engine.boundaries import days_of
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import SpecError
-from sessionkit.timeouts import days_of
 
 
 def day_of(zone: str, at: datetime) -> tuple[datetime, datetime]:
