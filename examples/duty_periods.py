@@ -101,5 +101,5 @@ DUTY_PERIODS = SessionSpec(
     ),
     timeout=EventTimeGap(GAP),
     watermark_delay="12 hours",
-    storage=Storage(bucket_count=16),  # the default, 64, is for more keys than 4,000 aircraft
+    storage=Storage(bucket_count=16),
 )

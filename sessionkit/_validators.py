@@ -25,7 +25,8 @@ def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> No
     if type(value) is not int or value < 1:
         found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
         default = attribute.default if type(attribute.default) in (int, type(None)) else 1
-        raise SpecError(with_hint(found, f"leave it out for the default, {default}"))
+        hint = "leave it out" if default is None else f"leave it out for the default, {default}"
+        raise SpecError(with_hint(found, hint))
 
 
 def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:

@@ -12,14 +12,16 @@ as in Spark's SQL function `hash`; each of its steps can be inverted.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import attrs
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.rows.table import key_columns, whole
 from sessionkit.spark._columns import grouping_form, quoted
+from sessionkit.spec.groups import BUCKETS, LARGEST_BUCKET_COUNT
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import DecimalType
@@ -31,6 +33,10 @@ WORD: Final = 2**32
 C1, C2, C3, C4 = 0xCC9E2D51, 0x1B873593, 0x85EBCA6B, 0xC2B2AE35
 FIVE, ADDEND = 5, 0xE6546B64
 BUCKET: Final = "bucket"
+BUCKETS_A_PARTITION: Final = 4
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+A = TypeVar("A", bound=AnySpec)
 
 
 def bucket_label(bucket: int) -> int:
@@ -61,6 +67,28 @@ def _rotate_right(word: int, bits: int) -> int:
 
 def _inverse(factor: int) -> int:
     return pow(factor, -1, WORD)
+
+
+def for_stream(spec: A, spark: SparkSession) -> A:
+    """
+    Return a spec with the number of buckets that help a stream of a session; its own number wins.
+
+    Four for each shuffle partition let tasks that have more to do take longer without waiting, and
+    keep rows small. Each costs time in every micro-batch, so beyond 64 there is one a partition.
+    """
+    setting = str(spark.conf.get(PARTITIONS, ""))
+    if not setting.isdecimal():
+        return spec
+    partitions = int(setting)
+    most = min(BUCKETS_A_PARTITION * partitions, max(BUCKETS, partitions))
+    return with_buckets(spec, min(most, LARGEST_BUCKET_COUNT))
+
+
+def with_buckets(spec: A, count: int) -> A:
+    """Return a spec with a number of buckets; its own number wins."""
+    if spec.storage.bucket_count is not None or spec.storage.layout == "per_key":
+        return spec
+    return attrs.evolve(spec, storage=attrs.evolve(spec.storage, bucket_count=count))
 
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
@@ -132,8 +160,8 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         for column, form in zip(group, forms, strict=True):
             found &= column == form
         return found
-    bucket = bucket_of_forms(spec, forms, spec.storage.bucket_count)
-    return group[0] == label_of(bucket, spec.storage.bucket_count)
+    bucket = bucket_of_forms(spec, forms, spec.storage.buckets)
+    return group[0] == label_of(bucket, spec.storage.buckets)
 
 
 def _literal(value: Any) -> Any:

@@ -19,6 +19,8 @@ from sessionkit.timeouts._session_rules import read_emit
 
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
+BUCKETS: Final = 64
+"""How many buckets there are where neither a spec nor a stream says it."""
 
 
 # -- how an argument is read --------------------------------------------------------------------
@@ -214,6 +216,8 @@ class Storage:
             4.0.2 or later (on Connect 4.1) with RocksDB. `"per_key"`, for a `StatefulSpec`, gives
             each key a row of its own, some milliseconds a key.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
+            By default a stream has four for each of `spark.sql.shuffle.partitions`, up to 64, and
+            one for each beyond 64 of those; everything else has 64.
         upgrade: Functions that turn a stored state of an older class into one of the next, by the
             version each starts from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
         version: The version of the state class, by default the one to which `upgrade` leads.
@@ -226,7 +230,9 @@ class Storage:
     layout: Literal["buckets", "pages", "per_key"] = attrs.field(
         default="buckets", validator=choice("buckets", "pages", "per_key")
     )
-    bucket_count: int = attrs.field(default=64, validator=at_least_one)
+    bucket_count: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(at_least_one)
+    )
     upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
     version: int = attrs.field(
         default=attrs.Factory(_last_version, takes_self=True), validator=at_least_one
@@ -234,10 +240,15 @@ class Storage:
 
     def __attrs_post_init__(self) -> None:
         """Check that the buckets aren't too many."""
-        if self.bucket_count > LARGEST_BUCKET_COUNT:
+        if self.buckets > LARGEST_BUCKET_COUNT:
             found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
-            hint = "64 to 1,024 serve most streams; see docs/explanation/buckets.md"
-            raise SpecError(with_hint(f"{found}, found {self.bucket_count:,}", hint))
+            hint = "leave it out, or see docs/explanation/buckets.md"
+            raise SpecError(with_hint(f"{found}, found {self.buckets:,}", hint))
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets; where a stream chooses it, its spec has that number."""
+        return self.bucket_count or BUCKETS
 
 
 # -- state of older classes ---------------------------------------------------------------------

@@ -19,7 +19,7 @@ def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
     entries: dict[str, Any] = {
         "layout": spec.storage.layout,
         "keys": [[field.name, field.type.form] for field in spec.key_fields],
-        "bucket_count": spec.storage.bucket_count,
+        "bucket_count": spec.storage.buckets,
         "watermark_delay_ms": spec.delay_ms,
         "order": spec.order,
         "state": forms_of(state),

@@ -52,6 +52,8 @@ CARRY: Final = (
     "carry the state over to a new checkpoint: seed = carry_over(checkpoint, old_spec, new_spec, "
     "folder), then {job}(seed.unread(events), new_spec, seed=seed)"
 )
+BUCKETS: Final = frozenset({"bucket_count"})
+SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which carry_over can't carry; it can carry any other rule"
 )
@@ -196,9 +198,12 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     state.problems.extend(f"aggregate {line}" for line in both)
     reading = _reading(logic, then, now, events, state)
     job = "sessionize" if isinstance(logic.spec, SessionSpec) else "apply_with_state"
+    carry = CARRY.format(job=job)
+    if names == BUCKETS:
+        carry = SAME_BUCKETS.format(count=then["bucket_count"], other=carry)
     hints = (
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
-        (CARRY.format(job=job), rules),
+        (carry, rules),
         (NEW_FIELD, events.problems),
         (FROM_NOW if "aggregates" in now else BY_HAND, state.problems),
         *((hint, [line]) for line, hint in [*events.renames, *state.renames]),

@@ -5,6 +5,7 @@ Spark gives a stateful operator no initial state, so a seed crosses as rows of i
 come with the first micro-batch of a query, before which no group remembers anything.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -57,6 +58,11 @@ class SeedFormat:
         """Return the format of a seed for a spec."""
         held = events_schema(logic.spec)
         return cls(logic.identity, logic.schema, held, watermark_us, until_us, idle_us)
+
+    @property
+    def buckets(self) -> int:
+        """Into how many groups its keys are hashed."""
+        return int(json.loads(self.identity)["bucket_count"])
 
     def in_force(self, clocks: BatchClocks) -> BatchClocks:
         """Return the clocks of a micro-batch with a watermark that isn't before the seed."""

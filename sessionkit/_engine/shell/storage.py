@@ -104,7 +104,7 @@ class BucketRow:
             tables += [stored_marks(marks)] if marks.any() else []
         columns = (
             FORMAT_VERSION,
-            self.logic.spec.storage.bucket_count,
+            self.logic.spec.storage.buckets,
             now_ms,
             int((marks >= 0).sum()),
             memory.buffered.num_rows,

@@ -24,6 +24,7 @@ from sessionkit._engine.shell.payload import (
 )
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.spark._columns import quoted
+from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import LastBatch, Logs, active_session, last_batch_of, query_id_of
 from sessionkit.spark.checkpoints.check_logs import check_logs
 from sessionkit.spark.checkpoints.reading import mapped_state
@@ -78,9 +79,9 @@ def check_checkpoint(
     if logs.commits and reads_state(session):
         stored_operators(path, session)
     if deep:
-        check_deep(logs, spec, session)
+        check_deep(logs, for_stream(spec, session), session)
     else:
-        check_rules(path, spec, session)
+        check_rules(path, for_stream(spec, session), session)
 
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:

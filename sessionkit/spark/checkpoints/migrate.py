@@ -16,6 +16,7 @@ from sessionkit._engine.shell.seed import SeedFormat
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
 from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
     active_session,
     files_read,
@@ -59,6 +60,7 @@ def carry_over(
     """
     check_migration(old, new)
     session = active_session(spark)
+    new = for_stream(new, session)
     progress = progress_of(checkpoint, session)
     if progress.batch is None:
         raise _nothing_finished(checkpoint, session)
@@ -135,6 +137,7 @@ def hand_over(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
         SessionkitError: There is a seed already.
     """
     check_until(spec, until)
+    spec = for_stream(spec, history.sparkSession)
     chunks = state_at_end(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))
     form = SeedFormat.of(logic_of(spec), end_us(until), micros_of(until))
     return write_seed(chunks, spec, Seed(to, form))

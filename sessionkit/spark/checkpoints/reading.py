@@ -17,7 +17,7 @@ from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import group_has_key
 from sessionkit.spark._logs import active_session
 from sessionkit.spark.checkpoints.state_reader import (
-    check_rules,
+    checked_spec,
     key_row,
     only_key,
     stored_groups,
@@ -59,6 +59,7 @@ def mapped_state(
         spark: The session to read with; by default the active one.
     """
     check_picklable(spec)
+    spec = checked_spec(path, spec, spark)
     found = _groups(path, spec, key, spark)
     if found is None:
         return active_session(spark).createDataFrame([], schema)
@@ -77,6 +78,7 @@ def collected_state(
     path: str, spec: AnySpec, *, key: Any = None, spark: SparkSession | None = None
 ) -> Iterator[Memory]:
     """Yield the state of each group; see `mapped_state`."""
+    spec = checked_spec(path, spec, spark)
     found = _groups(path, spec, key, spark)
     rows: Sequence[Any] = []
     if found is not None:
@@ -103,7 +105,6 @@ def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], 
 
 def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> DataFrame | None:
     """Return the groups, or those of a key; None if no batch has finished."""
-    check_rules(path, spec, spark)
     with with_clear_errors(path, spark):
         groups = _of_key(stored_groups(path, spark), spec, key)
         if spec.storage.layout != "pages":

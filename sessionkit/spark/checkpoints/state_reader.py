@@ -25,6 +25,7 @@ from sessionkit.errors import (
     UnsupportedError,
     with_hint,
 )
+from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._libraries import release_of
 from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
@@ -229,14 +230,29 @@ def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
 
 def check_rules(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
     """Check that what a checkpoint stores was written under the rules and classes of a spec."""
+    _check(path, spec, _identities(path, spark))
+
+
+def checked_spec(path: str, spec: AnySpec, spark: SparkSession | None) -> AnySpec:
+    """Return a spec with the number of buckets that a checkpoint has; see `check_rules`."""
+    found = _identities(path, spark)
+    spec = with_buckets(spec, found[0][0]["bucket_count"]) if found else spec
+    _check(path, spec, found)
+    return spec
+
+
+def _check(path: str, spec: AnySpec, identities: list[tuple[Any, int, int]]) -> None:
     logic, what = logic_of(spec), f"the checkpoint {path}"
-    found = [
-        (compared(logic, peek_identity(head)), first_ms, last_ms)
-        for head, first_ms, last_ms in _heads(path, spark)
-    ]
+    found = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in identities]
     for one, _, _ in found:
         one.check(what)
     check_order(found, what)
+
+
+def _identities(path: str, spark: SparkSession | None) -> list[tuple[Any, int, int]]:
+    """Return the identities of a checkpoint, with the first and the last time of their rows."""
+    heads = _heads(path, spark)
+    return [(peek_identity(head), first_ms, last_ms) for head, first_ms, last_ms in heads]
 
 
 def _heads(path: str, spark: SparkSession | None) -> list[tuple[bytes, int, int]]:

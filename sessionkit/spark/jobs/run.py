@@ -20,7 +20,14 @@ from sessionkit._engine.wire.packing import packs_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark._grouping import BUCKET, bucket_number, grouping_key, labelled
+from sessionkit.spark._grouping import (
+    BUCKET,
+    bucket_number,
+    for_stream,
+    grouping_key,
+    labelled,
+    with_buckets,
+)
 from sessionkit.spark._libraries import check_libraries, check_workers_of
 from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
 from sessionkit.spark.jobs.pages import check_pages, in_pages
@@ -86,6 +93,7 @@ def run_spec(
     if spec.storage.layout == "pages":
         check_pages(events.sparkSession)
     seed = None if options.seed is None else options.seed.format
+    spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
     worker = worker_of(spec, with_rejected=with_rejected, seed=seed)
     return unpacked_rows(_stream(events, spec, worker, options), worker)
 
@@ -124,7 +132,7 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOption
     if options.clock is not None:
         others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
     if spec.storage.layout == "pages":
-        return in_pages(_in_buckets(events, spec, spec.storage.bucket_count, others), worker)
+        return in_pages(_in_buckets(events, spec, spec.storage.buckets, others), worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
@@ -172,7 +180,7 @@ def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFra
         time = F.col(quoted(spec.event_time or ""))
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
-    rows = _in_buckets(events, spec, spec.storage.bucket_count * BUCKETS_OF_A_BATCH)
+    rows = _in_buckets(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH)
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
 
 
@@ -182,7 +190,7 @@ def _groups(events: DataFrame, spec: AnySpec, others: Sequence[DataFrame]) -> Gr
         # Spark groups the rows of a stateful operator by columns, not by expressions.
         rows = packed(events, spec, grouping_key(spec), others)
         return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec, spec.storage.bucket_count, others).groupBy(BUCKET)
+    return _in_buckets(events, spec, spec.storage.buckets, others).groupBy(BUCKET)
 
 
 def _in_buckets(

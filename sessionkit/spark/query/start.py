@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
+from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import logs_of, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark.checkpoints.check_logs import check_logs
@@ -256,9 +257,9 @@ def _check_location(
     if reads_state(spark):
         _check_operators(spark, location, plan)
     if spec is not None and check == "deep":
-        check_deep(logs, spec, spark)
+        check_deep(logs, for_stream(spec, spark), spark)
     elif spec is not None and reads_state(spark):
-        check_rules(location, spec, spark)
+        check_rules(location, for_stream(spec, spark), spark)
 
 
 def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: OutputMode) -> None:

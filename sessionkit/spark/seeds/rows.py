@@ -109,7 +109,7 @@ def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
 
     def group(key: Column) -> Column:
         forms = [key.getField(f"k{place}") for place in range(len(spec.keys))]
-        bucket = bucket_of_forms(spec, forms, spec.storage.bucket_count)
+        bucket = bucket_of_forms(spec, forms, spec.storage.buckets)
         columns = forms if spec.storage.layout == "per_key" else [bucket]
         return F.struct(*(c.alias(f"g{place}") for place, c in enumerate(columns)))
 

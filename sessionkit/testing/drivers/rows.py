@@ -143,7 +143,7 @@ def group_of(spec: AnySpec, row: Row) -> Group:
     if spec.storage.layout == "per_key":
         return key_on_wire(spec, row)
     key = repr([row.get(name) for name in spec.keys])
-    return zlib.crc32(key.encode()) % spec.storage.bucket_count
+    return zlib.crc32(key.encode()) % spec.storage.buckets
 
 
 def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:

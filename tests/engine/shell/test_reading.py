@@ -267,7 +267,7 @@ UNDO = (
     [
         (
             {"bucket_count": 3},
-            CARRY,
+            f"pass storage=Storage(bucket_count=2), as it was started, or {CARRY}",
         ),
         (
             {"bucket_count": 3, "timeout": EventTimeGap("30m", gap_inclusive=False)},

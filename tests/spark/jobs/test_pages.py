@@ -115,7 +115,7 @@ def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path
     assert {f"key {n}" for n in range(10_000)} == {one.key.key for one in stream.open()}
     buckets: Any = evolved(SUMS, layout="buckets")
     for spec, text in [
-        (evolved(SUMS, bucket_count=4), "`bucket_count` is 4 in the spec, 64 in the"),
+        (evolved(SUMS, bucket_count=4), "`bucket_count` is 4 in the spec, 8 in the"),
         (buckets, "`layout` is 'buckets' in the spec, 'pages' in the checkpoint"),
     ]:
         with pytest.raises(StateMismatchError, match=text):

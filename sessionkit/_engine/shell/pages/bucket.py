@@ -86,7 +86,7 @@ class Bucket:
         tables = [directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
         tables += [] if self.idle is None else [self.idle.table()]
         stored, kept = len(directory.stored), directory.total("kept")
-        head = (FORMAT_VERSION, logic.spec.storage.bucket_count, now_ms, stored)
+        head = (FORMAT_VERSION, logic.spec.storage.buckets, now_ms, stored)
         times = (due.get("event_time"), due.get("processing_time"))
         columns = (*head, kept, directory.total("buffered"), *times)
         return pack_row(logic, group, columns, tables, now)

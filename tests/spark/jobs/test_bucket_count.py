@@ -1,0 +1,133 @@
+"""Into how many buckets a stream hashes its keys, and what a restart makes of another number."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import EventTimeGap, StateMismatchError
+from sessionkit.spark import Files, carry_over
+from sessionkit.spark._grouping import PARTITIONS, for_stream
+from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
+from tests.support.options import evolved
+from tests.support.session_specs import collecting
+from tests.support.streams import FileStream
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+SPEC = collecting(EventTimeGap("10 minutes"))
+
+
+def minutes(*at: int) -> pa.Table:
+    """Return an event of each of forty keys at some minutes."""
+    rows = [(f"key {key}", NOON + timedelta(minutes=minute)) for minute in at for key in range(40)]
+    keys, instants = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "key": keys,
+            "at": pa.array(instants, pa.timestamp("us", tz="UTC")),
+            "value": list(range(len(rows))),
+            "number": list(range(len(rows))),
+        }
+    )
+
+
+def with_gap(rows: DataFrame) -> DataFrame:
+    """Give each event a gap."""
+    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
+
+
+@contextmanager
+def partitions(spark: SparkSession, setting: Any) -> Iterator[None]:
+    """Let a session have another number of shuffle partitions meanwhile."""
+    before = str(spark.conf.get(PARTITIONS))
+    spark.conf.set(PARTITIONS, setting)
+    try:
+        yield
+    finally:
+        spark.conf.set(PARTITIONS, before)
+
+
+def counts_stored(stream: FileStream) -> set[int]:
+    """Return the number of buckets of each row of state."""
+    rows = stored_groups(stream.checkpoint, stream.spark).select("state.bucket_count")
+    return {count for (count,) in rows.collect()}
+
+
+@pytest.mark.parametrize(
+    ("setting", "buckets"), [(1, 4), (2, 8), (8, 32), (16, 64), (40, 64), (64, 64), (200, 200)]
+)
+def test_a_stream_has_as_many_buckets_as_help(
+    spark: SparkSession, setting: int, buckets: int
+) -> None:
+    """Four a shuffle partition, up to 64; beyond 64 partitions one each."""
+    with partitions(spark, setting):
+        assert buckets == for_stream(SPEC, spark).storage.buckets
+        assert 3 == for_stream(evolved(SPEC, bucket_count=3), spark).storage.buckets
+        pages = for_stream(evolved(SPEC, layout="pages"), spark)
+        assert buckets == pages.storage.buckets
+    assert SPEC.storage.bucket_count is None
+    assert 64 == SPEC.storage.buckets
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_a_restart_under_another_setting_says_what_to_pass(
+    spark: SparkSession, tmp_path: Path, layout: str
+) -> None:
+    """What reads the checkpoint takes the number from there; with the number, the query goes on."""
+    stream = FileStream(spark, evolved(SPEC, layout=layout), tmp_path, shape=with_gap)
+    stream.put(minutes(0, 3))
+    stream.run()
+    if reads_state(spark):
+        assert {8} == counts_stored(stream)
+
+    stream.put(minutes(5))
+    given = r"`bucket_count` is 12 in the spec, 8 in the checkpoint\s+Hint: pass storage=Storage\("
+    with partitions(spark, 3), stream.state_store():
+        if reads_state(spark):
+            assert 40 == len(stream.open())
+            with pytest.raises(StateMismatchError, match=given):
+                stream.run_to(Files("parquet", str(tmp_path / "other")))
+        with pytest.raises(
+            Exception,
+            match=r"Hint: pass storage=Storage\(bucket_count=8\), as it was started, or carry",
+        ):
+            stream.run()
+        stream.put(minutes(60))
+        attrs.evolve(stream, spec=evolved(stream.spec, bucket_count=8)).run()
+
+    rows = sorted((row["key"], len(row["values"])) for row in stream.rows())
+    assert sorted((f"key {key}", 3) for key in range(40)) == rows
+
+
+def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream that begins with a seed hashes its keys as the seed does, under any setting."""
+    old = FileStream(spark, SPEC, tmp_path / "old", files=tmp_path / "in", shape=with_gap)
+    old.put(minutes(0, 3))
+    old.run()
+    if not reads_state(spark):
+        pytest.skip("Spark 3.5 can't read state")
+    longer = collecting(EventTimeGap("30 minutes"))
+    with partitions(spark, 5):
+        seed = carry_over(old.checkpoint, SPEC, longer, str(tmp_path / "seed"), spark=spark)
+
+    new = FileStream(
+        spark,
+        longer,
+        tmp_path / "new",
+        files=tmp_path / "in",
+        seed=seed,
+        shape=lambda rows: with_gap(seed.unread(rows)),
+    )
+    new.put(minutes(25), minutes(120))
+    new.run()
+
+    assert {20} == counts_stored(new)
+    closed = sorted((row["key"], len(row["values"])) for row in new.rows())
+    assert sorted((f"key {key}", n) for key in range(40) for n in (1, 2)) == closed
