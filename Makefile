@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format demo bench clean
+.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -23,6 +23,7 @@ unexport PYSPARK_DRIVER_PYTHON
 help:
 	@echo "make test         set up, check, and run every test except the long ones"
 	@echo "make quick        run the tests that don't start Spark, in about a minute"
+	@echo "make coverage     run the same, and show which lines and branches they reach"
 	@echo "make test-long    like make test, with the long tests and ten times the examples"
 	@echo "make test-matrix  run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
 	@echo "make test-oldest  run a few in the cell with the lowest versions"
@@ -65,18 +66,21 @@ format: setup
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
-test quick test-long suite conformance faults soak: export TZ := America/New_York
+test quick coverage test-long suite conformance faults soak: export TZ := America/New_York
 
 # The type checker fills the moments in which the tests wait for Spark.
 test test-long: lint
 	@$(MAKE) --no-print-directory --jobs=3 types contracts suite
 
 suite: setup
-	$(RUN) -m pytest $(PARALLEL) --cov $(SELECTED)
+	$(RUN) -m pytest $(PARALLEL) $(SELECTED)
 
 quick: export HYPOTHESIS_PROFILE := quick
 quick: setup
 	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long"
+
+coverage: setup
+	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long" --cov
 
 test-long: export HYPOTHESIS_PROFILE := ci
 test-long: export SELECTED := -m "long or not long"

@@ -39,8 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Mark every test that starts Spark, and let the files that take longest begin.
 
-    Coverage isn't measured while these run: what they show is in Spark's Python workers. Nor is it
-    for properties: they run lines that other tests reach, many times over.
+    Coverage isn't measured for properties: they run lines that other tests reach, many times over.
 
     The order matters only where several processes share the files: none is left alone with a long
     one in the end.
@@ -48,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") or item.nodeid.startswith("tests/properties/"):
+        if item.nodeid.startswith("tests/properties/"):
             item.add_marker(pytest.mark.no_cover)
         _leave_out_where_spark_is_older(item)
     if hasattr(config, "workerinput"):
