@@ -7,6 +7,7 @@ functions over them. The names here need no Spark; what runs on Spark is in `ses
 
 from typing import TYPE_CHECKING
 
+from sessionkit._installed import warn_of_another
 from sessionkit._lazy import lazy_names
 
 __all__ = [
@@ -57,7 +58,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from sessionkit._engine.counts import Counts
-    from sessionkit._version import __version__ as __version__
+    from sessionkit._installed import __version__ as __version__
     from sessionkit.errors import (
         BalanceError,
         ExpectationError,
@@ -115,5 +116,7 @@ else:
         "sessionkit.state",
         "sessionkit.spec",
         "sessionkit._engine.counts",
-        "sessionkit._version",
+        "sessionkit._installed",
     )
+
+warn_of_another()

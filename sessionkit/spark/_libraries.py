@@ -89,5 +89,5 @@ def check_extra(
     """Check that a library of an extra is installed."""
     if find_spec(module) is None:
         found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
-        hint = f'pip install "sessionkit[{extra}]", {where}'
+        hint = f'pip install "sessionkit-spark[{extra}]", {where}'
         raise UnsupportedError(with_hint(found, hint))

@@ -1,7 +1,7 @@
 """
 Hypothesis strategies for tests of sessions, and a check that the order of events is irrelevant.
 
-Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit imports it.
+Needs hypothesis (the extra `sessionkit-spark[hypothesis]`); no other module imports it.
 """
 
 from sessionkit.testing.generators import Arrival, attrs_classes, cuts, objects_of, timelines

@@ -123,7 +123,7 @@ def test_a_facade_refuses_an_unknown_name(facade: ModuleType) -> None:
 
 def test_the_facade_knows_its_version() -> None:
     """`__version__` is that of the installed package; a star import leaves it out."""
-    assert metadata.version("sessionkit") == sessionkit.__version__
+    assert metadata.version("sessionkit-spark") == sessionkit.__version__
     assert "__version__" not in sessionkit.__all__
 
 

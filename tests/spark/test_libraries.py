@@ -56,7 +56,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str)
 
     with pytest.raises(UnsupportedError, match=f"`watch` needs {missing.replace('_', '-')}") as no:
         monitor.watch  # noqa: B018 (asking for it is the point)
-    assert 'pip install "sessionkit[monitor]"' in str(no.value)
+    assert 'pip install "sessionkit-spark[monitor]"' in str(no.value)
     assert monitor.status is not None
     check_extra("avro", "fastavro", "the payload Avro")
 

@@ -74,7 +74,7 @@ def check_pages(spark: SparkSession) -> None:
         import_module(PROTOCOL)
     except Exception as error:
         found = f'layout="pages" needs protobuf, with which Python and Spark talk: {error}'
-        hint = "install `sessionkit[pages]` where the driver and the executors run Python"
+        hint = "install `sessionkit-spark[pages]` where the driver and the executors run Python"
         raise SessionkitError(with_hint(found, hint)) from error
 
 

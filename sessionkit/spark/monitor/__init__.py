@@ -1,8 +1,8 @@
 """
 Watch a query: how it stands, its metrics for Prometheus, OpenTelemetry and the log, a live view.
 
-Needs prometheus-client and rich (the extra `sessionkit[monitor]`) for `PrometheusEndpoint`, `watch`
-and `watch_endpoint`; the other names need neither.
+`PrometheusEndpoint`, `watch` and `watch_endpoint` need prometheus-client and rich (the extra
+`sessionkit-spark[monitor]`); the other names need neither.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -212,7 +212,7 @@ check_pages(Session("4.3.0", {{"{PROVIDER}": "{ROCKSDB}"}}))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert 'layout="pages" needs protobuf' in ran.stderr
-    assert "Hint: install `sessionkit[pages]`" in ran.stderr
+    assert "Hint: install `sessionkit-spark[pages]`" in ran.stderr
 
 
 def test_a_batch_needs_no_state_store(spark: SparkSession) -> None:

@@ -1,0 +1,25 @@
+"""What is installed: which version, and whether another project writes to the same folder."""
+
+import warnings
+from importlib.metadata import PackageNotFoundError, distribution
+
+PROJECT = "sessionkit-spark"
+ANOTHER = "sessionkit"
+"""Another project on PyPI, with a module of the same name."""
+
+try:
+    __version__ = distribution(PROJECT).version
+except PackageNotFoundError:  # the folder was shipped alone
+    __version__ = "unknown"
+
+
+def warn_of_another() -> None:
+    """Warn where the other project is installed too: each overwrites files of the other."""
+    try:
+        files = distribution(ANOTHER).files or ()
+    except PackageNotFoundError:
+        return
+    if any(file.as_posix() == "sessionkit/__init__.py" for file in files):
+        found = f"`{ANOTHER}`, another project, and `{PROJECT}` are installed in one folder"
+        hint = f"pip uninstall {ANOTHER} {PROJECT}, then pip install {PROJECT}"
+        warnings.warn(f"{found}\n\nHint: {hint}", stacklevel=3)
