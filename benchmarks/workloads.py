@@ -148,14 +148,14 @@ BATCH: Final = Workload(
 LONG: Final = Workload(
     name="long",
     about="1,000,000 events of 1,000 keys in a batch: sessions that stay open",
-    entrants=(*OURS, "session_window", "java", "floor"),
+    entrants=(*OURS, *SPARK, "floor"),
     events=1_000_000,
     keys=1_000,
 )
 SKEW: Final = Workload(
     name="skew",
     about="1,000,000 events of 200,000 keys in a batch; 20 % belong to one key",
-    entrants=(*OURS, "session_window", "java", "floor"),
+    entrants=(*OURS, *SPARK, "floor"),
     events=1_000_000,
     keys=200_000,
     hot_share=0.2,
@@ -174,6 +174,14 @@ SMALL: Final = Workload(
     events=100_000,
     keys=20_000,
     few={"by hand": 4, "transformWithState": 5, "transformWithStateInPandas": 4},
+)
+TINY: Final = Workload(
+    name="tiny",
+    about="1,000 events of 500 keys in a batch: what a micro-batch costs in itself",
+    entrants=(*OURS, *SPARK, "floor"),
+    events=1_000,
+    keys=500,
+    batches=40,
 )
 KEYS: Final = Workload(
     name="keys",
@@ -234,7 +242,7 @@ DISORDER: Final = Workload(
 HUGE: Final = Workload(
     name="huge groups",
     about="10,000,000 events of 3 keys in a batch: how much memory a group takes",
-    entrants=(*OURS, "session_window"),
+    entrants=(*OURS, *SPARK[:2]),
     events=10_000_000,
     keys=3,
     batches=1,
@@ -261,6 +269,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         LONG,
         SKEW,
         SMALL,
+        TINY,
         KEYS,
         STATE,
         *_of_sizes(
