@@ -24,8 +24,7 @@ from benchmarks.entrants.functions import COUNTS, visits
 from benchmarks.events import FIRST_US, batch_of_events
 from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
-from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.logic import first_due
+from sessionkit._engine.logic import BatchClocks, first_due
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.storage import BucketRow, logic_of
 from sessionkit._engine.shell.worker import collector_paused

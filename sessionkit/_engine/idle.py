@@ -14,7 +14,6 @@ anew.
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.shared import AnySpec
 
@@ -50,25 +49,19 @@ class IdleClock:
         """Whether the floor is still ahead of Spark's watermark, so that it must be remembered."""
         return self.floor > self.watermark
 
-    def in_force(self, clocks: BatchClocks) -> BatchClocks:
-        """Return the clocks of a micro-batch with the watermark in force."""
-        return attrs.evolve(
-            clocks,
-            watermark_us=max(clocks.watermark_us, self.floor),
-            by_events_us=clocks.watermark_us,
-        )
 
-
-def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> IdleClock | None:
+def idle_clock(
+    spec: AnySpec, before: IdleClock | None, watermark_us: int, now: int
+) -> IdleClock | None:
     """Return the idle clock of a group in a micro-batch, from the last; None where none counts."""
     if spec.close_idle_after is None or spec.watermark_delay is None:
         return None
-    span, now = span_us(spec.close_idle_after), clocks.processing_us
+    span = span_us(spec.close_idle_after)
     if before is None:
-        return IdleClock(clocks.watermark_us, now, now, BEGINNING_US)
-    moved = clocks.watermark_us > before.watermark
+        return IdleClock(watermark_us, now, now, BEGINNING_US)
+    moved = watermark_us > before.watermark
     since = now if moved or now - before.seen > span else before.since
     floor = before.floor
     if now - since >= span:
         floor = max(floor, now - span_us(spec.watermark_delay))
-    return IdleClock(max(clocks.watermark_us, before.watermark), now, since, floor)
+    return IdleClock(max(watermark_us, before.watermark), now, since, floor)

@@ -8,13 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.rows.table import Rejected, micros
-from sessionkit._instants import END_OF_TIME_US
+from sessionkit._instants import (
+    BEGINNING_US,
+    END_OF_TIME_US,
+)
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state._collections import Field
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, forms_of
 from sessionkit.timeouts import Clock
 
 Instants: TypeAlias = npt.NDArray[np.int64]
@@ -23,6 +26,38 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 NEVER_US: Final = END_OF_TIME_US
 """When something is due that never is."""
 REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
+
+
+@attrs.frozen
+class BatchClocks:
+    """
+    The clocks of a micro-batch, in microseconds, the same for every key and row of it.
+
+    Attributes:
+        watermark_us: The watermark in force.
+        processing_us: The processing time.
+        by_events_us: How far events have moved the watermark; None where that is all the way.
+        whole: Whether all events of a group come at once, as on a batch.
+        since_us: The watermark at which the query began with a seed; None where it has none.
+        idle_us: How far a watermark of their own had led groups by then, where a source was idle.
+    """
+
+    watermark_us: int
+    processing_us: int
+    by_events_us: int | None = None
+    whole: bool = False
+    since_us: int | None = None
+    idle_us: int = BEGINNING_US
+
+    def at_least(self, floor_us: int) -> "BatchClocks":
+        """Return the clocks with a watermark of the group's own, where it's ahead of Spark's."""
+        in_force_us = max(self.watermark_us, floor_us)
+        return attrs.evolve(self, watermark_us=in_force_us, by_events_us=self.watermark_us)
+
+    @property
+    def at_the_beginning(self) -> "BatchClocks":
+        """The same processing time, before there is a watermark."""
+        return attrs.evolve(self, watermark_us=BEGINNING_US)
 
 
 @attrs.frozen
@@ -207,3 +242,26 @@ def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
         if earliest < NEVER_US:
             first[clock] = earliest
     return first
+
+
+def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
+    """
+    Return the entries of the identity that sessions and keys share.
+
+    Args:
+        spec: The spec.
+        state: The fields of the state as they are stored.
+    """
+    entries: dict[str, Any] = {
+        "layout": spec.storage.layout,
+        "keys": [[field.name, field.type.form] for field in spec.key_fields],
+        "bucket_count": spec.storage.buckets,
+        "watermark_delay_ms": spec.delay_ms,
+        "order": spec.order,
+        "state": forms_of(state),
+        "state_version": spec.storage.version,
+    }
+    if spec.order == "event_time":
+        entries["event"] = forms_of(codec_of(spec.event).type.fields)
+        entries["passthrough"] = forms_of(spec.passthrough_fields)
+    return entries

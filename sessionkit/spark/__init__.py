@@ -1,7 +1,7 @@
 """Specs on Spark, and the tools around them: the only package that imports pyspark."""
 
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.keys.view import StoredKey
+from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spark._output_rules import (
     OutputMode,

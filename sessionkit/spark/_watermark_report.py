@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._engine.wire.columns import WATERMARK_COLUMN
+from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
 from sessionkit.spark.jobs.progress import (
     event_times_in,

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from sessionkit._engine.keys.view import StoredKey
+    from sessionkit._engine.keys.program import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
     from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
     from sessionkit.testing.drivers.query import Snapshot
@@ -104,5 +104,5 @@ else:
         "sessionkit.testing.scripts.script",
         "sessionkit.testing.pictures.explain",
         "sessionkit._engine.sessions.view",
-        "sessionkit._engine.keys.view",
+        "sessionkit._engine.keys.program",
     )

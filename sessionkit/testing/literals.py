@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._classes import attributes_of, is_record
-from sessionkit._engine.wire.columns import wire_columns
+from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._instants import span_us
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.spec.shared import AnySpec

@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected, no_events
 from sessionkit._engine.shell.worker import worker_of
-from sessionkit._engine.wire.columns import (
-    EVENTS_COLUMN,
-    FUTURE_COLUMN,
-    REJECTED_COLUMN,
-    TIME_COLUMN,
-    WATERMARK_COLUMN,
-    wire_columns,
-)
+from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, wire_columns
 from sessionkit._engine.wire.outbound import output_frame
-from sessionkit._engine.wire.packing import Packer, Packs, unpacked
+from sessionkit._engine.wire.packing import (
+    EVENTS_COLUMN,
+    REJECTED_COLUMN,
+    WATERMARK_COLUMN,
+    Packer,
+    Packs,
+    unpacked,
+)
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 

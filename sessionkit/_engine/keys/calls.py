@@ -13,10 +13,10 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.handlers import rows_of_frames
 from sessionkit._engine.keys.program import Program
-from sessionkit._engine.rows.results import check_fit, check_rows, collected
+from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.rows.objects import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import Rejected, key_schema, result_schema
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of
 from sessionkit.errors import StateValueError, UserFunctionError

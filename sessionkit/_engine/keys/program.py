@@ -15,8 +15,8 @@ Instants are timestamps of microseconds in UTC.
 """
 
 import json
-from collections.abc import Collection, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Generic, TypeAlias
 
 import attrs
 import numpy as np
@@ -25,14 +25,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import has_passed, is_over
-from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.rows.identity import shared_identity
-from sessionkit._engine.rows.table import INSTANT, key_schema, micros, no_events, no_results, whole
-from sessionkit._instants import END_OF_TIME_US, span_us
+from sessionkit._engine.logic import NEVER_US, BatchClocks, Memory, shared_identity
+from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
+from sessionkit._engine.rows.table import (
+    INSTANT,
+    key_schema,
+    micros,
+    no_events,
+    no_results,
+    prefixed_columns,
+    whole,
+)
+from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.spec.views import Armed, TimerRules
+from sessionkit.spec.shared import S
+from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
+from sessionkit.spec.views import Armed, Timer, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
 from sessionkit.timeouts import Clock
@@ -56,6 +64,9 @@ TIMERS: Final = pa.list_(
             pa.field("at", pa.int64()),
         ]
     )
+)
+SHOWN_TIMERS: Final = pa.map_(
+    pa.string(), pa.struct([pa.field("clock", pa.string()), pa.field("at", INSTANT)])
 )
 
 
@@ -233,3 +244,50 @@ def timer_columns(timers: Sequence[dict[str, Armed]]) -> list[pa.Array]:
 
 def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
     return min((one.at_us for one in timers.values() if one.clock == clock), default=None)
+
+
+@attrs.frozen
+class StoredKey(Generic[S]):
+    """
+    A key of which something is stored.
+
+    Attributes:
+        key: The key: a named tuple with the columns of `StatefulSpec.keys`.
+        state: Its state, an object of its own; None where it has only timers.
+        timers: Its timers by name.
+    """
+
+    key: Any
+    state: S | None
+    timers: Mapping[str, Timer]
+
+
+def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: Memory) -> list[StoredKey[S]]:
+    """Return the keys of a group that have a state or timers."""
+    rows = memory.kept
+    exists = rows["exists"].to_pylist()
+    states = iter(decode_states(spec.state, rows.filter(rows["exists"])))
+    timers = [
+        {name: Timer(one.clock, instant_of(one.at_us)) for name, one in armed.items()}
+        for armed in read_timers(rows["timers"])
+    ]
+    return [
+        StoredKey(key, next(states) if there else None, named)
+        for key, there, named in zip(decode_keys(spec, rows), exists, timers, strict=True)
+    ]
+
+
+def stored_key_rows(spec: AnyStatefulSpec, memory: Memory) -> pa.Table:
+    """Return the keys of a group as rows, under the names of `StoredKey`."""
+    rows = memory.kept
+    timers = [
+        [(name, {"clock": one.clock, "at": one.at_us}) for name, one in armed.items()]
+        for armed in read_timers(rows["timers"])
+    ]
+    states, fields = prefixed_columns(rows, "state."), codec_of(spec.state).type.fields
+    columns = {
+        "key": key_struct(spec, rows),
+        "state": as_struct(fields, states, pc.invert(whole(rows["exists"]))),
+        "timers": pa.array(timers, SHOWN_TIMERS),
+    }
+    return pa.table({name: column for name, column in columns.items() if column is not None})

@@ -28,13 +28,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_late_in_order
-from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, failed_outputs, result_rows
 from sessionkit._engine.keys.handlers import fold_bucket
 from sessionkit._engine.keys.program import CLOCKS, Program
 from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_turn
-from sessionkit._engine.logic import Memory, Outcome
+from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected, micros, stacked, whole

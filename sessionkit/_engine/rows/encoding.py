@@ -20,11 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import whole
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import SCALARS
 
 ID_BYTES: Final = 16
 """The size of an id."""
+PERSON: Final = b"event/1"
+ID: Final = pa.binary(ID_BYTES)
+"""The type of a column of ids."""
 EXACT: Final = Context(prec=40)
 NOTHING: Final = pa.scalar(b"")
 NULL: Final = pa.scalar(b"-")
@@ -132,3 +136,21 @@ TAGS: Final = {
     pa.types.lib.Type_MAP: b"m",
     pa.types.lib.Type_LIST: b"l",
 }
+
+
+def event_ids(spec: AnySpec, rows: pa.Table) -> list[str]:
+    """Return the ids of events in hexadecimal; equal events have equal ones."""
+    return [digest.hex() for digest in event_digests(spec, rows)]
+
+
+def event_digests(spec: AnySpec, rows: pa.Table) -> list[bytes]:
+    """Return the ids of events."""
+    if not rows.num_rows:
+        return []
+    return digests(encoded([rows[name] for name in _identifying(spec, rows)]), PERSON)
+
+
+def _identifying(spec: AnySpec, rows: pa.Table) -> list[str]:
+    if spec.inputs.event_id is not None:
+        return [spec.read_columns[name] for name in spec.inputs.event_id]
+    return [n for n in rows.column_names if n == "time" or n.startswith(("key.", "event."))]

@@ -1,6 +1,6 @@
 """Rows of Arrow tables as the objects of the user's classes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import key_columns, prefixed_columns
-from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit._engine.rows.table import key_columns, prefixed_columns, whole
+from sessionkit.aggregates import Condition
+from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
+from sessionkit.spec.aggregates import condition_of, evaluated
+from sessionkit.spec.functions import name_of, wrong_class
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
+from sessionkit.state._collections import Field
 
 S = TypeVar("S")
 
@@ -107,3 +111,80 @@ def _objects_one_by_one(
             objects.append(None)
             refused[place] = f"{name} refused it: {type(error).__name__}: {error}"
     return objects, refused
+
+
+def key_struct(spec: AnySpec, table: pa.Table) -> pa.StructArray | None:
+    """Return the key of every row."""
+    return as_struct(spec.key_fields, key_columns(table))
+
+
+def as_struct(
+    fields: Sequence[Field],
+    columns: Sequence[pa.Array | pa.ChunkedArray],
+    missing: pa.Array | None = None,
+) -> pa.StructArray | None:
+    """
+    Return columns as one; None where there are none, since Spark has no such struct.
+
+    Args:
+        fields: What the parts are.
+        columns: The parts.
+        missing: Marks the rows that have none.
+    """
+    if not fields:
+        return None
+    parts = [pa.field(field.name, field.type.arrow) for field in fields]
+    return pa.StructArray.from_arrays([whole(one) for one in columns], fields=parts, mask=missing)
+
+
+def collected(found: Any, cls: type[Any]) -> list[Any]:
+    """Return what was returned as a list; a generator runs to its end here."""
+    if found.__class__ is cls:
+        return [found]
+    if found is None:
+        return []
+    return list(found) if isinstance(found, Iterable) else [found]
+
+
+def check_rows(
+    rows: list[Any], cls: type[Any], role: str, function: Callable[..., Any], key: Any
+) -> None:
+    """
+    Check that rows are of the class of the result.
+
+    Raises:
+        UserFunctionError: One is not.
+    """
+    for row in rows:
+        if row.__class__ is not cls:
+            what = f"`{role}` ({name_of(function)}), for {key!r}, must return"
+            hint = "return a result row, a list of them, or None"
+            raise UserFunctionError(wrong_class(what, cls, row, hint))
+
+
+def check_fit(
+    rows: list[Any], cls: type[Any], role: str, function: Callable[..., Any], key: Any
+) -> None:
+    """
+    Check that the values of rows fit their fields.
+
+    Raises:
+        UserFunctionError: One does not; it is named with its path.
+    """
+    try:
+        codec_of(cls).encode(rows)
+    except StateValueError as error:
+        what = f"`{role}` ({name_of(function)}), for {key!r}, returned a row that does not fit"
+        message = f"{what}: {error}"
+        raise UserFunctionError(message) from error
+
+
+def conditions_met(
+    spec: AnySpec, events: pa.Table, conditions: Collection[Condition]
+) -> list[pa.Array]:
+    """Return, for each condition, a column that says for which events it holds."""
+    if not conditions:
+        return []
+    names = codec_of(spec.event).schema.names
+    fields = events.select([f"event.{name}" for name in names]).rename_columns(names)
+    return list(map(whole, evaluated(fields, [*map(condition_of, conditions)])))

@@ -7,18 +7,24 @@ Instants are timestamps of microseconds in UTC. The names of the user's columns 
 that no two can collide. A spec without an event time has 1970-01-01 for all of them.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from typing import Any, Final, TypeAlias, TypeVar
+from weakref import ref
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.remembered import remembered
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
+
+BEHIND: Final = pa.field("behind", pa.int64())
+
+V = TypeVar("V")
+T = TypeVar("T")
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -71,6 +77,28 @@ class Rejected:
         found = [failures[place] for place in places]
         reasons, tracebacks = [one.reason for one in found], [one.traceback for one in found]
         return [cls(kind, reasons, rows.take(places), tracebacks)]
+
+
+def remembered(make: Callable[[V], T]) -> Callable[[V], T]:
+    """
+    Make a function remember what it returned for each value.
+
+    A spec holds dicts, so it has no hash, and `functools.cache` can't be used. Values are told
+    apart by identity: a copy, such as one from a pickle, is another value.
+    """
+    made: dict[int, tuple[ref[Any], T]] = {}
+
+    def found(value: V) -> T:
+        place = id(value)
+        try:
+            return made[place][1]
+        except KeyError:
+            result = make(value)
+            # The number of an object is free for another one when it's gone; so is the entry then.
+            made[place] = (ref(value, lambda _: made.pop(place, None)), result)
+            return result
+
+    return update_wrapper(found, make)
 
 
 @remembered
@@ -187,3 +215,31 @@ def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
 def instants(instants_us: Instants) -> pa.Array:
     """Return microseconds since the epoch as a column of instants."""
     return pa.array(instants_us, type=pa.int64()).view(INSTANT)
+
+
+def marks_of(sessions: pa.Table) -> Instants:
+    """Return the marks of sessions; 0 for what only remembers the ids of one."""
+    column = whole(sessions[BEHIND.name])
+    found: Instants = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return found
+
+
+def is_trace(sessions: pa.Table) -> Mask:
+    """Mark what only remembers that a session was dropped."""
+    mask: Mask = marks_of(sessions) < 0
+    return mask
+
+
+def has_state(rows: pa.Table) -> Mask:
+    """Mark the rows with a state: those of sessions that are remembered as such, or of keys."""
+    mask, names = np.ones(rows.num_rows, np.bool_), rows.schema.names
+    if "exists" in names:
+        mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
+    return mask & (marks_of(rows) >= 0) if BEHIND.name in names else mask
+
+
+def unmarked(rows: pa.Table) -> tuple[pa.Table, Instants]:
+    """Return rows without their marks, and these."""
+    if BEHIND.name not in rows.column_names:
+        return rows, np.zeros(rows.num_rows, np.int64)
+    return rows.drop_columns(BEHIND.name), marks_of(rows)

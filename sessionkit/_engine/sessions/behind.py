@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.clocks import BatchClocks
+from sessionkit._engine.logic import BatchClocks
 from sessionkit._instants import BEGINNING_US
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -9,8 +9,13 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.objects import decode_keys, decode_states
-from sessionkit._engine.rows.results import check_fit, check_rows, collected
+from sessionkit._engine.rows.objects import (
+    check_fit,
+    check_rows,
+    collected,
+    decode_keys,
+    decode_states,
+)
 from sessionkit._engine.rows.table import (
     Rejected,
     key_columns,

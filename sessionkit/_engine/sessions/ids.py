@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.encoding import big_endian, encoded, hashed
-from sessionkit._engine.rows.marks import marks_of
-from sessionkit._engine.rows.table import key_columns, micros
+from sessionkit._engine.rows.table import key_columns, marks_of, micros
 
 PERSON: Final = b"session/1"
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import marks_of
+from sessionkit._engine.rows.table import marks_of
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._engine.sessions.intervals import Unions

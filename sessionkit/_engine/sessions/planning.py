@@ -13,9 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_late, window_end
-from sessionkit._engine.rows.marks import has_state, is_trace
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, instants, micros, parted, stacked
+from sessionkit._engine.rows.table import (
+    Rejected,
+    has_state,
+    instants,
+    is_trace,
+    micros,
+    parted,
+    stacked,
+)
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.events import Distinct, WindowedEvents
 from sessionkit._engine.sessions.intervals import unite

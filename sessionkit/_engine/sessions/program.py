@@ -12,9 +12,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.rows.identity import shared_identity
-from sessionkit._engine.rows.marks import BEHIND
-from sessionkit._engine.rows.table import INSTANT, key_schema
+from sessionkit._engine.logic import shared_identity
+from sessionkit._engine.rows.table import BEHIND, INSTANT, key_schema
 from sessionkit._engine.sessions.aggregates.kernels import stored_fields
 from sessionkit._engine.sessions.behind import Horizons
 from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids

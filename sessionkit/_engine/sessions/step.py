@@ -24,12 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.logic import Memory, Outcome
+from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
+    has_state,
     micros,
     no_events,
     no_results,

@@ -19,9 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.marks import is_trace, marks_of
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.table import filled, instants, key_columns, micros, parted, stacked
+from sessionkit._engine.rows.table import (
+    filled,
+    instants,
+    is_trace,
+    key_columns,
+    marks_of,
+    micros,
+    parted,
+    stacked,
+)
 from sessionkit._engine.sessions.behind import mark_of
 from sessionkit._engine.sessions.intervals import unite
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.rows.structs import as_struct, key_struct
+from sessionkit._engine.rows.objects import as_struct, key_struct
 from sessionkit._engine.rows.table import micros, whole
 from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import sessions_of

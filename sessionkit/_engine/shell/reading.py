@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.rows.marks import marked
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
+from sessionkit._engine.rows.table import BEHIND
 from sessionkit._engine.shell.payload import identity_differences
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
@@ -319,3 +320,20 @@ def _called(step: UpgradeStep, key: Any, old: Any) -> Any:
         what = f"`{role}` ({name_of(step.function)}) must return a"
         raise UserFunctionError(wrong_class(what, step.new, new))
     return new
+
+
+def marked(
+    rows: pa.Table, schema: pa.Schema, marks: npt.NDArray[np.int64] | None = None
+) -> pa.Table:
+    """
+    Return stored rows with the marks that a schema has, in memory.
+
+    Args:
+        rows: The rows, with or without marks.
+        schema: The schema of what is remembered.
+        marks: The marks that were stored with them.
+    """
+    if BEHIND.name not in schema.names or BEHIND.name in rows.column_names:
+        return rows
+    marks = np.zeros(rows.num_rows, np.int64) if marks is None else marks
+    return rows.append_column(BEHIND, pa.array(marks))

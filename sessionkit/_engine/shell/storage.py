@@ -12,22 +12,25 @@ from typing import Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.clocks import BatchClocks, arm
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import BucketStats, Logic, Memory, first_due
-from sessionkit._engine.rows.marks import (
-    MARKS,
-    marked,
-    marks_stored,
-    stored_marks,
-    unmarked,
-)
+from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, first_due
+from sessionkit._engine.rows.table import unmarked
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._engine.shell.pages.bucket import DIRECTORY_COLUMNS, memory_in_pages
-from sessionkit._engine.shell.pages.storage import PagedBucket
+from sessionkit._engine.shell.paged_bucket import DIRECTORY_COLUMNS, PagedBucket, memory_in_pages
 from sessionkit._engine.shell.payload import FORMAT_VERSION, NOBODY, Origin
-from sessionkit._engine.shell.stored import MOST_BYTES, Neighbours, check_size, pack_row, unpack_row
+from sessionkit._engine.shell.reading import marked
+from sessionkit._engine.shell.stored import (
+    MARKS,
+    MOST_BYTES,
+    Neighbours,
+    arm,
+    check_size,
+    marks_stored,
+    pack_row,
+    stored_marks,
+    unpack_row,
+)
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -143,7 +146,8 @@ class GroupRow:
             memory = row.read(self.group, self.state.get)
         if self.logic.spec.close_idle_after is None:
             return memory
-        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
+        times = clocks.watermark_us, clocks.processing_us
+        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, *times))
 
     def store(self, memory: Memory) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""

@@ -7,16 +7,18 @@ no other one of its partition still waits for a timer below that.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.boundaries import timer_ms
+from sessionkit._engine.boundaries import processing_timer_ms, timer_ms
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.table import BEHIND
 from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     NOBODY,
@@ -30,6 +32,10 @@ from sessionkit._engine.shell.payload import (
 from sessionkit._engine.shell.reading import Reading, reading_of
 from sessionkit.errors import StateCorruptedError, StateError, with_hint
 from sessionkit.spec.shared import AnySpec
+from sessionkit.timeouts import Clock
+from sessionkit.typing import GroupStateLike
+
+MARKS: Final = pa.schema([pa.field("place", pa.int32()), BEHIND])
 
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""
@@ -183,3 +189,43 @@ def _largest(spec: AnySpec, memory: Memory) -> tuple[Any, int]:
         for place, key in enumerate(decode_keys(spec, table)):
             sizes[key] += table.slice(place, 1).nbytes
     return sizes.most_common(1)[0]
+
+
+def stored_marks(marks: npt.NDArray[np.int64]) -> pa.Table:
+    """Return what is stored of the marks of some rows."""
+    places = np.flatnonzero(marks)
+    columns = [pa.array(places, pa.int32()), pa.array(marks[places])]
+    return pa.Table.from_arrays(columns, schema=MARKS)
+
+
+def marks_stored(stored: pa.Table, number: int) -> npt.NDArray[np.int64]:
+    """Return the marks of so many rows from what is stored of them."""
+    marks = np.zeros(number, np.int64)
+    marks[stored["place"].to_numpy()] = stored[BEHIND.name].to_numpy()
+    return marks
+
+
+def arm(
+    clock: Clock | None, due: Mapping[Clock, int], state: GroupStateLike, watermark_ms: int
+) -> None:
+    """
+    Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
+
+    Args:
+        clock: The clock by which Spark wakes the group.
+        due: The first instant, in microseconds, that each clock must reach.
+        state: Spark's group state.
+        watermark_ms: Spark's watermark.
+    """
+    if clock == "event_time" and clock in due:
+        state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
+    if clock == "processing_time" and due:
+        state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
+
+
+def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:
+    """Return how long Spark may leave a group alone under a clock in processing time."""
+    if "event_time" in due:
+        # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
+        return 1
+    return processing_timer_ms(due["processing_time"], now_ms)

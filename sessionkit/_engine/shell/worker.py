@@ -10,6 +10,7 @@ import gc
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -17,8 +18,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.clocks import BatchClocks, clocks_of
-from sessionkit._engine.logic import BucketStats, Logic, Memory, Outcome
+from sessionkit._engine.boundaries import watermark_in_force
+from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.seed import SeedFormat, keys_of, started
@@ -32,9 +33,20 @@ from sessionkit._engine.wire.outbound import (
     output_schema,
 )
 from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
-from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, instant_of, span_us
+from sessionkit._instants import (
+    BEGINNING_US,
+    END_OF_TIME_US,
+    FIRST_INSTANT_US,
+    LAST_INSTANT_US,
+    instant_of,
+    micros_of,
+    span_us,
+)
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.typing import GroupStateLike
+
+MILLISECOND_US: Final = 1_000
 
 LOG: Final = logging.getLogger("sessionkit")
 JUMPED: Final = (
@@ -125,7 +137,7 @@ class Worker:
             sown, events = started(sown, arrived, self.logic.spec)
             memory = attrs.evolve(sown, idle=memory.idle)
         if memory.idle is not None:
-            clocks = memory.idle.in_force(clocks)
+            clocks = clocks.at_least(memory.idle.floor)
         outcome = self.logic.step(memory, events, clocks)
         after = outcome.memory
         if memory.idle is not None:
@@ -213,3 +225,38 @@ def worker_of(
 ) -> Worker:
     """Return the worker that runs a spec."""
     return Worker(logic_of(spec), with_rejected, seed)
+
+
+def clocks_of(watermark_ms: int, state: GroupStateLike) -> BatchClocks:
+    """Return the clocks of the micro-batch in which Spark calls a group, at its watermark."""
+    now_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
+    return BatchClocks(watermark_in_force(watermark_ms), now_us)
+
+
+def check_until(spec: AnySpec, until: datetime) -> None:
+    """
+    Check the end of a batch.
+
+    Raises:
+        SpecError: It has no time zone or is outside the years 1 to 9999 in UTC, or the spec has no
+            event time.
+    """
+    if spec.event_time is None:
+        found = "`until` is an event time, and the spec has no `event_time`"
+        raise SpecError(with_hint(found, "leave it out"))
+    if until.utcoffset() is None:
+        found = f"`until` must be a datetime with a time zone, found {until!r}"
+        raise SpecError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+    if not FIRST_INSTANT_US <= micros_of(until) <= LAST_INSTANT_US:
+        found = f"`until` is outside the years 1 to 9999 in UTC: {until!r}"
+        raise SpecError(with_hint(found, "write it in UTC: datetime(..., tzinfo=UTC)"))
+
+
+def end_us(until: datetime | None) -> int:
+    """
+    Return the watermark at the end of a batch, in microseconds.
+
+    It is the microsecond before `until`: an event at `until` may still join a session that ends
+    just then.
+    """
+    return END_OF_TIME_US if until is None else micros_of(until) - 1

@@ -2,33 +2,78 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import latest_before_jump
-from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import INSTANT, events_schema, whole
-from sessionkit._engine.wire.columns import (
-    FUTURE_COLUMN,
-    TIME_COLUMN,
-    UNREADABLE_COLUMN,
-    WireColumn,
-    wire_columns,
-)
+from sessionkit._engine.rows.table import INSTANT, events_schema, remembered, whole
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state._codec import unreadable
-from sessionkit.state._scalars import DecimalType
+from sessionkit.state._codec import codec_of, unreadable
+from sessionkit.state._collections import Field, OptionalType, inner_type
+from sessionkit.state._scalars import DecimalType, EnumType
 from sessionkit.state._types import FieldType
+
+Role: TypeAlias = Literal["key", "event", "passthrough"]
+TIME_COLUMN: Final = "_time"
+FUTURE_COLUMN: Final = "_future"
+UNREADABLE_COLUMN: Final = "_unreadable"
+"""Why the source couldn't make an event of a row; null where it could."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 REASON: Final = "reason"
+
+
+@attrs.frozen
+class WireColumn:
+    """
+    One column of the input as it crosses.
+
+    Attributes:
+        name: Its name on the wire.
+        role: Whether it is part of the key, of the event, or carried.
+        field: The user's column and its type.
+        kind: The type of its values that aren't null.
+        is_required: Whether a null quarantines the row.
+        is_unchecked: Whether each value of its Arrow type is one of this type.
+    """
+
+    name: str
+    role: Role
+    field: Field
+    kind: FieldType
+    is_required: bool
+    is_unchecked: bool
+
+    @classmethod
+    def of(cls, role: Role, place: int, field: Field) -> "WireColumn":
+        """Return the column at a place among those with its role."""
+        kind, is_required = inner_type(field.type), not isinstance(field.type, OptionalType)
+        checked = isinstance(kind, DecimalType | EnumType)
+        is_unchecked = not checked and kind.facts is not None and kind.facts.bounds is None
+        return cls(f"_{role}_{place}", role, field, kind, is_required, is_unchecked)
+
+
+@remembered
+def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
+    """Return the columns that cross, besides the time."""
+    roles: list[tuple[Role, tuple[Field, ...]]] = [
+        ("key", spec.key_fields),
+        ("event", codec_of(spec.event).type.fields),
+        ("passthrough", spec.passthrough_fields),
+    ]
+    return tuple(
+        WireColumn.of(role, place, field)
+        for role, fields in roles
+        for place, field in enumerate(fields)
+    )
 
 
 def rejected_schema(events: pa.Schema) -> pa.Schema:

@@ -14,10 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.counts import NUMBERS, Counts
-from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import Rejected, result_schema, whole, whole_batch
-from sessionkit._engine.wire.columns import ROWS_COLUMN
-from sessionkit._engine.wire.event_ids import event_ids
+from sessionkit._engine.rows.encoding import event_ids
+from sessionkit._engine.rows.table import Rejected, remembered, result_schema, whole, whole_batch
 from sessionkit._engine.wire.packing import packs_of, read_packs
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.shared import AnySpec
@@ -25,6 +23,8 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.state._scalars import IntType, StrType
 from sessionkit.state._times import DatetimeType
+
+ROWS_COLUMN: Final = "_rows"
 
 COUNTS: Final = pa.list_(pa.int64())
 FRAME_COLUMNS: Final = pd.Index([COUNTS_COLUMN, ROWS_COLUMN], dtype=object)

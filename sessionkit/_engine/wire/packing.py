@@ -22,13 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import INSTANT, Rejected, whole, whole_batch
-from sessionkit._engine.wire.columns import (
-    EVENTS_COLUMN,
-    REJECTED_COLUMN,
-    WATERMARK_COLUMN,
-)
 from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
 from sessionkit.spec.shared import AnySpec
+
+WATERMARK_COLUMN: Final = "_watermark"
+EVENTS_COLUMN: Final = "_events"
+REJECTED_COLUMN: Final = "_rejected"
 
 Pack: TypeAlias = bytes | pa.Buffer
 

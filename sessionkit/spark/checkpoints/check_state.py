@@ -11,9 +11,8 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.rows.marks import has_state
 from sessionkit._engine.rows.objects import decode_states
-from sessionkit._engine.rows.table import parted
+from sessionkit._engine.rows.table import has_state, parted
 from sessionkit._engine.shell.payload import (
     BATCH_AT,
     BATCH_BYTES,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.boundaries import is_over, watermark_in_force
-from sessionkit._engine.rows.marks import has_state
+from sessionkit._engine.rows.table import has_state
 from sessionkit._engine.sessions.features.revisions import closed_ones
 from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession

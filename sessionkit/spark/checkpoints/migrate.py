@@ -9,11 +9,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.shell.migration import check_migration, migrated
-from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import check_until, end_us
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._grouping import for_stream

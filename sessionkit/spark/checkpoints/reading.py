@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.keys.view import StoredKey, stored_key_rows, stored_keys_of
+from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin

@@ -12,18 +12,14 @@ from pyspark.sql import functions as F
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.shell.worker import Worker
-from sessionkit._engine.wire.columns import (
-    EVENTS_COLUMN,
+from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
-    REJECTED_COLUMN,
-    ROWS_COLUMN,
     TIME_COLUMN,
     UNREADABLE_COLUMN,
-    WATERMARK_COLUMN,
     wire_columns,
 )
-from sessionkit._engine.wire.outbound import Unpacker, output_fields
-from sessionkit._engine.wire.packing import Packer
+from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
+from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN, Packer
 from sessionkit._instants import span_us
 from sessionkit.spark._columns import OF_REJECTED, quoted, to_wire
 from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, NOT_REPORTED, OBSERVATION

@@ -11,12 +11,10 @@ from pyspark.sql import DataFrame, GroupedData, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.shell.storage import columns_of
-from sessionkit._engine.shell.worker import Worker, worker_of
-from sessionkit._engine.wire.columns import WATERMARK_COLUMN
-from sessionkit._engine.wire.packing import packs_of_groups
+from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
+from sessionkit._engine.wire.packing import WATERMARK_COLUMN, packs_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import quoted

@@ -10,10 +10,9 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import whole
-from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN, WATERMARK_COLUMN
-from sessionkit._engine.wire.packing import joined_packs, packed_by_group
+from sessionkit._engine.wire.packing import WATERMARK_COLUMN, joined_packs, packed_by_group
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms

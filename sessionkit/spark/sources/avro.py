@@ -21,7 +21,7 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Avro, ddl

@@ -10,7 +10,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.spark._columns import quoted
 from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Json, ddl
 from sessionkit.state._collections import AttrsType, DictType, Field, ListType, inner_type

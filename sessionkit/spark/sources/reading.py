@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._libraries import check_extra

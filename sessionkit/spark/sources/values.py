@@ -10,7 +10,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spec.shared import AnySpec

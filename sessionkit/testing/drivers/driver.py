@@ -8,15 +8,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 import attrs
 import pandas as pd
 
-from sessionkit._engine.clocks import check_until, end_us
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.keys.view import StoredKey, stored_keys_of
+from sessionkit._engine.keys.program import StoredKey, stored_keys_of
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._engine.shell.migration import check_migration, migrated
-from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.worker import check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
 from sessionkit._instants import BEGINNING_US, micros_of

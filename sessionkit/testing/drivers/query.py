@@ -10,9 +10,7 @@ import pandas as pd
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.stored import Neighbours
-from sessionkit._engine.wire.columns import (
-    wire_columns,
-)
+from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import whole
-from sessionkit._engine.wire.columns import ROWS_COLUMN
-from sessionkit._engine.wire.outbound import Unpacker, output_fields
+from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column

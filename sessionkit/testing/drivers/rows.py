@@ -11,19 +11,15 @@ import pyarrow as pa
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import INSTANT, whole_batch
-from sessionkit._engine.shell.seed import SeedFormat
-from sessionkit._engine.wire.columns import (
+from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
+from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, WireColumn, wire_columns
+from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
-    FUTURE_COLUMN,
-    HELD_COLUMN,
-    KEPT_COLUMN,
     REJECTED_COLUMN,
-    TIME_COLUMN,
     WATERMARK_COLUMN,
-    WireColumn,
-    wire_columns,
+    Packer,
+    packs_of,
 )
-from sessionkit._engine.wire.packing import Packer, packs_of
 from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class

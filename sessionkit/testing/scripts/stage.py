@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from sessionkit._engine.keys.view import StoredKey
+from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import EventTimeGap, ProcessingTimeGap, TimeToLive
-from sessionkit._engine.clocks import BatchClocks
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import NEVER_US
+from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 from tests.support.stateful_specs import summing

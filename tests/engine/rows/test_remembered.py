@@ -4,7 +4,7 @@ import gc
 
 import attrs
 
-from sessionkit._engine.rows.remembered import remembered
+from sessionkit._engine.rows.table import remembered
 
 
 @attrs.frozen

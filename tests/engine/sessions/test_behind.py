@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sessionkit import EventTimeGap, SessionRules, SessionSpec
-from sessionkit._engine.rows.marks import marks_as_bytes, marks_in
+from sessionkit._engine.shell.pages import marks_as_bytes, marks_in
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import evolved

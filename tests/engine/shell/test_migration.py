@@ -17,9 +17,8 @@ from sessionkit import (
     StateValueError,
 )
 from sessionkit._engine.rows.table import whole_batch
-from sessionkit._engine.shell.seed import SeedFormat
+from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.wire.columns import HELD_COLUMN, KEPT_COLUMN
 from sessionkit._instants import BEGINNING_US
 from sessionkit.testing import SessionDriver
 from tests.support.options import evolved

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from sessionkit import Functions
-from sessionkit._engine.keys.view import stored_keys_of
+from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.closings import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.shell.payload import FORMAT_VERSION, Origin

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SessionSpec
-from sessionkit._engine.wire.columns import UNREADABLE_COLUMN
+from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError
 from sessionkit.spark import reconcile, sessionize
 from sessionkit.spark.sources import (

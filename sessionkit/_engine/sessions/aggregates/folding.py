@@ -6,8 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.rows.conditions import conditions_met
-from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.objects import conditions_met, decode_keys
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.aggregates.kernels import (
     folded,

@@ -9,8 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.rows.remembered import remembered
-from sessionkit._engine.rows.table import whole
+from sessionkit._engine.rows.table import remembered, whole
 from sessionkit._engine.sessions.aggregates.numbers import COUNT, DURATION, MEAN, SUM, TRUTH
 from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME
 from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows

@@ -22,12 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.rows.marks import has_state, is_trace
+from sessionkit._engine.rows.encoding import ID, event_digests
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
     Rejected,
     filled,
+    has_state,
     instants,
+    is_trace,
     key_columns,
     micros,
     parted,
@@ -37,7 +39,6 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.events import Distinct, WindowedEvents
 from sessionkit._engine.sessions.lists import gathered
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.wire.event_ids import ID, event_digests
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 

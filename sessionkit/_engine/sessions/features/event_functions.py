@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import window_end
-from sessionkit._engine.rows.conditions import conditions_met
-from sessionkit._engine.rows.objects import build_events
+from sessionkit._engine.rows.objects import build_events, conditions_met
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.events import WindowedEvents
 from sessionkit._instants import span_us

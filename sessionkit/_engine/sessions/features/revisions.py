@@ -29,16 +29,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.rows.marks import has_state, is_trace, marks_of
+from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import (
     INSTANT,
     Rejected,
+    has_state,
     instants,
+    is_trace,
     key_columns,
     lists_of,
+    marks_of,
     micros,
     parted,
     replaced,

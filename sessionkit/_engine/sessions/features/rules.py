@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.marks import is_trace
-from sessionkit._engine.rows.table import INSTANT, instants, micros, whole, with_column
+from sessionkit._engine.rows.table import INSTANT, instants, is_trace, micros, whole, with_column
 from sessionkit._engine.sessions.careful_fold import Members, StateGaps
 from sessionkit._engine.sessions.closings import CODES, NAMES, closings
 from sessionkit._engine.sessions.cutting import RuledIntervals, cut

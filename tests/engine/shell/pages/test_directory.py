@@ -5,10 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sessionkit._engine.clocks import BatchClocks
-from sessionkit._engine.logic import NEVER_US
-from sessionkit._engine.shell.pages.directory import ENTRY, PAGE_BYTES, Directory
-from sessionkit._engine.shell.pages.hashing import HASHES
+from sessionkit._engine.logic import NEVER_US, BatchClocks
+from sessionkit._engine.shell.pages import ENTRY, HASHES, PAGE_BYTES, Directory
 
 FULL = PAGE_BYTES
 SOON = BatchClocks(watermark_us=100, processing_us=200)

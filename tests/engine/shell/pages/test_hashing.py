@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sessionkit._engine.shell.pages.hashing import HASHES, key_hashes
+from sessionkit._engine.shell.pages import HASHES, key_hashes
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 KINDS: dict[str, tuple[pa.DataType, list[Any], list[int]]] = {

@@ -16,7 +16,7 @@ from sessionkit import (
     StateMismatchError,
     Storage,
 )
-from sessionkit._engine.shell.pages.directory import PAGE_BYTES
+from sessionkit._engine.shell.pages import PAGE_BYTES
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.worker import worker_of
