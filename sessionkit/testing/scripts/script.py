@@ -14,8 +14,8 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
-from sessionkit.testing.scripts.stage import Stage, stage_for
-from sessionkit.testing.scripts.steps import Mismatch, Step, end_of_script
+from sessionkit.testing.scripts.stage import Stage
+from sessionkit.testing.scripts.steps import Step, end_of_script
 
 ARROW: Final = "-->"
 LONGEST_LINE: Final = 96
@@ -55,7 +55,7 @@ def run_script(spec: Any, steps: Iterable[Step], *, processing_time: datetime | 
     """
     __tracebackhide__ = True  # pytest then points at the script
     script = [*_checked(steps), Step(end_of_script, (), {})]
-    stage = stage_for(spec, processing_time)
+    stage = Stage.of(spec, processing_time)
     notes: list[str] = []
     for place, step in enumerate(script):
         stage.note = ""
@@ -69,7 +69,10 @@ def run_script(spec: Any, steps: Iterable[Step], *, processing_time: datetime | 
             error.add_note(_picture(stage, script, notes))
             raise
         if mismatch is not None:
-            raise ExpectationError(_failure(mismatch, place + 1, _picture(stage, script, notes)))
+            sides = "\n".join(_side_by_side(mismatch.expected, mismatch.got))
+            text = f"step {place + 1} does not hold: {mismatch.what}\n\n{sides}"
+            picture = _picture(stage, script, notes)
+            raise ExpectationError(with_hint(f"{text}\n\n{picture}", mismatch.hint))
         notes.append(stage.note)
     return stage.driver
 
@@ -84,26 +87,19 @@ def _checked(steps: Iterable[Step]) -> list[Step]:
 
 
 def _picture(stage: Stage, script: Sequence[Step], notes: Sequence[str]) -> str:
-    """Draw the run so far; the end is shown as a step only if that is what fails."""
-    lines = [*map(str, script[:-1]), *([END] if len(notes) == len(script) - 1 else [])]
-    return _script(lines, notes, stage.timeline())
+    """
+    Draw the run so far: the script, with what each step did that was played, and a timeline.
 
-
-def _failure(mismatch: Mismatch, number: int, picture: str) -> str:
-    """Return the whole message: what, expected next to got, the picture, and the hint."""
-    found = f"step {number} does not hold: {mismatch.what}"
-    sides = "\n".join(_side_by_side(mismatch.expected, mismatch.got))
-    return with_hint(f"{found}\n\n{sides}\n\n{picture}", mismatch.hint)
-
-
-def _script(steps: Sequence[str], notes: Sequence[str], timeline: Sequence[str]) -> str:
-    """Return the script, with what each step did that was played, and an arrow at the next one."""
-    lines = []
+    An arrow points at the step that fails; the end is shown as one only if it does.
+    """
+    steps = [*map(str, script[:-1]), *([END] if len(notes) == len(script) - 1 else [])]
     width = len(str(len(steps)))
-    for place, step in enumerate(steps):
-        arrow = ARROW if place == len(notes) else ""
-        note = f"  # {notes[place]}" if place < len(notes) and notes[place] else ""
-        lines.append(f"{arrow:{len(ARROW)}} {place + 1:{width}}  {_on_one_line(step)}{note}")
+    lines = []
+    for number, (step, note) in enumerate(zip_longest(steps, notes, fillvalue=""), start=1):
+        arrow = ARROW if number == len(notes) + 1 else ""
+        comment = f"  # {note}" if note else ""
+        lines.append(f"{arrow:{len(ARROW)}} {number:{width}}  {_on_one_line(step)}{comment}")
+    timeline = stage.timeline()
     return "\n".join([*lines, *(["", *timeline] if timeline else [])])
 
 

@@ -1,6 +1,6 @@
 """What a script is played on: the driver, and what came out of it that no step expected yet."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -9,12 +9,12 @@ import attrs
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spec.stateful import StatefulSpec
+from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
-from sessionkit.timeouts import Clock
 
 SessionLine: TypeAlias = tuple[Any, datetime, datetime, Any]
 """A session: key, start, end, and its result row or its state."""
@@ -25,8 +25,8 @@ StoredLine: TypeAlias = tuple[Any, Any] | tuple[Any, Any, Mapping[str, datetime]
 EventLine: TypeAlias = tuple[Any, datetime | None]
 """An event: key and event time."""
 AnyDriver: TypeAlias = SessionDriver[Any, Any, Any] | StatefulDriver[Any, Any, Any]
-Timers: TypeAlias = dict[tuple[Any, str], tuple[Clock, datetime]]
-"""The timers that are set, by key and name: their clocks and times."""
+Timers: TypeAlias = dict[tuple[Any, str], Timer]
+"""The timers that are set, by key and name."""
 
 
 def session_line(row: SessionRow[Any]) -> SessionLine:
@@ -57,25 +57,29 @@ def event_line(rejection: Rejection) -> EventLine:
 
 @attrs.define
 class Stage:
-    """The run of a script: its driver, and the rows and rejections that no step expected yet."""
+    """The run of a script: its driver, its batches, and the output that no step expected yet."""
 
     driver: AnyDriver
     note: str = ""
     rows: list[Any] = attrs.field(factory=list, init=False)
     rejections: list[Rejection] = attrs.field(factory=list, init=False)
-    _read: list[EventLine] = attrs.field(factory=list, init=False)
-    _rejected: list[EventLine] = attrs.field(factory=list, init=False)
-    _over: list[Span | Mark] = attrs.field(factory=list, init=False)
-    _clocks: dict[str, list[datetime]] = attrs.field(factory=dict, init=False)
+    # Each batch, after what the query would have left before it.
+    _batches: list[tuple[Snapshot, BatchResult[Any]]] = attrs.field(factory=list, init=False)
 
-    def run_batch(self, *, sink_fails: bool) -> BatchResult[Any]:
+    @classmethod
+    def of(cls, spec: Any, processing_time: datetime | None) -> "Stage":
+        """Return a stage for a spec of either kind."""
+        driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
+        return cls(driver(spec, processing_time=processing_time))
+
+    def run_batch(self, *, sink_fails: bool = False) -> BatchResult[Any]:
         """Run a batch and keep what it did, unless the sink fails."""
-        before, timers = self.driver.snapshot(), _timers(self.driver)
+        before = self.driver.snapshot()
         result: BatchResult[Any] = self.driver.run_batch(sink_fails=sink_fails)
         if result.batch_id is not None and not sink_fails:
-            self._keep(before)
-            self._clocks = _moved(self._clocks, self.driver, before)
-            self._over += _ended(result, timers, self.driver, before)
+            self._batches.append((before, result))
+            self.rows = sorted([*self.rows, *self.driver.take_rows()], key=_order)
+            self.rejections += self.driver.take_rejections()
         return result
 
     def restart(self) -> None:
@@ -100,91 +104,68 @@ class Stage:
 
     def timeline(self) -> list[str]:
         """Draw the run so far."""
-        fates: list[tuple[Fate, list[EventLine]]] = [
-            ("waiting", self.waiting()),
-            ("rejected", [event for event in self._read if event in self._rejected]),
-            ("read", [event for event in self._read if event not in self._rejected]),
+        read = [self._event(row) for before, _ in self._batches for row in before.next_rows]
+        rejected = [event_line(one) for _, result in self._batches for one in result.rejections]
+        fates: list[tuple[Fate, EventLine]] = [
+            *(("waiting", event) for event in self.waiting()),
+            *(("rejected" if event in rejected else "read", event) for event in read),
         ]
-        events = [Event(key, time, fate) for fate, some in fates for key, time in some if time]
-        clocks = _moved(self._clocks, self.driver, self.driver.snapshot())
-        return Timeline(events, [*self._over, *_now(self.driver)], clocks).drawn()
-
-    def _keep(self, before: Snapshot) -> None:
-        rejections = self.driver.take_rejections()
-        self.rows = sorted([*self.rows, *self.driver.take_rows()], key=_order)
-        self.rejections += rejections
-        self._read += [self._event(row) for row in before.next_rows]
-        self._rejected += [event_line(rejection) for rejection in rejections]
+        events = [Event(key, time, fate) for fate, (key, time) in fates if time]
+        return Timeline(events, [*self._ended(), *self._open()], self._clocks()).drawn()
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
         spec = self.driver.spec
         key = tuple(row.get(name) for name in spec.keys)
         return plain_key(key), None if spec.event_time is None else row.get(spec.event_time)
 
+    def _ended(self) -> Iterator[Span | Mark]:
+        """Yield what ended: the sessions that closed, or the timers that went off."""
+        snapshots = [before for before, _ in self._batches] + [self.driver.snapshot()]
+        for (before, result), after in zip(self._batches, snapshots[1:], strict=True):
+            if isinstance(self.driver, SessionDriver):
+                for row in result.rows:
+                    yield Span(plain_key(row.key), row.start, row.end, is_open=False)
+            elif result.counts.timers:
+                yield from self._gone_off(before, after)
 
-def stage_for(spec: Any, processing_time: datetime | None) -> Stage:
-    """Return a stage for a spec of either kind."""
-    driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
-    return Stage(driver(spec, processing_time=processing_time))
+    def _gone_off(self, before: Snapshot, after: Snapshot) -> Iterator[Mark]:
+        """Yield the timers that a batch whose clocks were past them has not left as they were."""
+        now = {
+            "event_time": before.clocks.watermark,
+            "processing_time": before.clocks.processing,
+        }
+        left = self._timers(after)
+        for (key, name), timer in self._timers(before).items():
+            clock = now[timer.clock]
+            if left.get((key, name)) != timer and clock is not None and timer.at < clock:
+                yield Mark(key, name, timer.at, is_set=False)
+
+    def _open(self) -> Iterator[Span | Mark]:
+        """Yield what is open: sessions, or timers that are set."""
+        if isinstance(self.driver, SessionDriver):
+            for one in self.driver.open_sessions():
+                yield Span(plain_key(one.key), one.start, one.end, is_open=True)
+        else:
+            for (key, name), timer in self._timers(self.driver.snapshot()).items():
+                yield Mark(key, name, timer.at, is_set=True)
+
+    def _timers(self, snapshot: Snapshot) -> Timers:
+        spec: Any = self.driver.spec
+        return {
+            (plain_key(stored.key), name): timer
+            for stored in StatefulDriver.restore(spec, snapshot).stored_keys()
+            for name, timer in stored.timers.items()
+        }
+
+    def _clocks(self) -> dict[str, list[datetime]]:
+        """Return where the clocks stood in the batches so far, and where they stand now."""
+        stood = [*(before.clocks for before, _ in self._batches), self.driver.snapshot().clocks]
+        found = {"watermark": [clocks.watermark for clocks in stood]}
+        if self.driver.spec.clock == "processing_time":
+            found["processing"] = [clocks.processing for clocks in stood]
+        shown = {name: [at for at in instants if at] for name, instants in found.items()}
+        return {name: instants for name, instants in shown.items() if instants}
 
 
 def _order(row: Any) -> tuple[Any, ...]:
     return row.key, getattr(row, "start", None)
-
-
-# -- what the timeline shows besides events ----------------------------------------------------
-
-
-def _ended(
-    result: BatchResult[Any], timers: Timers, driver: AnyDriver, before: Snapshot
-) -> list[Span | Mark]:
-    """Return what ended in a batch: the sessions that closed, or the timers that went off."""
-    if isinstance(driver, SessionDriver):
-        return [Span(plain_key(row.key), row.start, row.end, is_open=False) for row in result.rows]
-    return list(_gone_off(timers, driver, before)) if result.counts.timers else []
-
-
-def _now(driver: AnyDriver) -> list[Span | Mark]:
-    """Return what is open: sessions, or timers that are set."""
-    if isinstance(driver, SessionDriver):
-        return [
-            Span(plain_key(one.key), one.start, one.end, is_open=True)
-            for one in driver.open_sessions()
-        ]
-    timers = _timers(driver)
-    return [Mark(key, name, at, is_set=True) for (key, name), (_, at) in timers.items()]
-
-
-def _timers(driver: AnyDriver) -> Timers:
-    if isinstance(driver, SessionDriver):
-        return {}
-    return {
-        (plain_key(stored.key), name): (timer.clock, timer.at)
-        for stored in driver.stored_keys()
-        for name, timer in stored.timers.items()
-    }
-
-
-def _gone_off(timers: Timers, driver: AnyDriver, before: Snapshot) -> list[Mark]:
-    """Return the timers that a batch whose clocks were past them has not left as they were."""
-    left = _timers(driver)
-    clocks = {
-        "event_time": before.clocks.watermark,
-        "processing_time": before.clocks.processing,
-    }
-    return [
-        Mark(key, name, at, is_set=False)
-        for (key, name), (clock, at) in timers.items()
-        if left.get((key, name)) != (clock, at) and (now := clocks[clock]) is not None and at < now
-    ]
-
-
-def _moved(
-    clocks: Mapping[str, list[datetime]], driver: AnyDriver, before: Snapshot
-) -> dict[str, list[datetime]]:
-    """Return the clocks of the batches so far, with those of one more."""
-    now = {"watermark": before.clocks.watermark}
-    if driver.spec.clock == "processing_time":
-        now["processing"] = before.clocks.processing
-    found = {name: [*clocks.get(name, []), *([at] if at else [])] for name, at in now.items()}
-    return {name: instants for name, instants in found.items() if instants}

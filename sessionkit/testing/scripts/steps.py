@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 import attrs
 
@@ -130,9 +130,9 @@ def run_until_idle(stage: Stage, /) -> None:
 
     With a clock in processing time it stops once no event waits and the watermark stands still.
     """
-    results = [stage.run_batch(sink_fails=False)]
+    results = [stage.run_batch()]
     while not stage.driver.is_idle:
-        results.append(stage.run_batch(sink_fails=False))
+        results.append(stage.run_batch())
     stage.note = "; ".join(map(_batch_note, results))
 
 
@@ -262,18 +262,13 @@ def expect_counts(stage: Stage, /, **counts: int) -> Mismatch | None:
 @step
 def expect_nothing(stage: Stage, /) -> Mismatch | None:
     """Expect that no row came and nothing was rejected since they were last expected."""
-    got = _output(stage)
-    return Mismatch("something came out", [], got, _how_to_expect(stage)) if got else None
+    return _nothing_left(stage, "something came out")
 
 
 def end_of_script(stage: Stage) -> Mismatch | None:
     """Expect that nothing is left: no output that no step expected, no event that no batch read."""
     waiting = [f"waiting for a batch: {literal(event)}" for event in stage.waiting()]
-    left = [*_output(stage), *waiting]
-    if not left:
-        return None
-    hint = "end the script with run_batch()" if waiting else _how_to_expect(stage)
-    return Mismatch("the script ends, and something is left", [], left, hint)
+    return _nothing_left(stage, "the script ends, and something is left", waiting)
 
 
 # -- what the expectations share -----------------------------------------------------------------
@@ -303,38 +298,28 @@ def _driver_of(
     raise ScriptError(with_hint(found, f"write {other}(...)"))
 
 
-def _row_step(stage: Stage) -> tuple[str, Callable[..., Step], Callable[[Any], Any]]:
-    """Return what a row is called, the step that expects it, and how that step writes it."""
-    if isinstance(stage.driver, SessionDriver):
-        return "closed", expect_sessions, session_line
-    return "row", expect_rows, row_line
-
-
-def _output(stage: Stage) -> list[str]:
-    word, _, line = _row_step(stage)
-    rejected = [
-        f"{one.kind}: {literal(event_line(one))}, {_first_line(one.reason)}"
-        for one in stage.rejections
-    ]
-    return [*(f"{word}: {literal(line(row))}" for row in stage.rows), *rejected]
-
-
-def _how_to_expect(stage: Stage) -> str:
-    """Return a step that expects part of what is left."""
-    if stage.rows:
-        _, write, line = _row_step(stage)
-        found = write(*map(line, stage.rows))
-    else:
-        kind = stage.rejections[0].kind
+def _nothing_left(stage: Stage, what: str, waiting: Sequence[str] = ()) -> Mismatch | None:
+    """Expect that no output is left; the hint is a step that would have expected part of it."""
+    of_sessions = isinstance(stage.driver, SessionDriver)
+    line: Callable[[Any], Any] = session_line if of_sessions else row_line
+    left = [f"{'closed' if of_sessions else 'row'}: {literal(line(row))}" for row in stage.rows]
+    for one in stage.rejections:
+        reason, _, _ = one.reason.partition("\n")
+        left.append(f"{one.kind}: {literal(event_line(one))}, {reason}")
+    if waiting:
+        hint = "end the script with run_batch()"
+    elif stage.rows:
+        expect = expect_sessions if of_sessions else expect_rows
+        hint = f"if that is right: {expect(*map(line, stage.rows))}"
+    elif stage.rejections:
+        kind: Any = stage.rejections[0].kind
         chosen = [event_line(one) for one in stage.rejections if one.kind == kind]
-        found = expect_rejected(cast("Kind", kind), *chosen)
-    return f"if that is right: {found}"
+        hint = f"if that is right: {expect_rejected(kind, *chosen)}"
+    else:
+        return None
+    return Mismatch(what, [], [*left, *waiting], hint)
 
 
 def _by_key_and_time(event: EventLine) -> tuple[str, datetime]:
     key, time = event
     return repr(key), time or BEFORE_ALL
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
