@@ -60,15 +60,15 @@ if TYPE_CHECKING:
         SessionEvent,
         SessionRow,
     )
-    from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
-    from sessionkit.testing.fakes.run_group import run_group
-    from sessionkit.testing.literals import at, events_table, frame_from, hours, minutes, seconds
-    from sessionkit.testing.pictures.explain import (
+    from sessionkit.testing.explain import (
         ExplainedRejection,
         ExplainedSession,
         Explanation,
         explain_session,
     )
+    from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+    from sessionkit.testing.fakes.run_group import run_group
+    from sessionkit.testing.literals import at, events_table, frame_from, hours, minutes, seconds
     from sessionkit.testing.scripts.script import run_script
     from sessionkit.testing.scripts.steps import (
         Step,
@@ -102,7 +102,7 @@ else:
         "sessionkit.testing.drivers.driver",
         "sessionkit.testing.scripts.steps",
         "sessionkit.testing.scripts.script",
-        "sessionkit.testing.pictures.explain",
+        "sessionkit.testing.explain",
         "sessionkit._engine.sessions.view",
         "sessionkit._engine.keys.program",
     )

@@ -14,7 +14,7 @@ from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
 from sessionkit.testing.drivers.rows import plain_key
-from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
+from sessionkit.testing.timeline import Event, Fate, Mark, Span, Timeline
 
 SessionLine: TypeAlias = tuple[Any, datetime, datetime, Any]
 """A session: key, start, end, and its result row or its state."""
@@ -111,7 +111,7 @@ class Stage:
             *(("rejected" if event in rejected else "read", event) for event in read),
         ]
         events = [Event(key, time, fate) for fate, (key, time) in fates if time]
-        return Timeline(events, [*self._ended(), *self._open()], self._clocks()).drawn()
+        return Timeline(events, [*self._ended(), *self._open()], self._clocks()).as_text()
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
         spec = self.driver.spec

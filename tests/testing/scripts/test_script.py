@@ -30,7 +30,7 @@ from sessionkit.testing import (
     run_script,
     run_until_idle,
 )
-from sessionkit.testing.pictures.timeline import Event, Fate, Span, Timeline
+from sessionkit.testing.timeline import Event, Fate, Span, Timeline
 from tests.support.options import evolved
 
 PAGE = View(url="/", seconds=1.0)
@@ -369,14 +369,14 @@ Hint: if what came is right: expect_sessions(\
 
 def test_a_timeline_of_nothing_is_nothing() -> None:
     """A script that fails before its first event shows no axis."""
-    assert [] == Timeline([], [], {}).drawn()
+    assert [] == Timeline([], [], {}).as_text()
 
 
 def test_a_timeline_is_to_scale() -> None:
     """One column a minute here: from 10:00 in column 12 to 10:59 in column 71."""
     events = [Event("ann", at(text), "read") for text in ("10:00", "10:07", "10:29")]
     spans = [Span("ann", at("10:00"), at("10:59"), is_open=True)]
-    drawn = Timeline(events, spans, {"watermark": [at("10:41")]}).drawn()
+    drawn = Timeline(events, spans, {"watermark": [at("10:41")]}).as_text()
     _, _, lane, bar, watermark, _ = drawn
     assert [12, 19, 41] == [place for place, sign in enumerate(lane) if sign == "o"]
     assert (12, 71) == (bar.index("["), bar.index(")"))
@@ -394,7 +394,7 @@ def test_a_timeline_tells_what_became_of_events() -> None:
     events = [Event("ann", at(text), fate) for text, fate, number in fates for _ in range(number)]
     assert (
         "9         +         x                                      ."
-        in Timeline(events, [], {}).drawn()[2]
+        in Timeline(events, [], {}).as_text()[2]
     )
 
 
@@ -406,7 +406,7 @@ def test_a_timeline_shows_what_lies_outside_at_its_edge() -> None:
         Event("bob", at("2021-01-01 00:00"), "rejected"),
     ]
     spans = [Span("ann", at("10:00"), at("10:30"), is_open=False)]
-    drawn = Timeline(events, spans, {"watermark": [at("09:00"), at("23:00")]}).drawn()
+    drawn = Timeline(events, spans, {"watermark": [at("09:00"), at("23:00")]}).as_text()
     assert "2026-01-01  10:00     10:05" in drawn[0]
     assert drawn[2].endswith("   >")
     assert drawn[4].startswith("'bob'      <")
@@ -417,7 +417,7 @@ def test_a_timeline_of_one_instant_has_a_scale_all_the_same() -> None:
     """A minute of it."""
     assert (
         Timeline([Event("ann", at("10:00"), "read")], [], {})
-        .drawn()[0]
+        .as_text()[0]
         .startswith("2026-01-01  10:00")
     )
 
@@ -435,11 +435,11 @@ def test_a_timeline_of_one_instant_has_a_scale_all_the_same() -> None:
 def test_the_scale_of_a_timeline_has_round_labels(last: str, labels: list[str]) -> None:
     """From microseconds to millennia."""
     events = [Event("ann", at("10:00"), "read"), Event("ann", at(last), "read")]
-    day, *found = Timeline(events, [], {}).drawn()[0].split()
+    day, *found = Timeline(events, [], {}).as_text()[0].split()
     assert ("2026-01-01", labels) == (day, found)
 
 
 def test_a_key_has_one_lane_however_it_is_spelled() -> None:
     """Equal decimals, as they were added and as they came back."""
     events = [Event(Decimal(text), at("10:00"), "read") for text in ("1.5", "1.50")]
-    assert 1 == sum("Decimal" in line for line in Timeline(events, [], {}).drawn())
+    assert 1 == sum("Decimal" in line for line in Timeline(events, [], {}).as_text())

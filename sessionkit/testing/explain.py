@@ -20,8 +20,7 @@ from sessionkit.testing.drivers.driver import SessionDriver
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.literals import clock_text, literal
-from sessionkit.testing.pictures.svg import svg_timeline
-from sessionkit.testing.pictures.timeline import Axis, Event, Span, Timeline
+from sessionkit.testing.timeline import Event, Span, Timeline
 from sessionkit.timeouts import ClosedBy
 
 TimedEvent: TypeAlias = tuple[datetime, Any]
@@ -116,16 +115,14 @@ class Explanation:
 
     def __str__(self) -> str:
         """Say it in words, and draw it."""
-        drawn = [] if self._axis is None else ["", *self._picture.drawn(self._axis)]
-        return "\n".join([*self._words(), *drawn])
+        drawn = self._picture.as_text()
+        return "\n".join([*self._words(), *([""] if drawn else []), *drawn])
 
     def _repr_svg_(self) -> str | None:
         """Draw it for a notebook; None where there is nothing to draw."""
-        if self._axis is None:
-            return None
         keys = [self.key, *(key for key, _ in self.others)]
-        title, words = f"Sessions of {literal(self.key)}", "\n".join(self._words())
-        return svg_timeline(self._picture, self._axis, keys, title, words)
+        words = "\n".join(self._words())
+        return self._picture.as_svg(keys, f"Sessions of {literal(self.key)}", words)
 
     def _repr_html_(self) -> str:
         """Draw it for a notebook, with the words below."""
@@ -134,21 +131,15 @@ class Explanation:
 
     @property
     def _picture(self) -> Timeline:
+        key = self.key
         read = [time for session in self.sessions for time, _ in session.events]
         rejected = [one.event_time for one in self.rejected if one.event_time]
-        events = [
-            *(Event(self.key, time, "read") for time in read),
-            *(Event(self.key, time, "rejected") for time in rejected),
-            *(Event(key, time, "read") for key, time in self.others),
-        ]
-        spans = [Span(self.key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
-        return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
-
-    @property
-    def _axis(self) -> Axis | None:
-        # What other keys did may lie outside.
-        own = [event for event in self._picture.events if event.key == self.key]
-        return attrs.evolve(self._picture, events=own).axis
+        events = [Event(key, time, "read") for time in read]
+        events += [Event(key, time, "rejected") for time in rejected]
+        spans = [Span(key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
+        clocks = {"watermark": self.watermarks} if self.watermarks else {}
+        others = [Event(other, time, "read") for other, time in self.others]
+        return Timeline(events, spans, clocks, others)
 
     def _words(self) -> Iterator[str]:
         yield self._heading()

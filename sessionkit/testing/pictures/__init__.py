@@ -1,1 +1,0 @@
-"""Runs as pictures, and why the sessions of a key are open or closed."""
