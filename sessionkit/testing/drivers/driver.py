@@ -23,8 +23,7 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of
-from sessionkit.testing.drivers.clocks import Clocks, on_clock
-from sessionkit.testing.drivers.query import Query, Snapshot
+from sessionkit.testing.drivers.query import Clocks, Query, Snapshot, on_clock
 from sessionkit.testing.drivers.results import (
     BatchResult,
     KeyRow,
@@ -70,7 +69,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         clocks = Clocks(processing=on_clock(processing_time, "processing_time"))
         self.spec = spec
         self.counts = Counts()
-        self._query = Query(spec, worker_of(spec, with_rejected=True), clocks)
+        self._query = Query(spec, Snapshot(clocks))
         self._rows, self._rejections, self._events = [], [], []
 
     @classmethod
@@ -83,9 +82,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
         driver.counts = snapshot.counts
-        seed = None if snapshot.seed is None else snapshot.seed.format
-        worker = worker_of(spec, with_rejected=True, seed=seed)
-        driver._query = Query.restore(spec, worker, snapshot)
+        driver._query = Query(spec, snapshot)
         return driver
 
     @classmethod
@@ -117,10 +114,10 @@ class Driver(Generic[Spec, Event, Row, Result]):
         taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
         frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
         now_ms = Clocks(processing=on_clock(processing_time, "processing_time")).processing_ms
-        worker = worker_of(spec, with_rejected=True)
-        output, memory = worker.until(Packs.of_frames(frames), now_ms * 1000, end_us(until))
+        packs, worker = Packs.of_frames(frames), worker_of(spec, with_rejected=True)
+        output, memory = worker.until(packs, now_ms * 1000, end_us(until))
         form = SeedFormat.of(logic_of(spec), end_us(until), until_us)
-        driver = cls._sown(spec, [memory], form, processing_time)
+        driver = cls._seeded(spec, [memory], form, processing_time)
         driver._keep(read_output(spec, [output_frame(output)]))  # noqa: SLF001 (one of this class)
         return driver
 
@@ -135,14 +132,14 @@ class Driver(Generic[Spec, Event, Row, Result]):
             StateValueError: A key doesn't fit its new type.
         """
         check_migration(self.spec, spec)
-        clocks = self._query.clocks
-        memories = [migrated(self.spec, spec, memory) for memory in self._memories()]
-        seed = None if self._query.seed is None else self._query.seed.format
-        until_us = None if seed is None else seed.until_us
-        floors = [memory.idle.floor for memory in self._memories() if memory.idle is not None]
-        idle_us = max([BEGINNING_US if seed is None else seed.idle_us, *floors])
-        form = SeedFormat.of(logic_of(spec), clocks.in_force_us, until_us, idle_us)
-        driver = self._sown(spec, memories, form, clocks.processing)
+        left, memories = self._query.left, self._memories()
+        until_us, floors = None, [BEGINNING_US]
+        if left.seed is not None:
+            until_us, floors = left.seed.format.until_us, [left.seed.format.idle_us]
+        floors += [memory.idle.floor for memory in memories if memory.idle is not None]
+        form = SeedFormat.of(logic_of(spec), left.clocks.in_force_us, until_us, max(floors))
+        memories = [migrated(self.spec, spec, memory) for memory in memories]
+        driver = self._seeded(spec, memories, form, left.clocks.processing)
         for row in self.snapshot().unread:
             driver.add_row(row)
         return driver
@@ -152,15 +149,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return [stored_memory(logic, group, row) for group, row in self._query.stored()]
 
     @classmethod
-    def _sown(
+    def _seeded(
         cls, spec: Spec, memories: Iterable[Memory], form: SeedFormat, now: datetime | None
     ) -> Self:
-        driver = cls(spec, processing_time=now)
-        seed = seed_of(spec, memories, form)
-        worker = worker_of(spec, with_rejected=True, seed=seed.format)
-        clocks = attrs.evolve(driver._query.clocks, since_us=form.watermark_us)
-        driver._query = Query(spec, worker, clocks, seed)
-        return driver
+        clocks = Clocks(processing=on_clock(now, "processing_time"), since_us=form.watermark_us)
+        return cls.restore(spec, Snapshot(clocks, seed_of(spec, memories, form)))
 
     def snapshot(self) -> Snapshot:
         """Return what the query would leave if it stopped now; a test can keep and reuse it."""

@@ -1,20 +1,27 @@
 """A streaming query without Spark: a source of rows, two clocks, groups of state, micro-batches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import attrs
 import pandas as pd
 
+from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.stored import Neighbours
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.inbound import wire_columns
-from sessionkit._instants import micros_of
+from sessionkit._instants import (
+    BEGINNING_US,
+    LAST_INSTANT_US,
+    instant_of,
+    micros_of,
+    span_us,
+)
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.testing.drivers.clocks import Clocks, aware
 from sessionkit.testing.drivers.rows import Group, Row, Seed, check_row, group_of, packed_frames
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
@@ -32,6 +39,94 @@ TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
     "processing_time": "ProcessingTimeTimeout",
     None: "NoTimeout",
 }
+MILLISECOND_US: Final = 1_000
+
+
+@attrs.frozen
+class Clocks:
+    """The clocks at a batch border: the watermark of the next batch, 0 while there is none."""
+
+    watermark_ms: int = 0
+    before_ms: int = 0
+    processing: datetime | None = None
+    since_us: int = BEGINNING_US
+
+    @property
+    def processing_ms(self) -> int:
+        """The processing time in milliseconds; 0, the epoch, where the test has none."""
+        if self.processing is None:
+            return 0
+        return micros_of(self.processing) // MILLISECOND_US
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark, in UTC; None while there is none."""
+        at_us = self.in_force_us
+        return instant_of(at_us) if at_us > BEGINNING_US else None
+
+    @property
+    def in_force_us(self) -> int:
+        """The watermark that is in force, in microseconds."""
+        return max(watermark_in_force(self.watermark_ms), self.since_us)
+
+    def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
+        """Move the watermark of the next batch; an earlier one is ignored, as in Spark."""
+        if spec.delay_ms is None:
+            found = "the spec has no watermark"
+            raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
+        on_clock(instant, "the watermark")
+        watermark_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
+        if rest or watermark_ms <= 0:
+            found = f"the watermark cannot be {instant.isoformat()}"
+            raise ScriptError(with_hint(found, "pass whole milliseconds, after 1970-01-01"))
+        return attrs.evolve(self, watermark_ms=max(self.watermark_ms, watermark_ms))
+
+    def after_events(self, spec: AnySpec, latest_us: int | None) -> "Clocks":
+        """Return the clocks after a batch whose latest event time was this; None for no event."""
+        if spec.delay_ms is None:
+            return self
+        moved_ms = 0 if latest_us is None else latest_us // MILLISECOND_US - spec.delay_ms
+        watermark_ms = max(self.watermark_ms, moved_ms, self.since_us // MILLISECOND_US)
+        return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
+
+    def after(self, span: timedelta) -> "Clocks":
+        """Move the processing time of the next batch."""
+        if self.processing is None:
+            found = "the driver has no processing time"
+            raise ScriptError(with_hint(found, "pass processing_time=... when you build it"))
+        if span < timedelta(0):
+            found = f"the processing time cannot go back, by {span}"
+            raise ScriptError(with_hint(found, "pass a positive timedelta"))
+        if micros_of(self.processing) + span_us(span) > LAST_INSTANT_US:
+            found = f"the processing time can't move by {span}: that is after the year 9999"
+            raise ScriptError(with_hint(found, "pass a shorter timedelta"))
+        return attrs.evolve(self, processing=self.processing.astimezone(UTC) + span)
+
+    def is_future(self, spec: AnySpec, event_time: datetime) -> bool:
+        """Return whether an event time is too far ahead of the processing time."""
+        skew = spec.inputs.max_future_skew
+        if self.processing is None or skew is None:
+            return False
+        return micros_of(event_time) > micros_of(self.processing) + span_us(skew)
+
+
+def aware(instant: object, name: str) -> datetime | None:
+    """Return a time that has a zone, or None."""
+    if instant is None:
+        return None
+    if not isinstance(instant, datetime) or instant.utcoffset() is None:
+        found = f"`{name}` must be a datetime with a time zone, found {instant!r}"
+        raise ScriptError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+    return instant
+
+
+def on_clock(instant: datetime | None, name: str) -> datetime | None:
+    """Return a time that a clock of Spark can show, or None."""
+    found = aware(instant, name)
+    if found is not None and not 0 <= micros_of(found) <= LAST_INSTANT_US:
+        text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"
+        raise ScriptError(with_hint(text, "Spark's clocks start at 1970-01-01"))
+    return instant
 
 
 @attrs.frozen(eq=False)
@@ -84,13 +179,13 @@ class Snapshot:
     It holds only bytes and numbers, so a test can keep it and start several drivers from it.
     """
 
-    groups: Mapping[Any, StoredGroup]
     clocks: Clocks
-    batch_id: int
-    waiting: tuple[Row, ...]
-    planned: tuple[Row, ...] | None
-    counts: Counts
     seed: Seed | None = None
+    groups: Mapping[Any, StoredGroup] = attrs.field(factory=dict)
+    batch_id: int = 0
+    waiting: tuple[Row, ...] = ()
+    planned: tuple[Row, ...] | None = None
+    counts: Counts = attrs.field(factory=Counts)
 
     @property
     def next_rows(self) -> tuple[Row, ...]:
@@ -114,42 +209,39 @@ class Ran:
 
 @attrs.define
 class Query:
-    """Runs a worker as Spark's operator does, micro-batch by micro-batch."""
+    """
+    Runs a worker as Spark's operator does, micro-batch by micro-batch.
+
+    Attributes:
+        left: What the query would leave if it stopped now, but for the rows that wait.
+    """
 
     spec: AnySpec
-    worker: Worker
-    clocks: Clocks
-    seed: Seed | None = None
-    _groups: dict[Group, StoredGroup] = attrs.field(factory=dict, init=False)
-    _batch_id: int = attrs.field(default=0, init=False)
-    _waiting: list[Row] = attrs.field(factory=list, init=False)
-    _planned: tuple[Row, ...] | None = attrs.field(default=None, init=False)
+    left: Snapshot
+    worker: Worker = attrs.field(init=False)
+    _waiting: list[Row] = attrs.field(init=False)
     _can_run_without_data: bool = attrs.field(default=False, init=False)
 
-    @classmethod
-    def restore(cls, spec: AnySpec, worker: Worker, snapshot: Snapshot) -> "Query":
-        """Start again from what a stopped query left."""
-        query = cls(spec, worker, snapshot.clocks, snapshot.seed)
-        query._groups = dict(snapshot.groups)
-        query._batch_id = snapshot.batch_id
-        query._waiting = list(snapshot.waiting)
-        query._planned = snapshot.planned
-        return query
+    def __attrs_post_init__(self) -> None:
+        seed = None if self.left.seed is None else self.left.seed.format
+        self.worker = worker_of(self.spec, with_rejected=True, seed=seed)
+        self._waiting = list(self.left.waiting)
+
+    @property
+    def clocks(self) -> Clocks:
+        return self.left.clocks
 
     def snapshot(self, counts: Counts) -> Snapshot:
         """Return what the query would leave if it stopped now."""
-        groups, waiting = dict(self._groups), tuple(self._waiting)
-        return Snapshot(
-            groups, self.clocks, self._batch_id, waiting, self._planned, counts, self.seed
-        )
+        return attrs.evolve(self.left, waiting=tuple(self._waiting), counts=counts)
 
     def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return the stored groups and their values."""
-        found = [(_as_key(group), stored.value) for group, stored in self._groups.items()]
+        found = [(_as_key(group), stored.value) for group, stored in self.left.groups.items()]
         return [(key, value) for key, value in found if value is not None]
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Put a row before the source, see `Driver.add_row`."""
+        """See `Driver.add_row`."""
         name = self.spec.event_time
         known = {column.field.name for column in wire_columns(self.spec)}
         known |= set() if name is None else {name}
@@ -163,75 +255,81 @@ class Query:
         self._waiting.append(dict(row))
 
     def advance_watermark_to(self, instant: datetime) -> None:
-        """Move the watermark of the next batch, see `Driver.advance_watermark_to`."""
+        """See `Driver.advance_watermark_to`."""
         self._check_no_replay("the watermark")
-        self.clocks = self.clocks.with_watermark(self.spec, instant)
+        clocks = self.clocks.with_watermark(self.spec, instant)
+        self.left = attrs.evolve(self.left, clocks=clocks)
         self._can_run_without_data = True
 
     def advance_processing_time(self, span: timedelta) -> None:
-        """Move the processing time, see `Driver.advance_processing_time`."""
+        """See `Driver.advance_processing_time`."""
         self._check_no_replay("the processing time")
-        self.clocks = self.clocks.after(span)
+        self.left = attrs.evolve(self.left, clocks=self.clocks.after(span))
 
     def run_batch(self, *, sink_fails: bool) -> Ran:
-        """Run one micro-batch, see `Driver.run_batch`."""
-        planned = self._planned
-        watermark = self.clocks.watermark
-        if planned is None and not self._has_data and not self._runs_without_data():
+        """See `Driver.run_batch`."""
+        left, watermark = self.left, self.clocks.watermark
+        # Spark runs no batch without data before one with data since the start.
+        by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
+        if self.is_idle and not by_trigger:
             return Ran(None, watermark, [])
-        read = tuple(self._waiting) if planned is None else planned
+        read = tuple(self._waiting) if left.planned is None else left.planned
         groups, frames, latest_us = self._call_worker(read)
-        ran = Ran(self._batch_id, watermark, frames)
-        if planned is None:
+        if left.planned is None:
             self._waiting = []
-        self._planned = read if sink_fails else None
-        if not sink_fails:
-            self._commit(groups, latest_us)
-        return ran
+        if sink_fails:
+            self.left = attrs.evolve(left, planned=read)
+        else:
+            self._can_run_without_data = True
+            self.left = attrs.evolve(
+                left,
+                groups=groups,
+                clocks=self.clocks.after_events(self.spec, latest_us),
+                seed=left.seed and left.seed.spent,
+                planned=None,
+                batch_id=left.batch_id + 1,
+            )
+        return Ran(left.batch_id, watermark, frames)
 
     @property
     def is_idle(self) -> bool:
         """Whether no row waits and the watermark has not moved since the last batch."""
-        return self._planned is None and not self._has_data and not self._is_due()
-
-    @property
-    def _has_data(self) -> bool:
-        return bool(self._waiting or (self.seed and self.seed.frames))
+        left = self.left
+        has_rows = left.planned is not None or self._waiting or (left.seed and left.seed.frames)
+        moved = self.clocks.watermark_ms > self.clocks.before_ms
+        return not has_rows and not (self._can_run_without_data and moved)
 
     def _check_no_replay(self, clock: str) -> None:
-        if self._planned is not None:
+        if self.left.planned is not None:
             found = f"{clock} can't move: a batch whose sink failed has to run again first"
             raise ScriptError(with_hint(found, "call run_batch() first"))
-
-    def _runs_without_data(self) -> bool:
-        """Return whether Spark would run one; never before one with data since the start."""
-        by_trigger = self.spec.clock == "processing_time"
-        return self._can_run_without_data if by_trigger else self._is_due()
-
-    def _is_due(self) -> bool:
-        return self._can_run_without_data and self.clocks.watermark_ms > self.clocks.before_ms
 
     def _call_worker(
         self, rows: Sequence[Row]
     ) -> tuple[dict[Group, StoredGroup], list[pd.DataFrame], int | None]:
         """Call the worker for every group with rows, then for those whose timer went off."""
-        groups, frames, seen = dict(self._groups), list[pd.DataFrame](), Neighbours()
+        groups, frames, seen = dict(self.left.groups), list[pd.DataFrame](), Neighbours()
         packed, latest_us = self._packed(rows)
-        sown = self.seed.frames if self.seed else {}
-        for group in sorted({*packed, *sown}, key=repr):
-            parts = [part[group] for part in (sown, packed) if group in part]
+        seeded = self.left.seed.frames if self.left.seed else {}
+        with_rows = {*packed, *seeded}
+        woken = [
+            group
+            for group, stored in groups.items()
+            if group not in with_rows and self._is_woken(stored.timeout_timestamp_ms)
+        ]
+        for group in [*sorted(with_rows, key=repr), *woken]:
+            parts = [part[group] for part in (seeded, packed) if group in part]
             frames += self._call(groups, group, parts, seen)
-        for group, stored in list(groups.items()):
-            if group not in {*packed, *sown} and self._is_woken(stored.timeout_timestamp_ms):
-                frames += self._call(groups, group, [], seen)
         return groups, frames, latest_us
 
     def _packed(self, rows: Sequence[Row]) -> tuple[dict[Group, pd.DataFrame], int | None]:
         """Return the rows of every group, packed, and the latest time that moves the watermark."""
         if not rows:
             return {}, None
-        groups = [group_of(self.spec, row) for row in rows]
-        return packed_frames(self.spec, rows, [self._is_future(row) for row in rows], groups)
+        name = self.spec.event_time
+        times = [None if name is None else row.get(name) for row in rows]
+        is_future = [time is not None and self.clocks.is_future(self.spec, time) for time in times]
+        return packed_frames(self.spec, rows, is_future, [group_of(self.spec, row) for row in rows])
 
     def _is_woken(self, timer_ms: int | None) -> bool:
         """
@@ -253,6 +351,7 @@ class Query:
         parts: Sequence[pd.DataFrame],
         seen: Neighbours,
     ) -> list[pd.DataFrame]:
+        """Call the worker for a group, without parts because of its timer; store what it leaves."""
         stored = groups.get(group) or StoredGroup(None, None)
         state = FakeGroupState(
             value=stored.value,
@@ -263,7 +362,7 @@ class Query:
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
         shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
-        run = Origin.of(QUERY_ID, self._batch_id)
+        run = Origin.of(QUERY_ID, self.left.batch_id)
         frames = list(self.worker(_as_key(group), parts, shown, run, seen))
         after = state.stored_after()
         if after is None:
@@ -271,18 +370,6 @@ class Query:
         else:
             groups[group] = after
         return frames
-
-    def _commit(self, groups: dict[Group, StoredGroup], latest_us: int | None) -> None:
-        self.clocks = self.clocks.after_events(self.spec, latest_us)
-        self.seed = self.seed and self.seed.spent
-        self._groups = groups
-        self._can_run_without_data = True
-        self._batch_id += 1
-
-    def _is_future(self, row: Row) -> bool:
-        name = self.spec.event_time
-        instant = None if name is None else row.get(name)
-        return instant is not None and self.clocks.is_future(self.spec, micros_of(instant))
 
 
 def _as_key(group: Group) -> tuple[Any, ...]:

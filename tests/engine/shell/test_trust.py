@@ -224,7 +224,7 @@ def begun(make: Any, layout: str) -> tuple[Any, list[Any], dict[Any, Any]]:
     """Return a driver with an old session in each group, its groups, and what they were before."""
     driver = driver_of(make(count, First, layout))
     add(driver, View(1), at("12:00"))
-    before = dict(driver._query._groups)
+    before = dict(driver._query.left.groups)
     add(driver, View(1), at("12:20"))
     # What waited until 12:00 takes its turn.
     driver.run_batch()
@@ -236,7 +236,7 @@ def test_a_row_that_a_call_has_missed_is_seen_by_its_neighbours(make: Any, layou
     """Whether it's read before them or after: its timer is below the watermark of their call."""
     for place in (0, -1):
         driver, groups, before = begun(make, layout)
-        driver._query._groups[groups[place]] = before[groups[place]]
+        driver._query.left.groups[groups[place]] = before[groups[place]]
         with pytest.raises(StateCorruptedError, match="is older than it may be") as found:
             add(driver, View(1), at("12:21"))
         text = str(found.value)
