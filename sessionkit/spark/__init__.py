@@ -24,10 +24,18 @@ from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_a
 from sessionkit.spark.query.reconciling import Reconciliation, reconcile
 from sessionkit.spark.query.start import Temporary, start_query
 from sessionkit.spark.seeds.files import Seed, read_seed
-from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.sinks.routes import Routes
-from sessionkit.spark.sinks.tables import Delta, Postgres
-from sessionkit.spark.sinks.writers import Once
+from sessionkit.spark.sinks.values import (
+    Console,
+    Delta,
+    Files,
+    Foreach,
+    ForeachBatch,
+    Kafka,
+    Memory,
+    Once,
+    Postgres,
+    Routes,
+)
 
 __all__ = [
     "Console",

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit.spark import check_checkpoint, start_query
 from sessionkit.spark.jobs.pages import PROVIDER
-from sessionkit.spark.sinks.native import ForeachBatch
+from sessionkit.spark.sinks.values import ForeachBatch
 from tests.spark.checkpoints.test_origins import spec_of, views
 from tests.support.faults.disks import DAMAGES
 from tests.support.faults.job import CHANGELOGS, PACKAGE, PROVIDERS

@@ -17,16 +17,17 @@ from sessionkit.spark.checkpoints.check_logs import check_logs
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import check_rules, reads_state, stored_operators
 from sessionkit.spark.query.plan import Plan, plan_of
-from sessionkit.spark.sinks.batches import Start, start_of
-from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.sinks.start import (
-    SINKS,
-    BatchesSink,
+from sessionkit.spark.sinks.batches import Start
+from sessionkit.spark.sinks.start import SINKS, check_start, checked_parts, to_sink
+from sessionkit.spark.sinks.values import (
+    BatchSink,
+    Console,
+    Files,
+    Foreach,
+    ForeachBatch,
+    Kafka,
+    Memory,
     StreamSink,
-    check_ledgers,
-    check_sink,
-    check_tables,
-    to_sink,
 )
 from sessionkit.spec.shared import MILLISECOND, AnySpec
 
@@ -110,7 +111,7 @@ def start_query(
     timing = _timing(trigger)
     _check_depth(check, spec)
     _check_stream(frame)
-    check_sink(frame, sink, mode)
+    parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = plan_of(frame)
     check_output(plan.query, mode, SINKS[type(sink)])
@@ -124,8 +125,10 @@ def start_query(
     if location is not None:
         _check_location(frame.sparkSession, location, plan, spec, check)
         _check_table(frame.sparkSession, location, sink, mode)
-        start = _check_places(frame, sink, mode, location, sink_since)
-    writer = to_sink(frame, mode, sink, start).trigger(**timing).options(**(options or {}))
+        logs = logs_of(location, frame.sparkSession)
+        start = Start(location, logs.planned, logs.finished, sink_since)
+        check_start(frame, sink, parts, query_id_of(frame.sparkSession, location), start)
+    writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if name is not None:
         writer = writer.queryName(name)
     if location is not None:
@@ -140,7 +143,7 @@ def _check_stream(frame: DataFrame) -> None:
 
 
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
-    if options and isinstance(sink, BatchesSink):
+    if options and isinstance(sink, BatchSink):
         found = f"{_said(sink)} has no options of Spark's, and would ignore `{next(iter(options))}`"
         hint = (
             "in Routes, pass those of Kafka as Kafka(options=...); write others in a ForeachBatch"
@@ -213,7 +216,7 @@ def _location(
 ) -> str | None:
     """Return the checkpoint location; None if Spark should create one for this run."""
     if isinstance(checkpoint, Temporary):
-        if isinstance(sink, Files | Kafka | BatchesSink):
+        if isinstance(sink, Files | Kafka | BatchSink):
             found = f"{_said(sink)} can't use a temporary checkpoint: it needs a lasting one"
             raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
         return None
@@ -233,7 +236,7 @@ def _location(
 
 def _said(sink: StreamSink) -> str:
     """Return the name of a sink: that of Spark's, or that of the class."""
-    return type(sink).__name__ if isinstance(sink, BatchesSink) else SINKS[type(sink)]
+    return type(sink).__name__ if isinstance(sink, BatchSink) else SINKS[type(sink)]
 
 
 def _check_depth(check: Check, spec: AnySpec | None) -> None:
@@ -269,16 +272,6 @@ def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: Out
         found = f"a memory sink can't continue from {location} in mode {mode!r}: its table is gone"
         hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
         raise SpecError(with_hint(found, hint))
-
-
-def _check_places(
-    frame: DataFrame, sink: StreamSink, mode: OutputMode, location: str, since: int
-) -> Start:
-    query_id = query_id_of(frame.sparkSession, location)
-    start = start_of(frame.sparkSession, location, since)
-    check_tables(frame, sink, query_id)
-    check_ledgers(frame, sink, mode, query_id or "", start)
-    return start
 
 
 def _check_not_active(spark: SparkSession, location: str, identity: str) -> None:

@@ -1,53 +1,23 @@
 """Micro-batches on their way to sinks that take them whole, each exactly once."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import dropwhile, takewhile
 from typing import Final, Protocol
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark._logs import logs_of, query_id_of
+from sessionkit.spark._logs import query_id_of
+from sessionkit.spark.sinks.routes import Route, same_place_error
 
-OWN: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
+OWN_ERROR: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
 FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
 JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")
 NONE: Final = -1
 PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
-
-
-def put_message_first(error: Exception) -> None:
-    """
-    Let the traceback of an error begin with its message.
-
-    Spark shows the traceback of what a function of `foreachBatch` raises, after words of its own.
-    Python begins it with the first cause, so that is what the error says.
-    """
-    first: BaseException = error
-    while (earlier := _before(first)) is not None:
-        first = earlier
-    first.__cause__ = SinkError(_reason(error))
-
-
-def _before(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def _reason(error: Exception) -> str:
-    """Return the message of an error; for one of Spark's, that of the executor."""
-    said = str(error)
-    if isinstance(error, PySparkException):
-        own, frames = OWN.search(said), [*FRAME.finditer(said)]
-        if own or frames:
-            lines = said[own.end() if own else frames[-1].end() :].splitlines()
-            told = dropwhile(lambda line: not line or line.startswith(" "), lines)
-            return "\n".join(takewhile(lambda line: not line.startswith(JAVA), told)).strip()
-    return f"{type(error).__name__}: {said}"
 
 
 @attrs.frozen
@@ -60,12 +30,14 @@ class Ledger:
         has_from: Whether it has a micro-batch with this number or a higher one.
         rewind: How it is taken back to the micro-batch of a number.
         may_join: Whether a place that has none can join a query that has finished some.
+        identity: What tells the place from others, however they are named; None if unknown.
     """
 
     place: str
     has_from: Callable[[int], bool]
     rewind: Callable[[int], str]
     may_join: bool = True
+    identity: object = None
 
 
 def from_last(last: int | None) -> Callable[[int], bool]:
@@ -76,7 +48,7 @@ def from_last(last: int | None) -> Callable[[int], bool]:
 @attrs.frozen
 class Start:
     """
-    The micro-batch from which a query goes on.
+    The micro-batch from which a query continues.
 
     Attributes:
         checkpoint: The checkpoint location.
@@ -90,61 +62,42 @@ class Start:
     finished: int
     since: int = 0
 
-    def check(self, ledger: Ledger | None) -> None:
+    def check(self, ledger: Ledger) -> None:
         """
         Check that a place and the checkpoint are of one moment.
 
         The place may be one micro-batch ahead of what is finished if that one is planned: its run
         was cut off between the sink and the checkpoint, and Spark repeats it with the same rows.
         """
-        if ledger is None:
-            return
         if ledger.has_from(self.planned + 1):
-            raise self._behind_of(ledger)
+            last = "none" if self.planned == NONE else self.planned
+            found = (
+                f"{ledger.place} has micro-batches that the checkpoint {self.checkpoint} hasn't "
+                f"planned yet, whose last one is {last}: the checkpoint is older, or of another "
+                "query, and rows of micro-batches whose number is there would be left out"
+            )
+            raise SpecError(with_hint(found, f"{ledger.rewind(self.finished)}; {PAGE}"))
         if self.finished == NONE or ledger.has_from(self.finished):
             return
+        lacks = (
+            f"{ledger.place} doesn't have micro-batch {self.finished}, which the checkpoint "
+            f"{self.checkpoint} has finished, "
+        )
         if ledger.has_from(0):
-            raise self._ahead_of(ledger)
+            found = (
+                f"{lacks}and has earlier ones: it is older than the checkpoint, and the rows "
+                "between would be missing"
+            )
+            raise SpecError(with_hint(found, f"restore both from copies of one moment; {PAGE}"))
         if self.finished >= self.since or not ledger.may_join:
-            raise self._unknown_to(ledger)
-
-    def _behind_of(self, ledger: Ledger) -> SpecError:
-        found = (
-            f"{ledger.place} has micro-batches that the checkpoint {self.checkpoint} hasn't "
-            f"planned yet, whose last one is {_said(self.planned)}: the checkpoint is older, or "
-            "of another query, and rows of micro-batches whose number is there would be left out"
-        )
-        return SpecError(with_hint(found, f"{ledger.rewind(self.finished)}; {PAGE}"))
-
-    def _ahead_of(self, ledger: Ledger) -> SpecError:
-        found = (
-            f"{ledger.place} doesn't have micro-batch {self.finished}, which the checkpoint "
-            f"{self.checkpoint} has finished, and has earlier ones: it is older than the "
-            "checkpoint, and the rows between would be missing"
-        )
-        hint = f"restore both from copies of one moment; {PAGE}"
-        return SpecError(with_hint(found, hint))
-
-    def _unknown_to(self, ledger: Ledger) -> SpecError:
-        found = (
-            f"{ledger.place} doesn't have micro-batch {self.finished}, which the checkpoint "
-            f"{self.checkpoint} has finished, nor any other of its query: the query wrote "
-            "elsewhere, or the rows are lost"
-        )
-        hint = "pass the place that the query wrote to"
-        if ledger.may_join:
-            hint += f"; if this one is new to the query, pass sink_since={self.finished + 1}"
-        return SpecError(with_hint(found, hint))
-
-
-def _said(number: int) -> str:
-    return "none" if number == NONE else str(number)
-
-
-def start_of(spark: SparkSession, checkpoint: str, since: int) -> Start:
-    """Return the micro-batch from which the query of a checkpoint goes on."""
-    logs = logs_of(checkpoint, spark)
-    return Start(checkpoint, logs.planned, logs.finished, since)
+            found = (
+                f"{lacks}nor any other of its query: the query wrote elsewhere, or the rows are "
+                "lost"
+            )
+            hint = "pass the place that the query wrote to"
+            if ledger.may_join:
+                hint += f"; if this one is new to the query, pass sink_since={self.finished + 1}"
+            raise SpecError(with_hint(found, hint))
 
 
 @attrs.frozen
@@ -156,7 +109,7 @@ class Batch:
         frame: Its rows.
         number: Its number: one that runs again has the same.
         query_id: The id of the query, which it keeps over restarts.
-        run_id: The id of this run of the query: of two runs, the later one goes on.
+        run_id: The id of this run of the query: of two runs, only the later one may write.
     """
 
     frame: DataFrame
@@ -166,25 +119,26 @@ class Batch:
 
 
 class BatchWriter(Protocol):
-    """
-    What writes the micro-batches of one run to one place.
-
-    Attributes:
-        runs_all: Whether `write` is one action over all rows. If not, they are computed before.
-    """
+    """What writes the micro-batches of one run to one place."""
 
     @property
     def runs_all(self) -> bool:
-        """Whether `write` is one action over all rows."""
-        ...
+        """Whether `write` is one action over all rows. If not, they are computed before."""
+        return False
 
-    def ledger(self, spark: SparkSession, query_id: str) -> Ledger | None:
-        """Return which micro-batches of a query the place has; None where it doesn't know."""
-        ...
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
+        """
+        Check that the place can take rows; return which micro-batches of a query it has.
+
+        None where it doesn't know. A new query has no id.
+        """
+        del rows, query_id
+        return None
 
     def is_written(self, batch: Batch) -> bool:
         """Return whether the place has this micro-batch; then it isn't written again."""
-        ...
+        del batch
+        return False
 
     def write(self, batch: Batch) -> None:
         """Write it."""
@@ -193,30 +147,29 @@ class BatchWriter(Protocol):
 
 @attrs.frozen
 class Part:
-    """
-    Some rows of a micro-batch, and what writes them.
+    """Some rows of a micro-batch, and what writes them."""
 
-    Attributes:
-        writer: What writes them.
-        kinds: The kinds of the rows, or with `is_rest` those that they are not; None for all rows.
-        is_rest: Whether these are the rows of no kind in `kinds`.
-        columns: The columns that are written; None for all.
-    """
-
+    route: Route
     writer: BatchWriter
-    kinds: tuple[str, ...] | None = None
-    is_rest: bool = False
-    columns: tuple[str, ...] | None = None
 
     def of(self, batch: Batch) -> Batch:
         """Return the rows of this part."""
-        frame = batch.frame
-        if self.kinds is not None:
-            named = F.col("kind").isin(list(self.kinds))
-            frame = frame.where(~named if self.is_rest else named)
-        if self.columns is not None:
-            frame = frame.select(*map(quoted, self.columns))
-        return attrs.evolve(batch, frame=frame)
+        return attrs.evolve(batch, frame=self.route.rows(batch.frame))
+
+
+def check_places(
+    frame: DataFrame, parts: Iterable[Part], query_id: str | None, start: Start
+) -> None:
+    """Check that each place can take its rows, and has the micro-batches of the checkpoint."""
+    routes: dict[object, Route] = {}
+    for part in parts:
+        ledger = part.writer.ledger(part.route.rows(frame), query_id)
+        if ledger is None:
+            continue
+        first = routes.setdefault(ledger.identity, part.route)
+        if ledger.identity is not None and first is not part.route:
+            raise same_place_error(first.name, part.route.name, part.route.sink)
+        start.check(ledger)
 
 
 @attrs.define
@@ -232,7 +185,7 @@ class WriteBatches:
         checkpoint: The checkpoint location, which knows the id of the query.
         run_id: The id of this run.
         parts: What goes where.
-        start: From where the query goes on, if the first micro-batch has to check it.
+        start: From where the query continues, if the first micro-batch has to check it.
         query_id: The id of the query; None before the first micro-batch.
     """
 
@@ -254,8 +207,7 @@ class WriteBatches:
         if self.query_id is None:
             self.query_id = query_id_of(frame.sparkSession, self.checkpoint) or ""
             if self.start is not None:
-                for part in self.parts:
-                    self.start.check(part.writer.ledger(frame.sparkSession, self.query_id))
+                check_places(frame, self.parts, self.query_id, self.start)
         batch = Batch(frame, number, self.query_id, self.run_id)
         pending = [part for part in self.parts if not part.writer.is_written(part.of(batch))]
         if not pending:
@@ -280,3 +232,32 @@ def _write(parts: Sequence[Part], batch: Batch) -> None:
 def drain(frame: DataFrame) -> None:
     """Run a micro-batch without writing a row, so that Spark keeps its state."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+def put_message_first(error: Exception) -> None:
+    """
+    Let the traceback of an error begin with its message.
+
+    Spark shows the traceback of what a function of `foreachBatch` raises, after words of its own.
+    Python begins it with the first cause, so that is what the error says.
+    """
+    first: BaseException = error
+    while (earlier := _before(first)) is not None:
+        first = earlier
+    first.__cause__ = SinkError(_reason(error))
+
+
+def _before(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error; for one of Spark's, that of the executor."""
+    text = str(error)
+    if isinstance(error, PySparkException):
+        own, frames = OWN_ERROR.search(text), [*FRAME.finditer(text)]
+        if own or frames:
+            lines = text[own.end() if own else frames[-1].end() :].splitlines()
+            message = dropwhile(lambda line: not line or line.startswith(" "), lines)
+            return "\n".join(takewhile(lambda line: not line.startswith(JAVA), message)).strip()
+    return f"{type(error).__name__}: {text}"

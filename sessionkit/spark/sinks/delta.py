@@ -15,18 +15,17 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import if_there
-from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
-from sessionkit.spark.sinks.native import NESTED
+from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.routes import (
+    NESTED,
     REVISION,
     SESSION_ID,
     SUPERSEDES,
-    Route,
     check_has_columns,
     duplicate_id_error,
     same_key_error,
 )
-from sessionkit.spark.sinks.tables import Delta
+from sessionkit.spark.sinks.values import Delta, described
 from sessionkit.spark.sinks.writers import numbers_from
 from sessionkit.spec.columns import SESSION_COLUMNS
 
@@ -35,11 +34,11 @@ DIGITS: Final = 20
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
 RESTORE: Final = "RESTORE"
 LOGGER: Final = logging.getLogger("sessionkit")
-OWN: Final = "_sessionkit_"
+PREFIX: Final = "_sessionkit_"
 """How the names of columns begin that the sink adds to rows for a moment."""
-DELETES: Final = f"{OWN}deletes"
-NEW_REVISION: Final = f"{OWN}revision"
-RANK, ROWS, WRITTEN = f"{OWN}rank", f"{OWN}rows", f"{OWN}written"
+DELETES: Final = f"{PREFIX}deletes"
+NEW_REVISION: Final = f"{PREFIX}revision"
+RANK, ROWS, WRITTEN = f"{PREFIX}rank", f"{PREFIX}rows", f"{PREFIX}written"
 SECOND: Final = "sessionkit: a second session"
 """What Spark says where a row of the table stands in the way of a new one."""
 RELEASES: Final = {"3.5": "3.3", "4.0": "4.0", "4.1": "4.3", "4.2": "4.4"}
@@ -50,31 +49,18 @@ TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
 VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
-@attrs.frozen
-class Written:
+def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
     """
-    The last version of a transaction that a table has.
-
-    Attributes:
-        last: Its last version, up to which Delta leaves out what comes again; None for nothing.
-        is_restored: Whether the table was restored since, to a version that may be without it.
-    """
-
-    last: int | None = None
-    is_restored: bool = False
-
-
-def written_by(spark: SparkSession, table: str, transaction: str) -> Written:
-    """
-    Return the last version of a transaction that a table has.
+    Return the last version of a transaction that a table has, and whether it was restored since.
 
     No statement of Delta's says it, so it's read from the log: the last checkpoint of the log, and
-    what came after it.
+    what came after it. Up to that version Delta leaves out what comes again, also where the table
+    was restored to a version that is without it.
     """
     try:
         (place,) = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0]
     except PySparkException:
-        return Written()  # there is no table yet
+        return None, False  # there is no table yet
     log = f"{place}/_delta_log"
     names = map(os.path.basename, _read(spark, "parquet", f"{log}/*.checkpoint*").inputFiles())
     newest = max((int(name[:DIGITS]) for name in names), default=0)
@@ -88,9 +74,8 @@ def written_by(spark: SparkSession, table: str, transaction: str) -> Written:
         F.max(F.when(own, at)),
         F.max(F.when(F.col("commitInfo.operation") == RESTORE, at)),
     ).collect()[0]
-    versions = [version for version in (before, since) if version is not None]
-    is_restored = bool(versions) and restored_at is not None and restored_at > (written_at or "")
-    return Written(max(versions, default=None), is_restored)
+    last = max((version for version in (before, since) if version is not None), default=None)
+    return last, last is not None and (restored_at or "") > (written_at or "")
 
 
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
@@ -126,7 +111,7 @@ def _advice(spark: SparkSession) -> str:
 def check_columns(schema: T.StructType) -> None:
     """Check that Delta has a type for each column, and that no name is one of the sink's own."""
     for field in schema.fields:
-        if field.name.lower().startswith(OWN):
+        if field.name.lower().startswith(PREFIX):
             found = f"the column `{field.name}` has a name as the sink Delta gives to its own"
             raise SpecError(with_hint(found, "rename it"))
         if _has_interval(field.dataType.jsonValue()):
@@ -149,14 +134,14 @@ def _has_interval(kind: Any) -> bool:
             return False
 
 
-def check_table(sink: Delta, route: Route, spark: SparkSession) -> None:
+def _check_table(sink: Delta, rows: DataFrame) -> None:
     """Check that a table has a column for each of the rows, if there is one."""
     try:
-        schema = spark.table(sink.identifier).schema
+        schema = rows.sparkSession.table(sink.identifier).schema
     except PySparkException:
         return  # there is none: the first micro-batch makes it
-    check_has_columns(sink.table, route.schema.names, schema.names)
-    for field in route.schema.fields:
+    check_has_columns(sink.table, rows.columns, schema.names)
+    for field in rows.schema.fields:
         own, new = schema[field.name].dataType, field.dataType
         if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
             found = f"the column `{field.name}` of the table {sink.table} is {own.simpleString()}"
@@ -166,7 +151,7 @@ def check_table(sink: Delta, route: Route, spark: SparkSession) -> None:
 
 
 @attrs.frozen
-class TableWriter:
+class TableWriter(BatchWriter):
     """
     Writes micro-batches, of which Delta leaves out those that the table has.
 
@@ -181,39 +166,36 @@ class TableWriter:
     key: tuple[str, ...]
     route: str
     refuses: bool = False
-    runs_all: bool = attrs.field(default=False, init=False)
 
-    def ledger(self, spark: SparkSession, query_id: str) -> Ledger | None:
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         """Return what the table has of a query; None where its log can't be read."""
+        _check_table(self.sink, rows)
+        if query_id is None:
+            return None
         table = self.sink.identifier
         try:
-            written = written_by(spark, table, f"{query_id}/{self.route}")
+            last, is_restored = _last_written(rows.sparkSession, table, f"{query_id}/{self.route}")
         except PySparkException as error:
             # A catalog may let nobody read the files of its tables.
             reason = str(error).partition("\n")[0]
             LOGGER.warning("the log of %s can't be compared: %s", self.sink.table, reason)
             return None
-        anew = f"CREATE TABLE .. USING delta AS SELECT * FROM {table}"  # noqa: S608
-        if written.is_restored:
+        copy = f"CREATE TABLE .. USING delta AS SELECT * FROM {table}"  # noqa: S608
+        if is_restored:
             found = (
                 f"the table {self.sink.table} was restored since the query {query_id} wrote to it, "
-                f"and Delta would still leave out micro-batches up to {written.last}"
+                f"and Delta would still leave out micro-batches up to {last}"
             )
-            hint = f"write to a copy, {anew}, with sink_since= the first micro-batch it lacks"
+            hint = f"write to a copy, {copy}, with sink_since= the first micro-batch it lacks"
             raise SpecError(with_hint(found, hint))
         return Ledger(
-            f"the table {self.sink.table}",
-            from_last(written.last),
+            described(self.sink),
+            from_last(last),
             lambda number: (
-                f"write to a copy of what the table had then, {anew} TIMESTAMP AS OF .., or to a "
+                f"write to a copy of what the table had then, {copy} TIMESTAMP AS OF .., or to a "
                 f"new table, with sink_since={number + 1}"
             ),
         )
-
-    def is_written(self, batch: Batch) -> bool:
-        """Return that only Delta knows."""
-        del batch
-        return False
 
     def write(self, batch: Batch) -> None:
         """Write it in one transaction."""
@@ -222,22 +204,22 @@ class TableWriter:
         empty = spark.createDataFrame([], rows.schema)
         empty.write.format("delta").mode("ignore").saveAsTable(table)
         if not self.key:
-            with _once(spark, self._transaction(batch), batch.number):
+            with self._once(batch):
                 rows.write.format("delta").mode("append").saveAsTable(table)
             return
-        same, gone, revises = self.key, None, SESSION_ID in self.key and REVISION in rows.columns
+        revises, gone = SESSION_ID in self.key and REVISION in rows.columns, None
         if revises:
-            same, gone = (SESSION_ID,), _superseded(rows)
+            if SUPERSEDES in rows.columns:
+                gone = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
             rows = _latest(rows, gone, None if self.refuses else spark.table(table))
         self._check_unique(rows)
-        replaced = rows.select(*map(quoted, same), *([REVISION] if revises else [])).distinct()
-        if revises:
-            replaced = replaced.withColumnRenamed(REVISION, NEW_REVISION)
-        replaced = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
+        same = (SESSION_ID,) if revises else self.key
+        revision = [F.col(REVISION).alias(NEW_REVISION)] if revises else []
+        replaced = rows.select(*map(quoted, same), *revision).distinct()
         if gone is not None:
-            replaced = replaced.unionByName(gone.withColumn(DELETES, F.lit(True)), True)  # noqa: FBT003
+            replaced = replaced.unionByName(gone, allowMissingColumns=True)
         try:
-            with _once(spark, self._transaction(batch), batch.number):
+            with self._once(batch):
                 _replace(table, same, replaced, rows, _when_matched(same, revises, self.refuses))
         except Exception as error:
             # PySpark has no class of its own for every error of a task.
@@ -245,7 +227,25 @@ class TableWriter:
                 raise
             raise self._second(spark.table(table), rows) from None
 
+    def _check_unique(self, rows: DataFrame) -> None:
+        counted = rows.groupBy(*map(quoted, self.key)).agg(F.count("*").alias(ROWS))
+        if counted.where(f"{ROWS} > 1").limit(1).collect():
+            raise same_key_error(self.sink.table, self.key)
+
+    @contextmanager
+    def _once(self, batch: Batch) -> Iterator[None]:
+        """Let Delta leave out a write of a micro-batch that the table has."""
+        conf = batch.frame.sparkSession.conf
+        conf.set(TRANSACTION, f"{batch.query_id}/{self.route}")
+        conf.set(VERSION, str(batch.number))
+        try:
+            yield
+        finally:
+            conf.unset(TRANSACTION)
+            conf.unset(VERSION)
+
     def _second(self, table: DataFrame, rows: DataFrame) -> SinkError:
+        """Return the error for a session that has the id of another one."""
         shown = [name for name in rows.columns if name in {*SESSION_COLUMNS, REVISION}]
         both = table.alias("present").join(rows.alias("new"), [*self.key])
         sides = [
@@ -253,33 +253,6 @@ class TableWriter:
         ]
         (present, new) = both.select(*sides).limit(1).collect()[0]
         return duplicate_id_error(self.sink.table, present.asDict(), new.asDict())
-
-    def _transaction(self, batch: Batch) -> str:
-        return f"{batch.query_id}/{self.route}"
-
-    def _check_unique(self, rows: DataFrame) -> None:
-        counted = rows.groupBy(*map(quoted, self.key)).agg(F.count("*").alias(ROWS))
-        if counted.where(f"{ROWS} > 1").limit(1).collect():
-            raise same_key_error(self.sink.table, self.key)
-
-
-@contextmanager
-def _once(spark: SparkSession, transaction: str, version: int) -> Iterator[None]:
-    """Let Delta leave out a write that the table has from this transaction, in this version."""
-    spark.conf.set(TRANSACTION, transaction)
-    spark.conf.set(VERSION, str(version))
-    try:
-        yield
-    finally:
-        spark.conf.unset(TRANSACTION)
-        spark.conf.unset(VERSION)
-
-
-def _superseded(rows: DataFrame) -> DataFrame | None:
-    """Return the ids that rows supersede; None where they have no such column."""
-    if SUPERSEDES not in rows.columns:
-        return None
-    return rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
 
 
 def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) -> DataFrame:
@@ -310,14 +283,11 @@ def _when_matched(same: Sequence[str], revises: bool, refuses: bool) -> str:  # 
 
 
 def _replace(
-    table: str,
-    same: Sequence[str],
-    replaced: DataFrame,
-    rows: DataFrame,
-    matched: str,
+    table: str, same: Sequence[str], replaced: DataFrame, rows: DataFrame, matched: str
 ) -> None:
     """Delete what is replaced and add the rows, in one statement."""
     added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
+    deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
     columns = [*map(quoted, rows.columns)]
     matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
     into = f"{table} AS old".replace("{", "{{").replace("}", "}}")
@@ -325,5 +295,5 @@ def _replace(
         f"MERGE INTO {into} USING {{new}} AS new ON new.{DELETES} AND {matches}"  # noqa: S608
         f" {matched} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
         f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})",
-        new=added.unionByName(replaced, allowMissingColumns=True),
+        new=added.unionByName(deleted, allowMissingColumns=True),
     )

@@ -4,72 +4,39 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import PurePosixPath
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, get_args
 
 import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark._columns import OF_REJECTED
+from sessionkit.spark._columns import OF_REJECTED, quoted
 from sessionkit.spark._output_rules import OutputMode
-from sessionkit.spark.sinks.native import Files, ForeachBatch, Kafka
-from sessionkit.spark.sinks.tables import Delta, Postgres
-from sessionkit.spark.sinks.writers import Once
+from sessionkit.spark.sinks.values import (
+    REST,
+    Delta,
+    Files,
+    Kafka,
+    Once,
+    Postgres,
+    Routes,
+    RouteSink,
+    described,
+)
 from sessionkit.spec.columns import REJECTED_COLUMNS, REVISION_COLUMNS, SESSION_COLUMNS
 
-BatchSink: TypeAlias = Postgres | Delta | Files | Kafka | Once | ForeachBatch
-BATCH_SINKS: Final = (Postgres, Delta, Files, Kafka, Once, ForeachBatch)
+NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 KIND: Final = "kind"
 RESULTS: Final = ("session", "result")
-REST: Final = "rejected"
 OWN_PLACE: Final = "give each a place of its own; `rejected` takes all kinds that you don't name"
 DEFAULTS: Final = ("spark_catalog", "default")
-"""The catalog and the schema of Spark in which a table is whose name has none, by default."""
+"""Where Spark looks for a table without a catalog and a schema, by default."""
 PUBLIC: Final = "public"
-"""The schema of PostgreSQL in which a table is whose name has none, by default."""
+"""Where PostgreSQL looks for a table without a schema, by default."""
 SESSION_ID: Final = SESSION_COLUMNS[0]
 REVISION, _, SUPERSEDES = REVISION_COLUMNS
-
-
-@attrs.frozen(kw_only=True)
-class Routes:
-    """
-    A sink for each kind of row, from one run of the stateful operator.
-
-    The frame comes from `sessionize` or `apply_with_state`, with rejected rows. Every row has a
-    sink: `rejected` takes those of a kind that no other argument names. A result row has the
-    columns of a result and those that you add to the frame, and any other row all columns. No two
-    sinks share a table, a folder or a topic.
-
-    Attributes:
-        session: Takes the sessions of a `SessionSpec`.
-        result: Takes the result rows of a `StatefulSpec`.
-        rejected: Takes every other row. None leaves out the rows of kinds that have no sink: they
-            are counted all the same.
-        event: Takes the events of closed sessions, of a spec with `with_events=True`, in place of
-            `rejected`.
-        late: Takes the events that were late, in place of `rejected`.
-        duplicate: Takes the events that were processed already, in place of `rejected`.
-        quarantined: Takes the rows that aren't valid events, in place of `rejected`.
-        failed: Takes the events over which a function raised, in place of `rejected`.
-        failed_output: Takes what a function failed to return, in place of `rejected`.
-    """
-
-    session: BatchSink | None = None
-    result: BatchSink | None = None
-    rejected: BatchSink | None
-    event: BatchSink | None = None
-    late: BatchSink | None = None
-    duplicate: BatchSink | None = None
-    quarantined: BatchSink | None = None
-    failed: BatchSink | None = None
-    failed_output: BatchSink | None = None
-
-    @property
-    def named(self) -> dict[str, BatchSink]:
-        """The kinds that have a sink of their own."""
-        sinks = attrs.asdict(self, recurse=False)
-        return {kind: sink for kind, sink in sinks.items() if sink is not None and kind != REST}
 
 
 @attrs.frozen
@@ -85,7 +52,7 @@ class Route:
         is_rest: Whether these are the rows of no kind in `kinds`.
     """
 
-    sink: BatchSink
+    sink: RouteSink
     schema: T.StructType
     of_results: bool = True
     kinds: tuple[str, ...] | None = None
@@ -96,17 +63,24 @@ class Route:
         """What tells its rows from those of the query's other routes, in every run."""
         return REST if self.is_rest else ",".join(self.kinds or ("all",))
 
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """Return the rows that go here."""
+        if self.kinds is not None:
+            named = F.col(KIND).isin(list(self.kinds))
+            frame = frame.where(~named if self.is_rest else named)
+        return frame.select(*map(quoted, self.schema.names))
+
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
     """Return where the rows of a frame go."""
+    has_kinds = KIND in schema.names and REJECTED_COLUMNS[0] in schema.names
     if not isinstance(sink, Routes):
-        return [Route(sink, schema, of_results=REST not in _kinds_in(schema))]
+        return [Route(sink, schema, of_results=not has_kinds)]
+    if not has_kinds:
+        found = "Routes need rows of several kinds, and the frame has one kind"
+        raise SpecError(with_hint(found, "pass with_rejected=True to sessionize"))
     _check(schema, sink)
     return [*_routes(schema, sink)]
-
-
-def _kinds_in(schema: T.StructType) -> tuple[str, ...]:
-    return (REST,) if KIND in schema.names and REJECTED_COLUMNS[0] in schema.names else ()
 
 
 def _routes(schema: T.StructType, sink: Routes) -> Iterator[Route]:
@@ -120,74 +94,61 @@ def _routes(schema: T.StructType, sink: Routes) -> Iterator[Route]:
 def _result_columns(schema: T.StructType) -> T.StructType:
     """Return the columns of a result, and those of the user's own, wherever they are."""
     end = schema.names.index(REJECTED_COLUMNS[0])
-    own = [
-        field
-        for place, field in enumerate(schema.fields)
-        if field.name != KIND and (place < end or not _is_of_rejected(field))
-    ]
-    return T.StructType(own)
-
-
-def _is_of_rejected(field: T.StructField) -> bool:
-    return field.name in REJECTED_COLUMNS or OF_REJECTED in field.metadata
+    of_rejected = {
+        field.name
+        for field in schema.fields[end:]
+        if field.name in REJECTED_COLUMNS or OF_REJECTED in field.metadata
+    }
+    return T.StructType([one for one in schema.fields if one.name not in {KIND, *of_rejected}])
 
 
 def _check(schema: T.StructType, sink: Routes) -> None:
-    if not _kinds_in(schema):
-        found = "Routes need rows of several kinds, and the frame has one kind"
-        raise SpecError(with_hint(found, "pass with_rejected=True to sessionize"))
-    wanted, other = RESULTS if SESSION_COLUMNS[0] in schema.names else RESULTS[::-1]
+    wanted, other = RESULTS if SESSION_ID in schema.names else RESULTS[::-1]
     if wanted not in sink.named or other in sink.named:
         found = f"the frame has rows of kind `{wanted}`, and Routes have "
         found += "no sink for them" if wanted not in sink.named else f"a sink for `{other}`"
         raise SpecError(with_hint(found, f"write Routes({wanted}=..., rejected=...)"))
-    for kind, own in [*sink.named.items(), (REST, sink.rejected)]:
-        if own is not None and not isinstance(own, BATCH_SINKS):
-            kinds = ", ".join(one.__name__ for one in BATCH_SINKS)
+    sinks = sink.named if sink.rejected is None else {**sink.named, REST: sink.rejected}
+    for kind, own in sinks.items():
+        if not isinstance(own, RouteSink):
+            kinds = ", ".join(one.__name__ for one in get_args(RouteSink))
             found = f"`{kind}` of Routes must be a sink that takes micro-batches, found {own!r}"
             raise SpecError(with_hint(found, f"pass one of {kinds}"))
-    _check_places({**sink.named, REST: sink.rejected})
+    for one, another in combinations(sinks.items(), 2):
+        _check_apart(*one, *another)
 
 
-def _check_places(sinks: Mapping[str, BatchSink | None]) -> None:
+def _check_apart(kind: str, own: RouteSink, other: str, theirs: RouteSink) -> None:
     """Refuse two sinks of one place: the ledger would count the micro-batch for both."""
-    for (kind, own), (other, theirs) in combinations(sinks.items(), 2):
-        if _meet(own, theirs):
-            raise same_place_error(kind, other, own)
-        if _lies_in(own, theirs) or _lies_in(theirs, own):
-            outer, inner = (theirs, own) if _lies_in(own, theirs) else (own, theirs)
+    if _meet(own, theirs):
+        raise same_place_error(kind, other, own)
+    for inner, outer in ((own, theirs), (theirs, own)):
+        folder, around = _place(inner), _place(outer)
+        if isinstance(folder, PurePosixPath) and around in folder.parents:
             found = (
-                f"`{kind}` and `{other}` of Routes write to {_said(outer)} and, within it, to "
-                f"{_said(inner)}: who reads the first would find the rows of both"
+                f"`{kind}` and `{other}` of Routes write to {described(outer)} and, within it, to "
+                f"{described(inner)}: who reads the first would find the rows of both"
             )
             raise SpecError(with_hint(found, OWN_PLACE))
 
 
-def same_place_error(kind: str, other: str, sink: BatchSink | None) -> SpecError:
+def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
     """Return the error for two kinds of rows that go to one place."""
     found = (
-        f"`{kind}` and `{other}` of Routes write to {_said(sink)}, which would mix their rows, or "
-        "take those of one of them for the whole micro-batch"
+        f"`{kind}` and `{other}` of Routes write to {described(sink)}, which would mix their rows, "
+        "or take those of one of them for the whole micro-batch"
     )
     return SpecError(with_hint(found, OWN_PLACE))
 
 
-def _meet(own: BatchSink | None, theirs: BatchSink | None) -> bool:
+def _meet(own: RouteSink, theirs: RouteSink) -> bool:
     if isinstance(own, Kafka) and isinstance(theirs, Kafka):
         brokers = {*own.servers.split(",")} & {*theirs.servers.split(",")}
         return bool(brokers) and own.topic is not None and own.topic == theirs.topic
     return _place(own) is not None and _place(own) == _place(theirs)
 
 
-def _lies_in(own: BatchSink | None, theirs: BatchSink | None) -> bool:
-    """Return whether the folder of a sink is within that of another."""
-    inner, outer = _place(own), _place(theirs)
-    if not isinstance(inner, PurePosixPath) or not isinstance(outer, PurePosixPath):
-        return False
-    return outer in inner.parents
-
-
-def _place(sink: BatchSink | None) -> object:
+def _place(sink: RouteSink) -> object:
     """Return the identity of a place; None where it isn't known."""
     match sink:
         case Files():
@@ -211,16 +172,7 @@ def _path(path: str | os.PathLike[str]) -> PurePosixPath:
     return PurePosixPath(os.path.normpath(f"/{local.lstrip('/')}" if local != text else text))
 
 
-def _said(sink: BatchSink | None) -> str:
-    match sink:
-        case Files():
-            return f"the folder {os.fspath(sink.path)}"
-        case Postgres() | Delta():
-            return f"the table {sink.table}"
-        case Kafka():
-            return f"the topic {sink.topic}"
-        case _:
-            return "the store of `last_batch`"
+# ----------------------------------------------------------------------------------- rows of tables
 
 
 def key_of(sink: Postgres | Delta, route: Route) -> tuple[str, ...]:
@@ -281,10 +233,10 @@ def same_key_error(
     table: object, key: Sequence[str], rows: Iterable[Mapping[str, object]] = ()
 ) -> SinkError:
     """Return the error for two rows of a micro-batch of which neither comes before the other."""
-    said = " and ".join(f"({_named(row)})" for row in rows)
+    shown = " and ".join(f"({_named(row)})" for row in rows)
     found = (
         f"two rows of a micro-batch have the same ({', '.join(key)}), by which a row of the table "
-        f"{table} replaces another" + (f": {said}" if said else "")
+        f"{table} replaces another" + (f": {shown}" if shown else "")
     )
     hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
     return SinkError(with_hint(found, hint))

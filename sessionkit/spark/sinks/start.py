@@ -1,11 +1,14 @@
 """Every sink that `start_query` takes: what it needs, and how Spark gets it."""
 
-from collections.abc import Iterator
+import inspect
+import os
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
@@ -13,43 +16,41 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._libraries import check_extra
 from sessionkit.spark._output_rules import OutputMode, Sink
 from sessionkit.spark.sinks import delta
-from sessionkit.spark.sinks.batches import BatchWriter, Ledger, Part, Start, WriteBatches
-from sessionkit.spark.sinks.native import (
+from sessionkit.spark.sinks.batches import Part, Start, WriteBatches, check_places
+from sessionkit.spark.sinks.routes import (
+    NESTED,
+    Route,
+    check_key,
+    key_of,
+    refuses_duplicate_ids,
+    routes_of,
+)
+from sessionkit.spark.sinks.values import (
+    BatchSink,
     Console,
+    Delta,
     Files,
     Foreach,
     ForeachBatch,
     Kafka,
     Memory,
     NativeSink,
-    check_callable,
-    check_native,
-    to_native,
-)
-from sessionkit.spark.sinks.routes import (
-    Route,
+    Once,
+    Postgres,
     Routes,
-    check_key,
-    key_of,
-    refuses_duplicate_ids,
-    routes_of,
-    same_place_error,
+    StreamSink,
 )
-from sessionkit.spark.sinks.tables import Delta, Postgres
 from sessionkit.spark.sinks.writers import (
     FolderWriter,
     ForeachBatchWriter,
-    Once,
     OnceWriter,
     TopicWriter,
     check_layout,
+    kafka_options,
     log_of,
+    message_id,
     messages,
 )
-
-BatchesSink: TypeAlias = Routes | Postgres | Delta | Once
-"""Those that take micro-batches whole, by a function of `foreachBatch`."""
-StreamSink: TypeAlias = NativeSink | BatchesSink
 
 SINKS: Final[dict[type[Any], Sink]] = {
     Files: "file",
@@ -65,129 +66,180 @@ SINKS: Final[dict[type[Any], Sink]] = {
 }
 
 
+def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:
+    """
+    Check that a sink is valid, and that the frame has the columns it needs.
+
+    Returns:
+        What writes which rows; nothing for a sink of Spark's own.
+    """
+    if type(sink) not in SINKS:
+        found = f"`sink` must be a sink, found {sink!r}"
+        kinds = ", ".join(kind.__name__ for kind in SINKS)
+        raise SpecError(with_hint(found, f"pass one of {kinds}"))
+    if not isinstance(sink, BatchSink):
+        check_columns(frame.schema, sink)
+        return ()
+    return [_part(frame, route, mode) for route in routes_of(frame.schema, sink)]
+
+
+def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
+    sink = route.sink
+    if isinstance(sink, Postgres | Delta):
+        check_key(sink, route, mode)
+        tables: Any = delta
+        if isinstance(sink, Postgres):
+            check_extra("postgres", "psycopg", "the sink Postgres")
+            tables = import_module("sessionkit.spark.sinks.postgres.writer")
+            tables.check_columns(sink, route.schema)
+        else:
+            delta.check_columns(route.schema)
+            delta.check_delta(frame.sparkSession)
+        refuses = refuses_duplicate_ids(sink, route, mode)
+        writer = tables.TableWriter(sink, key_of(sink, route), route.name, refuses)
+        return Part(route, writer)
+    check_columns(route.schema, sink)
+    match sink:
+        case Files():
+            return Part(route, FolderWriter(sink))
+        case Kafka():
+            return Part(route, TopicWriter(sink))
+        case Once():
+            return Part(route, OnceWriter(sink))
+        case ForeachBatch():
+            return Part(route, ForeachBatchWriter(sink.function))
+
+
+def check_start(
+    frame: DataFrame, sink: StreamSink, parts: Sequence[Part], query_id: str | None, start: Start
+) -> None:
+    """
+    Check that the places of a sink can take the rows, and have the micro-batches of the checkpoint.
+
+    With Spark Connect this process may not reach a table or a store: there, the first micro-batch
+    checks those.
+    """
+    if isinstance(sink, Files):
+        check_layout(frame.sparkSession, sink, alone=True)
+        start.check(log_of(frame.sparkSession, sink))
+    reachable = [part for part in parts if not is_remote() or isinstance(part.route.sink, Files)]
+    check_places(frame, reachable, query_id, start)
+
+
 def to_sink(
-    frame: DataFrame, mode: OutputMode, sink: StreamSink, start: Start | None
+    frame: DataFrame, mode: OutputMode, sink: StreamSink, parts: Sequence[Part], start: Start | None
 ) -> DataStreamWriter:
     """Return the writer of a frame to a sink."""
     if isinstance(sink, Kafka):
         frame = messages(frame)
     writer = frame.writeStream.outputMode(mode)
-    if start is None or not isinstance(sink, BatchesSink):  # these have a checkpoint
+    if start is None or not isinstance(sink, BatchSink):  # these have a checkpoint
         return to_native(writer, cast("NativeSink", sink))
-    parts = [_part(route, mode) for route in routes_of(frame.schema, sink)]
     unchecked = start if is_remote() else None
     return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
 
 
-def _part(route: Route, mode: OutputMode) -> Part:
-    return Part(_writer(route, mode), route.kinds, route.is_rest, tuple(route.schema.names))
+# ------------------------------------------------------------------------------ Spark's own sinks
 
 
-def _writer(route: Route, mode: OutputMode) -> BatchWriter:
-    match route.sink:
-        case Postgres() | Delta() as sink:
-            tables: Any = _postgres() if isinstance(sink, Postgres) else delta
-            refuses = refuses_duplicate_ids(sink, route, mode)
-            writer: BatchWriter = tables.TableWriter(
-                sink, key_of(sink, route), route.name, refuses=refuses
-            )
-            return writer
+def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
+    """Return the writer with a sink."""
+    match sink:
         case Files():
-            return FolderWriter(route.sink)
+            writer = writer.format(sink.format).option("path", os.fspath(sink.path))
+            return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
-            return TopicWriter(route.sink)
-        case Once():
-            return OnceWriter(route.sink)
+            return writer.format("kafka").options(**kafka_options(sink))
         case ForeachBatch():
-            return ForeachBatchWriter(route.sink.function)
+            return writer.foreachBatch(sink.function)
+        case Foreach():
+            return writer.foreach(sink.writer)
+        case Console():
+            writer = writer.format("console").option("numRows", sink.rows)
+            return writer.option("truncate", sink.truncate)
+        case Memory():
+            return writer.format("memory")
 
 
-def check_sink(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> None:
-    """Check that a sink is valid, and that the frame has the columns it needs."""
-    if type(sink) not in SINKS:
-        found = f"`sink` must be a sink, found {sink!r}"
-        kinds = ", ".join(kind.__name__ for kind in SINKS)
-        raise SpecError(with_hint(found, f"pass one of {kinds}"))
-    if not isinstance(sink, BatchesSink):
-        check_native(frame.schema, sink)
+def check_columns(schema: T.StructType, sink: NativeSink | Once) -> None:
+    """Check that a sink is valid, and that the rows have the columns it needs."""
+    match sink:
+        case Files():
+            _check_partitions(schema, sink)
+            _check_format(schema, sink)
+        case Kafka():
+            _check_messages(schema, sink)
+        case ForeachBatch():
+            _check_callable("ForeachBatch", sink.function, "write(frame, batch_id)")
+        case Once():
+            _check_callable("Once", sink.write, "write(frame, query_id, batch_id)")
+            _check_callable("Once", sink.last_batch, "last_batch(query_id)")
+        case Foreach():
+            _check_row_writer(sink.writer)
+        case Memory() if not sink.table:
+            found = "a memory sink is a table, and a table needs a name"
+            raise SpecError(with_hint(found, 'name it: sink=Memory("visits")'))
+        case Console() | Memory():
+            pass
+
+
+def _check_partitions(schema: T.StructType, sink: Files) -> None:
+    missing = [name for name in sink.partition_by if name not in schema.names]
+    if missing:
+        found = f"partition_by names `{missing[0]}`; the columns are {', '.join(schema.names)}"
+        raise SpecError(with_hint(found, "name a column of the frame"))
+
+
+def _check_format(schema: T.StructType, sink: Files) -> None:
+    """Refuse what Spark would refuse in the first micro-batch: a line of text has no parts."""
+    columns = [field for field in schema.fields if field.name not in sink.partition_by]
+    kind = sink.format.lower()
+    if kind == "csv":
+        wrong = [field for field in columns if isinstance(field.dataType, NESTED)]
+    elif kind == "text":
+        wrong = [field for field in columns if not isinstance(field.dataType, T.StringType)]
+        wrong = wrong or columns[1:]
+    else:
         return
-    for route in routes_of(frame.schema, sink):
-        match route.sink:
-            case Postgres():
-                _postgres().check_columns(route.sink, route, mode)
-            case Delta():
-                check_key(route.sink, route, mode)
-                delta.check_columns(route.schema)
-                delta.check_delta(frame.sparkSession)
-            case Once():
-                check_callable("Once", route.sink.write, "write(frame, query_id, batch_id)")
-                check_callable("Once", route.sink.last_batch, "last_batch(query_id)")
-            case other:
-                check_native(route.schema, other)
+    if wrong:
+        found = f"a file of format {kind} can't hold `{wrong[0].name}`"
+        found += f", which is {wrong[0].dataType.simpleString()}"
+        raise SpecError(with_hint(found, "take the format json or parquet"))
 
 
-def check_tables(frame: DataFrame, sink: StreamSink, query_id: str | None) -> None:
-    """
-    Check that the tables of a sink can take the rows, where this process can reach them.
-
-    With Spark Connect it may not: there, the first micro-batch finds out.
-
-    Args:
-        frame: The rows.
-        sink: The sink.
-        query_id: The id of the query; None for a new one.
-    """
-    if is_remote() or not isinstance(sink, BatchesSink):
-        return
-    tables: dict[object, str] = {}
-    for route in routes_of(frame.schema, sink):
-        if isinstance(route.sink, Postgres):
-            place = _postgres().check_table(route.sink, route, query_id).place
-            if tables.setdefault(place, route.name) != route.name:
-                raise same_place_error(tables[place], route.name, route.sink)
-        elif isinstance(route.sink, Delta):
-            delta.check_table(route.sink, route, frame.sparkSession)
+def _check_messages(schema: T.StructType, sink: Kafka) -> None:
+    columns = {field.name: field.dataType for field in schema.fields}
+    value = columns.get("value")
+    if not message_id(schema) and not isinstance(value, T.StringType | T.BinaryType):
+        what = "is missing" if value is None else f"has type {value.simpleString()}"
+        found = f"Kafka needs a column `value` of text or bytes, but it {what}"
+        hint = 'create it: frame.select(to_json(struct("*")).alias("value"))'
+        raise SpecError(with_hint(found, hint))
+    if sink.topic is None and "topic" not in columns:
+        found = "Kafka needs a topic: the sink names none, and the frame has no column `topic`"
+        raise SpecError(with_hint(found, "name it: Kafka(servers=..., topic=...)"))
 
 
-def check_ledgers(
-    frame: DataFrame, sink: StreamSink, mode: OutputMode, query_id: str, start: Start
-) -> None:
-    """
-    Check that the places of a sink have the same micro-batches as the checkpoint.
-
-    With Spark Connect this process may not reach a table: there, the first micro-batch checks.
-
-    Args:
-        frame: The rows.
-        sink: The sink.
-        mode: The output mode.
-        query_id: The id of the query; "" for a new one.
-        start: From where the query goes on.
-    """
-    _check_folders(frame, sink)
-    for ledger in _ledgers(frame, sink, mode, query_id):
-        start.check(ledger)
+def _check_callable(owner: str, function: object, written: str) -> None:
+    """Check that a function can be called as it will be."""
+    hint = f"write it as `def {written}: ...`"
+    if not callable(function):
+        raise SpecError(with_hint(f"{owner} needs a function, found {function!r}", hint))
+    arguments = [name.strip() for name in written.partition("(")[2].rstrip(")").split(",")]
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        found = f"{owner} calls its function with {' and '.join(map(_spelled, arguments))}: {error}"
+        raise SpecError(with_hint(found, hint)) from None
+    except ValueError:
+        return  # Python doesn't know the parameters of this function
 
 
-def _check_folders(frame: DataFrame, sink: StreamSink) -> None:
-    sinks = [*sink.named.values(), sink.rejected] if isinstance(sink, Routes) else [sink]
-    for one in sinks:
-        if isinstance(one, Files):
-            check_layout(frame.sparkSession, one, alone=one is sink)
+def _spelled(argument: str) -> str:
+    return f"a {argument.replace('_', ' ')}"
 
 
-def _ledgers(
-    frame: DataFrame, sink: StreamSink, mode: OutputMode, query_id: str
-) -> Iterator[Ledger | None]:
-    spark = frame.sparkSession
-    if isinstance(sink, Files):
-        yield log_of(spark, sink)
-    elif isinstance(sink, BatchesSink) and query_id and not is_remote():
-        for route in routes_of(frame.schema, sink):
-            yield _writer(route, mode).ledger(spark, query_id)
-
-
-def _postgres() -> Any:
-    """Return the module that imports psycopg."""
-    check_extra("postgres", "psycopg", "the sink Postgres")
-    return import_module("sessionkit.spark.sinks.postgres.writer")
+def _check_row_writer(writer: object) -> None:
+    if not callable(writer) and not callable(getattr(writer, "process", None)):
+        found = f"Foreach needs a function of a row, or an object with `process`, found {writer!r}"
+        raise SpecError(with_hint(found, "write it as `def write(row): ...`"))

@@ -8,11 +8,13 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import if_there
-from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
-from sessionkit.spark.sinks.native import Files, Kafka, kafka_options, message_id
+from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
+from sessionkit.spark.sinks.values import Files, Kafka, Once, described
+from sessionkit.spec.columns import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
 """The column, and so the name of the subfolder, of a micro-batch."""
@@ -22,10 +24,12 @@ RUN: Final = "_run"
 """The folder with the id of the run that may write."""
 LOG: Final = "_spark_metadata"
 """The folder in which Spark's own file sink has a file for each micro-batch."""
+MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
+"""What names a row, so that the consumer of a topic knows one that comes again."""
 
 
 @attrs.define
-class FolderWriter:
+class FolderWriter(BatchWriter):
     """
     Writes each micro-batch to `query_id=.../batch_id=...`, which is its name.
 
@@ -35,13 +39,17 @@ class FolderWriter:
 
     sink: Files
     is_taken: bool = attrs.field(default=False, init=False)
-    runs_all: bool = attrs.field(default=True, init=False)
+    runs_all = True
 
-    def ledger(self, spark: SparkSession, query_id: str) -> Ledger:
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         """Return what the folder has of a query."""
+        spark = rows.sparkSession
+        check_layout(spark, self.sink, alone=False)
+        if query_id is None:
+            return None
         folder = self._folder(query_id)
         return Ledger(
-            f"the folder {os.fspath(self.sink.path)}",
+            described(self.sink),
             lambda number: exists(spark, f"{folder}/{MARKS}/{numbers_from(number)}"),
             lambda number: (
                 f"delete what is above {number} in {folder}/{BATCH}=* and {folder}/{MARKS}, or "
@@ -51,40 +59,41 @@ class FolderWriter:
 
     def is_written(self, batch: Batch) -> bool:
         """Take the folder for this run, and return whether it has the micro-batch."""
-        spark = batch.frame.sparkSession
         if not self.is_taken:
-            self._note(spark, f"{self._folder(batch.query_id)}/{RUN}", batch.run_id)
+            self._note(batch, RUN)
             self.is_taken = True
-        return exists(spark, f"{self._folder(batch.query_id)}/{MARKS}/{batch.number}")
+        marks = f"{self._folder(batch.query_id)}/{MARKS}"
+        return exists(batch.frame.sparkSession, f"{marks}/{batch.number}")
 
     def write(self, batch: Batch) -> None:
         """Write it in place of what an attempt may have left."""
-        folder, spark = self._folder(batch.query_id), batch.frame.sparkSession
-        self._hold(batch)
+        self._check_run(batch)
         rows = batch.frame.withColumn(BATCH, F.lit(batch.number))
         writer = rows.write.format(self.sink.format).mode("overwrite")
         writer = writer.partitionBy(BATCH, *self.sink.partition_by)
+        folder = self._folder(batch.query_id)
         writer.option("partitionOverwriteMode", "dynamic").save(folder)
-        self._hold(batch)
-        self._note(spark, f"{folder}/{MARKS}/{batch.number}", batch.run_id)
+        self._check_run(batch)
+        self._note(batch, f"{MARKS}/{batch.number}")
 
-    def _hold(self, batch: Batch) -> None:
-        held = f"{self._folder(batch.query_id)}/{RUN}"
+    def _check_run(self, batch: Batch) -> None:
+        place = f"{self._folder(batch.query_id)}/{RUN}"
         try:
-            runs = [row.value for row in batch.frame.sparkSession.read.text(held).collect()]
+            runs = [row.value for row in batch.frame.sparkSession.read.text(place).collect()]
         except PySparkException:
             runs = []  # a later run takes it at this moment
         if runs != [batch.run_id]:
             found = (
-                f"the folder {os.fspath(self.sink.path)} was taken from this run of the query "
-                f"{batch.query_id}: a later run has it"
+                f"{described(self.sink)} was taken from this run of the query {batch.query_id}: "
+                "a later run has it"
             )
             raise SinkError(with_hint(found, "leave only one run of a query"))
 
-    def _note(self, spark: SparkSession, place: str, run_id: str) -> None:
-        spark.createDataFrame([(run_id,)], "run string").coalesce(1).write.mode("overwrite").text(
-            place
-        )
+    def _note(self, batch: Batch, name: str) -> None:
+        """Write the id of the run to a folder of this name."""
+        run = batch.frame.sparkSession.createDataFrame([(batch.run_id,)], "run string")
+        place = f"{self._folder(batch.query_id)}/{name}"
+        run.coalesce(1).write.mode("overwrite").text(place)
 
     def _folder(self, query_id: str) -> str:
         return f"{os.fspath(self.sink.path)}/query_id={query_id}"
@@ -97,10 +106,9 @@ def log_of(spark: SparkSession, sink: Files) -> Ledger:
     Spark takes one whose number is there for one that runs again, and drops its rows. It reads no
     log that doesn't begin with number 0.
     """
-    folder = os.fspath(sink.path)
     return Ledger(
-        f"the folder {folder}",
-        lambda number: exists(spark, f"{folder}/{LOG}/{numbers_from(number)}"),
+        described(sink),
+        lambda number: exists(spark, f"{os.fspath(sink.path)}/{LOG}/{numbers_from(number)}"),
         lambda _: "pass a folder of its own, or the checkpoint of the query that wrote to this one",
         may_join=False,
     )
@@ -112,16 +120,12 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
 
     Who reads a folder with a log of that sink sees only what the log names.
     """
-    folder = os.fspath(sink.path)
-    if exists(
-        spark, f"{folder}/query_id=*/{MARKS}" if alone else f"{folder}/{LOG}/{numbers_from(0)}"
-    ):
-        there, here = (
-            ("as a sink of Routes", "alone") if alone else ("alone", "as a sink of Routes")
-        )
-        found = (
-            f"the folder {folder} has rows that `Files` has written {there}, and here it's {here}"
-        )
+    other = f"query_id=*/{MARKS}" if alone else f"{LOG}/{numbers_from(0)}"
+    if exists(spark, f"{os.fspath(sink.path)}/{other}"):
+        there, here = "alone", "as a sink of Routes"
+        if alone:
+            there, here = here, there
+        found = f"{described(sink)} has rows that `Files` has written {there}, and here it's {here}"
         hint = "pass a folder of its own: Spark reads only one of them"
         raise SpecError(with_hint(found, hint))
 
@@ -144,6 +148,11 @@ def numbers_from(least: int, width: int = 1) -> str:
     return f"{{{','.join([digits, *higher, longer])}}}*"
 
 
+def message_id(schema: T.StructType) -> tuple[str, ...]:
+    """Return the columns that name a row for a consumer; none where the rows are messages."""
+    return tuple(name for name in MESSAGE_IDS if name in schema.names)
+
+
 def messages(frame: DataFrame) -> DataFrame:
     """Return rows as messages, unless they are: JSON, with the id of the row as the key."""
     named = message_id(frame.schema)
@@ -154,20 +163,18 @@ def messages(frame: DataFrame) -> DataFrame:
     return frame.select(key, *topic, F.to_json(F.struct("*")).alias("value"))
 
 
+def kafka_options(sink: Kafka) -> dict[str, str]:
+    """Return the options of a topic, under Spark's names."""
+    topic = {} if sink.topic is None else {"topic": sink.topic}
+    return {"kafka.bootstrap.servers": sink.servers, **topic, **sink.options}
+
+
 @attrs.frozen
-class TopicWriter:
+class TopicWriter(BatchWriter):
     """Writes micro-batches to Kafka, also one that runs again: its rows have the same keys."""
 
     sink: Kafka
-    runs_all: bool = attrs.field(default=True, init=False)
-
-    def ledger(self, spark: SparkSession, query_id: str) -> None:
-        """Return None: a topic says nothing of micro-batches."""
-
-    def is_written(self, batch: Batch) -> bool:
-        """Return False: rows that are sent again have the same keys."""
-        del batch
-        return False
+    runs_all = True
 
     def write(self, batch: Batch) -> None:
         """Send the rows."""
@@ -175,37 +182,18 @@ class TopicWriter:
 
 
 @attrs.frozen
-class Once:
-    """
-    Your own function for each micro-batch, which isn't called for one that it has written.
-
-    In one transaction, `write` stores the rows, and the number of the micro-batch under the id of
-    the query. `last_batch` reads that number. A micro-batch that runs again, after a crash at any
-    point, is then either there or not. The rows are persisted, so `write` may run several actions.
-
-    Attributes:
-        write: Called on the driver as `write(frame, query_id, batch_id)`.
-        last_batch: Called as `last_batch(query_id)` when the query starts, and before each
-            micro-batch. Returns the number of the last one that is stored for the query, and None
-            where there is none.
-    """
-
-    write: Callable[[DataFrame, str, int], None]
-    last_batch: Callable[[str], int | None]
-
-
-@attrs.frozen
-class OnceWriter:
+class OnceWriter(BatchWriter):
     """Writes the micro-batches that a user's store doesn't have yet."""
 
     sink: Once
-    runs_all: bool = attrs.field(default=False, init=False)
 
-    def ledger(self, spark: SparkSession, query_id: str) -> Ledger:
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         """Return what the store has of a query."""
-        del spark
+        del rows
+        if query_id is None:
+            return None
         return Ledger(
-            "the store of `last_batch`",
+            described(self.sink),
             from_last(self.sink.last_batch(query_id)),
             lambda number: (
                 f"take the store back to micro-batch {number}, or pass a new one with "
@@ -215,8 +203,7 @@ class OnceWriter:
 
     def is_written(self, batch: Batch) -> bool:
         """Return whether the store has it."""
-        last = self.sink.last_batch(batch.query_id)
-        return last is not None and batch.number <= last
+        return from_last(self.sink.last_batch(batch.query_id))(batch.number)
 
     def write(self, batch: Batch) -> None:
         """Call the function."""
@@ -224,19 +211,10 @@ class OnceWriter:
 
 
 @attrs.frozen
-class ForeachBatchWriter:
+class ForeachBatchWriter(BatchWriter):
     """Calls a function with every micro-batch, also with one that runs again."""
 
     function: Callable[[DataFrame, int], None]
-    runs_all: bool = attrs.field(default=False, init=False)
-
-    def ledger(self, spark: SparkSession, query_id: str) -> None:
-        """Return None: the function says nothing of micro-batches."""
-
-    def is_written(self, batch: Batch) -> bool:
-        """Return False: the function gets a micro-batch that runs again."""
-        del batch
-        return False
 
     def write(self, batch: Batch) -> None:
         """Call the function."""

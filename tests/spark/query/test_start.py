@@ -17,8 +17,15 @@ from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spark.query.start import Temporary, Trigger, _timing, start_query
-from sessionkit.spark.sinks.native import Console, Files, Foreach, ForeachBatch, Kafka, Memory
-from sessionkit.spark.sinks.writers import Once
+from sessionkit.spark.sinks.values import (
+    Console,
+    Files,
+    Foreach,
+    ForeachBatch,
+    Kafka,
+    Memory,
+    Once,
+)
 from tests.support.cells import Events, windowed, with_state
 from tests.support.session_specs import collecting
 

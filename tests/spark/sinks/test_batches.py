@@ -1,9 +1,16 @@
 """A table and a checkpoint are of one moment, or nothing starts; nothing here needs Spark."""
 
+from typing import Any
+from unittest.mock import MagicMock
+
 import pytest
+from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks.batches import Ledger, Start, from_last
+from sessionkit.spark.sinks.batches import Ledger, Part, Start, check_places, from_last
+from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.values import Kafka
+from sessionkit.spark.sinks.writers import TopicWriter
 
 
 def ledger(last: int | None, *, may_join: bool = True) -> Ledger:
@@ -66,4 +73,6 @@ def test_a_place_joins_a_query_where_that_is_said() -> None:
 
 def test_what_knows_no_micro_batches_is_not_checked() -> None:
     """A topic takes all of them."""
-    Start("/c", 7, 7).check(None)
+    nothing: Any = MagicMock()
+    route = Route(Kafka("h:1", "t"), T.StructType())
+    check_places(nothing, [Part(route, TopicWriter(Kafka("h:1", "t")))], "q", Start("/c", 7, 7))

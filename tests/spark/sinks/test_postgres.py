@@ -141,13 +141,13 @@ def test_rows_that_the_server_has_lost_stop_the_query(
     writer = TableWriter(Postgres(postgres.dsn, "lost"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
     writer.is_written(batch)
-    assert writer.statements is not None
+    assert writer.table is not None
     told = [Row(attempt="11111111-1111-1111-1111-111111111111", rows=2)]
     with (
         connected(postgres.dsn) as connection,
         pytest.raises(SinkError, match="2 rows were copied for the table public.lost, of which 0"),
     ):
-        writer._finish(connection, writer.statements, batch, told)
+        writer._finish(connection, writer.table, batch.number, told)
 
 
 def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:

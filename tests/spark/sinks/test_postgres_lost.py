@@ -112,17 +112,17 @@ def test_a_transaction_of_which_nobody_knows_is_looked_up(
     writer = TableWriter(Postgres(postgres.dsn, "unknown"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
     writer.is_written(batch)
-    statements = writer.statements
-    assert statements is not None
+    table = writer.table
+    assert table is not None
     attempt = "11111111-1111-1111-1111-111111111111"
-    staging = statements.staging("query").as_string(None)
+    staging = table.staging.as_string(None)
     postgres.run(f"INSERT INTO {staging} VALUES ('{attempt}', 1)")  # noqa: S608
     calls = []
 
     def finish(connection: "psycopg.Connection[Any]") -> None:
         calls.append(1)
         told = [Row(attempt=attempt, rows=1)]
-        writer._finish(connection, statements, batch, told)
+        writer._finish(connection, table, batch.number, told)
         if len(calls) == 1:
             connection.execute("COMMIT")
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")

@@ -1,6 +1,8 @@
 """The sink Postgres touches only what is its own, and says what it needs before a query starts."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -9,15 +11,9 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Postgres, Routes
-from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.postgres.statements import LEDGER_MARK, Statements
-from sessionkit.spark.sinks.postgres.writer import (
-    Found,
-    TableWriter,
-    check_columns,
-    check_table,
-)
-from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.batches import Batch, Ledger
+from sessionkit.spark.sinks.postgres.table import LEDGER_MARK, Table
+from sessionkit.spark.sinks.postgres.writer import TableWriter, check_columns
 from tests.support import postgres as server
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
@@ -30,9 +26,10 @@ FORGET = 'DROP TABLE "We%b"."{}"; DELETE FROM "We%b".sessionkit_batches'
 COUNT = "SELECT count(*) FROM {}"
 
 
-def checked(sink: Postgres, query_id: str | None = None) -> Found:
+def checked(sink: Postgres, query_id: str | None = None) -> Ledger:
     """Check a table for rows with an id, as `start_query` does."""
-    return check_table(sink, Route(sink, ID), query_id)
+    rows: Any = SimpleNamespace(schema=ID)
+    return TableWriter(sink, ()).ledger(rows, query_id)
 
 
 def batch_of(
@@ -93,7 +90,7 @@ def test_a_table_is_dropped_only_by_its_mark(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """One of the name of a staging table, and without its comment, is refused and stays."""
-    name = Statements("public", "marked").staging("query").as_string(None)
+    name = Table("public", "marked", query_id="query").staging.as_string(None)
     postgres.run(f"CREATE TABLE {name} AS SELECT 1 AS mine")
     sink = Postgres(postgres.dsn, "marked")
     with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
@@ -114,8 +111,8 @@ def test_what_an_earlier_run_has_copied_is_cleaned_up(
         sink = Postgres(postgres.dsn, f"left_by_{query}")
         writer = TableWriter(sink, ())
         writer.is_written(batch_of(spark, query=query))
-        assert writer.statements is not None
-        copied[query] = writer.statements.staging(query).as_string(None)
+        assert writer.table is not None
+        copied[query] = writer.table.staging.as_string(None)
         postgres.run(ADD.format(copied[query]))
     later = batch_of(spark, query="first", run="later")
     TableWriter(Postgres(postgres.dsn, "left_by_first"), ()).is_written(later)
@@ -136,7 +133,8 @@ def test_a_ledger_from_before_there_were_marks_is_taken_over(
     )
     sink = Postgres(postgres.dsn, "older.numbers")
 
-    assert 5 == checked(sink, "query").last_batch
+    ledger = checked(sink, "query")
+    assert (True, False) == (ledger.has_from(5), ledger.has_from(6))
     assert TableWriter(sink, ()).is_written(batch_of(spark, number=5))
     assert not TableWriter(sink, ()).is_written(batch_of(spark, number=6))
     marked = "SELECT obj_description('older.sessionkit_batches'::regclass)"
@@ -152,7 +150,8 @@ def test_the_ledger_is_where_the_table_is(postgres: server.Postgres, spark: Spar
 
     assert TableWriter(Postgres(path, "numbers"), ()).is_written(batch_of(spark, run="later"))
     assert [(1,)] == postgres.rows("SELECT id FROM path_second.numbers")
-    assert 0 == checked(Postgres(path, "numbers"), "query").last_batch
+    ledger = checked(Postgres(path, "numbers"), "query")
+    assert (True, False) == (ledger.has_from(0), ledger.has_from(1))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +215,7 @@ def test_a_column_needs_a_name_that_the_table_can_have(name: str) -> None:
     sink = Postgres("postgresql://", "t")
     schema = T.StructType([T.StructField(name, T.LongType())])
     with pytest.raises(SpecError, match=f"can have the name `{name}`"):
-        check_columns(sink, Route(sink, schema), "append")
+        check_columns(sink, schema)
 
 
 def test_two_routes_to_one_table_are_refused_whatever_they_call_it(

@@ -4,16 +4,19 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import attrs
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark import Once, start_query
+from sessionkit.spark import Kafka, Once, start_query
 from sessionkit.spark.sinks.batches import Batch, Part, WriteBatches
+from sessionkit.spark.sinks.routes import Route
 
 BEGINS = "sessionkit.errors.SinkError: "
 
@@ -25,7 +28,7 @@ class Failing:
     chained: bool
     runs_all: bool = True
 
-    def ledger(self, spark: SparkSession, query_id: str) -> None:
+    def ledger(self, rows: DataFrame, query_id: str | None) -> None:
         """Return that it knows no micro-batches."""
 
     def is_written(self, batch: Batch) -> bool:
@@ -44,9 +47,10 @@ class Failing:
 @pytest.mark.parametrize("chained", [False, True])
 def test_a_traceback_begins_with_what_the_error_says(*, chained: bool) -> None:
     """With its kind and its hint, before each cause and each line of code; it stays what it is."""
-    nothing: Any = None
+    nothing: Any = MagicMock()
+    part = Part(Route(Kafka("h:1"), T.StructType()), Failing(chained))
     with pytest.raises(SpecError) as failed:
-        WriteBatches("", "run", [Part(Failing(chained))], query_id="query")(nothing, 7)
+        WriteBatches("", "run", [part], query_id="query")(nothing, 7)
 
     shown = "".join(traceback.format_exception(failed.value))
     assert shown.startswith(f"{BEGINS}SpecError: no place for 7\n\nHint: make some\n\n")

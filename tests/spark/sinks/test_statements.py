@@ -7,9 +7,9 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
 from sessionkit.spark.sinks.postgres.loading import Moving
-from sessionkit.spark.sinks.postgres.statements import Statements, postgres_type
+from sessionkit.spark.sinks.postgres.table import COPIED, COPY, RELEASE, Table, postgres_type
 
-VISITS = Statements("web", "visits", ("session_id", 'pa"ges'), ("session_id",))
+VISITS = Table("web", "visits", ("session_id", 'pa"ges'), ("session_id",), "q")
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,20 @@ def test_a_type_without_a_column_is_refused() -> None:
 def test_names_are_quoted() -> None:
     """A name is never read as SQL, whatever it is made of."""
     assert (
-        f"COPY {VISITS.staging('q').as_string(None)}"
+        f"COPY {VISITS.staging.as_string(None)}"
         ' ("sessionkit_attempt", "session_id", "pa""ges") FROM STDIN'
-        == VISITS.copy("q").as_string(None)
+        == VISITS.sql(COPY).as_string(None)
     )
-    assert (
-        'DELETE FROM "web"."sessionkit_batches" WHERE table_name = \'visits\'' == VISITS.release()
-    )
+    assert 'DELETE FROM "web"."sessionkit_batches" WHERE table_name = \'visits\'' == VISITS.sql(
+        RELEASE
+    ).as_string(None)
 
 
 def test_staging_tables_never_meet() -> None:
     """Each query and each table has its own, in the table's schema and of a name that fits."""
-    longest = Statements("web", "v" * 63)
     names = [
-        statements.staging(query).as_string(None)
-        for statements in (VISITS, longest)
+        Table("web", name, query_id=query).staging.as_string(None)
+        for name in ("visits", "v" * 63)
         for query in ("first", "second")
     ]
 
@@ -87,5 +86,6 @@ def test_a_row_replaces_the_earlier_one_by_its_key() -> None:
 
 def moved(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
     """Return the SQL that moves rows without revisions."""
-    statements = Statements("s", "t", columns, key)
-    return Moving(statements, statements.copied("q", []), refuses=False)._insert().as_string(None)
+    table = Table("s", "t", columns, key, "q")
+    copied = table.sql(COPIED, attempts=[])
+    return Moving(table, copied, refuses=False).insert().as_string(None)

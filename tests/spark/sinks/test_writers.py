@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.native import Files, check_native
+from sessionkit.spark.sinks.start import check_columns
+from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import FolderWriter, check_layout
 
 
@@ -92,9 +93,11 @@ def test_a_micro_batch_without_rows_is_known(spark: SparkSession, tmp_path: Path
 
     assert writer.is_written(empty)
     assert [(1, "a", 0)] == found(spark, tmp_path / "out")
-    ledger = writer.ledger(spark, "q")
+    ledger, other = writer.ledger(frame, "q"), writer.ledger(frame, "another")
+    assert ledger is not None
+    assert other is not None
     assert (True, True, False) == tuple(ledger.has_from(number) for number in (0, 1, 2))
-    assert not writer.ledger(spark, "another").has_from(0)
+    assert not other.has_from(0)
 
 
 def test_a_folder_has_one_layout(spark: SparkSession, tmp_path: Path) -> None:
@@ -131,5 +134,5 @@ def test_a_format_that_cannot_hold_a_column_is_refused(
     """Before the query starts: Spark finds out in the first micro-batch."""
     schema = spark.createDataFrame([], columns).schema
     with pytest.raises(SpecError, match="can't hold `parts`"):
-        check_native(schema, Files(kind, "/out"))
-    check_native(schema, Files("json", "/out"))
+        check_columns(schema, Files(kind, "/out"))
+    check_columns(schema, Files("json", "/out"))

@@ -39,8 +39,7 @@ from sessionkit.spark import (
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.query.start import Trigger
 from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.routes import routes_of
-from sessionkit.spark.sinks.start import _writer
+from sessionkit.spark.sinks.start import checked_parts
 from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch
 from tests.support.faults.specs import spec_of
 from tests.support.faults.timeline import ON_TIME
@@ -225,13 +224,13 @@ def _earlier_run(rows: DataFrame, sink: Routes, job: Job) -> Iterator[Callable[[
     spark = rows.sparkSession
     query_id = query_id_of(spark, str(job.checkpoint))
     assert query_id is not None
-    for route in routes_of(rows.schema, sink):
-        if isinstance(route.sink, Once):
+    for part in checked_parts(rows, sink, "append"):
+        if isinstance(part.route.sink, Once):
             continue  # who may write is for its own functions to say
-        writer = _writer(route, "append")
-        batch = Batch(spark.createDataFrame([], route.schema), FAR, query_id, "an earlier run")
-        assert not writer.is_written(batch)
-        yield partial(writer.write, batch)
+        empty = spark.createDataFrame([], part.route.schema)
+        batch = Batch(empty, FAR, query_id, "an earlier run")
+        assert not part.writer.is_written(batch)
+        yield partial(part.writer.write, batch)
 
 
 def _check_refused(write: Callable[[], None]) -> None:

@@ -9,15 +9,17 @@ from psycopg.sql import Identifier, Literal
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.postgres.statements import (
+from sessionkit.spark.sinks.postgres.table import (
     LEDGER_COLUMNS,
     LEDGER_MARK,
-    Statements,
+    OWNER,
+    RELEASE,
+    Table,
     is_json,
     postgres_type,
 )
 from sessionkit.spark.sinks.routes import SUPERSEDES, check_has_columns
-from sessionkit.spark.sinks.tables import Postgres
+from sessionkit.spark.sinks.values import Postgres
 
 SCHEMA_OF: Final = """\
 SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace AS s ON relnamespace = s.oid
@@ -28,7 +30,7 @@ FROM pg_namespace WHERE nspname = %s"""
 MAY_NOT: Final = """\
 SELECT wanted FROM unnest(%s::text[]) AS wanted WHERE NOT has_table_privilege(%s, wanted)"""
 RELATION: Final = """\
-SELECT relkind::text, obj_description(oid, 'pg_class'), pg_has_role(relowner, 'USAGE')
+SELECT obj_description(oid, 'pg_class'), pg_has_role(relowner, 'USAGE')
 FROM pg_class WHERE oid = to_regclass(%s)"""
 COLUMNS: Final = """\
 SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
@@ -44,36 +46,35 @@ SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
 class Relation:
     """A table, or something else of its name."""
 
-    kind: str
     comment: str | None
     is_ours: bool
 
-    @classmethod
-    def named(cls, connection: Connection[Any], name: Identifier) -> "Relation | None":
-        """Find one; None where there is none."""
-        found = connection.execute(RELATION, [name.as_string(connection)]).fetchone()
-        return None if found is None else cls(*found)
+
+def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
+    """Return what has a name; None where nothing has."""
+    found = connection.execute(RELATION, [name.as_string(connection)]).fetchone()
+    return None if found is None else Relation(*found)
 
 
 def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
-    """Return the schema and the name of a table, which is made where there is none."""
+    """Return the schema and the name of a table, which can be made if there is none."""
     *named, name = sink.names
     if not named:
         asked = [Identifier(name).as_string(connection)]
         named = [row[0] for row in connection.execute(SCHEMA_OF, asked)]
-    schema, role = named[0], _role(connection)
+    (schema,), role = named, _role(connection)
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
         raise SpecError(with_hint(found, f'name one: table="schema.{name}"'))
     may = connection.execute(MAY_USE, [schema]).fetchone()
-    said = Identifier(schema).as_string(connection)
+    shown = Identifier(schema).as_string(connection)
     if may is None:
-        found = f"there is no schema {said} for the table {name}"
-        raise SpecError(with_hint(found, f"make it: CREATE SCHEMA {said}"))
+        found = f"there is no schema {shown} for the table {name}"
+        raise SpecError(with_hint(found, f"make it: CREATE SCHEMA {shown}"))
     if not may[0]:
-        found = f"the role {role} may not make tables in the schema {said}, as the sink has to"
+        found = f"the role {role} may not make tables in the schema {shown}, as the sink has to"
         user = Identifier(role).as_string(connection)
-        raise SpecError(with_hint(found, f"GRANT USAGE, CREATE ON SCHEMA {said} TO {user}"))
+        raise SpecError(with_hint(found, f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {user}"))
     return schema, name
 
 
@@ -82,39 +83,34 @@ def _role(connection: Connection[Any]) -> str:
     return "".join(connection.execute("SELECT current_user").fetchone() or ())
 
 
-def server(connection: Connection[Any]) -> tuple[object, ...]:
-    """Return what tells a database from others, whatever the name of its host."""
-    return tuple(connection.execute(SERVER).fetchone() or ())
+def identity_of(connection: Connection[Any], table: Table) -> tuple[object, ...]:
+    """Return what tells a table from others, whatever the name of its host."""
+    return (*(connection.execute(SERVER).fetchone() or ()), table.schema, table.name)
 
 
-def check_ours(
-    connection: Connection[Any], statements: Statements, query_id: str | None
-) -> Relation | None:
+def check_ours(connection: Connection[Any], table: Table) -> Relation | None:
     """Check that the ledger and the staging table are ours; return the ledger, if there is one."""
-    ledger = Relation.named(connection, statements.ledger)
+    ledger = relation(connection, table.ledger)
     if ledger is not None:
-        _check_ledger(connection, statements, ledger)
-    if query_id is not None:
-        name = statements.staging(query_id)
-        staging = Relation.named(connection, name)
-        if staging is not None and staging.comment != statements.staging_mark(query_id):
-            _refuse(connection, name, "drop it if nobody needs it, or give it another name")
-        if staging is not None and not staging.is_ours:
-            _refuse_role(connection, name, "DROP TABLE {}")
+        _check_ledger(connection, table, ledger)
+    staging = None if table.query_id is None else relation(connection, table.staging)
+    if staging is not None and staging.comment != table.staging_mark:
+        _refuse(connection, table.staging, "drop it if nobody needs it, or give it another name")
+    if staging is not None and not staging.is_ours:
+        _refuse_role(connection, table.staging, "DROP TABLE {}")
     return ledger
 
 
-def _check_ledger(connection: Connection[Any], statements: Statements, ledger: Relation) -> None:
+def _check_ledger(connection: Connection[Any], table: Table, ledger: Relation) -> None:
     """Check the mark of the ledger; one from before there were marks is known by its columns."""
-    name = statements.ledger
-    columns = types_of(connection, name)
+    columns = types_of(connection, table.ledger)
     unmarked = ledger.comment is None
     if {*columns} != {*LEDGER_COLUMNS} or not (unmarked or ledger.comment == LEDGER_MARK):
-        _refuse(connection, name, "give it another name, or take a table in another schema")
+        _refuse(connection, table.ledger, "give it another name, or take a table in another schema")
     if unmarked and not ledger.is_ours:
         mark = Literal(LEDGER_MARK).as_string(connection)
-        _refuse_role(connection, name, f"COMMENT ON TABLE {{}} IS {mark}")
-    _check_may(connection, name, ("SELECT", "INSERT", "UPDATE"))
+        _refuse_role(connection, table.ledger, f"COMMENT ON TABLE {{}} IS {mark}")
+    _check_may(connection, table.ledger, ("SELECT", "INSERT", "UPDATE"))
 
 
 def _refuse(connection: Connection[Any], name: Identifier, hint: str) -> None:
@@ -123,71 +119,72 @@ def _refuse(connection: Connection[Any], name: Identifier, hint: str) -> None:
 
 
 def _refuse_role(connection: Connection[Any], name: Identifier, statement: str) -> None:
-    said, role = name.as_string(connection), _role(connection)
-    found = f"the table {said} belongs to another role than {role}, which has to change it"
-    raise SpecError(with_hint(found, f"let its owner run: {statement.format(said)}"))
+    shown, role = name.as_string(connection), _role(connection)
+    found = f"the table {shown} belongs to another role than {role}, which has to change it"
+    raise SpecError(with_hint(found, f"let its owner run: {statement.format(shown)}"))
 
 
 def _check_may(connection: Connection[Any], name: Identifier, wanted: Sequence[str]) -> None:
-    said, role = name.as_string(connection), _role(connection)
-    missing = [row[0] for row in connection.execute(MAY_NOT, [[*wanted], said])]
+    shown, role = name.as_string(connection), _role(connection)
+    missing = [row[0] for row in connection.execute(MAY_NOT, [[*wanted], shown])]
     if missing:
-        found = f"the role {role} may not {missing[0]} in the table {said}"
+        found = f"the role {role} may not {missing[0]} in the table {shown}"
         user = Identifier(role).as_string(connection)
-        raise SpecError(with_hint(found, f"GRANT {', '.join(wanted)} ON {said} TO {user}"))
+        raise SpecError(with_hint(found, f"GRANT {', '.join(wanted)} ON {shown} TO {user}"))
 
 
-def check_owner(
-    connection: Connection[Any], statements: Statements, query_id: str | None
-) -> int | None:
-    """Check that a table belongs to no other query, by a ledger that is there."""
-    owner = connection.execute(statements.owner()).fetchone()
+def check_owner(connection: Connection[Any], table: Table) -> int | None:
+    """
+    Check that a table belongs to no other query, by a ledger that is there.
+
+    Returns:
+        The last micro-batch that the table has; None for none.
+    """
+    owner = connection.execute(table.sql(OWNER)).fetchone()
     if owner is None:
         return None
-    if owner[0] != query_id:
-        found = f"the table {statements.said} belongs to the query {owner[0]}"
-        here = "this one has a new checkpoint" if query_id is None else f"this one is {query_id}"
+    query_id, last = owner
+    release = table.sql(RELEASE).as_string(None)
+    if query_id != table.query_id:
+        found = f"the table {table.label} belongs to the query {query_id}"
+        new = table.query_id is None
+        here = "this one has a new checkpoint" if new else f"this one is {table.query_id}"
         hint = (
             "write to another table, or go on from the checkpoint of that query; if it is gone for "
-            f"good, give its table away: {statements.release()}"
+            f"good, give its table away: {release}"
         )
         raise SpecError(with_hint(f"{found}, and {here}", hint))
-    if owner[1] < 0:
+    if last < 0:
         return None
-    if Relation.named(connection, statements.table) is None:
-        found = f"the table {statements.said} is gone, which had the micro-batches to {owner[1]}"
-        hint = f"restore it, or go on with an empty one: {statements.release()}"
-        raise SpecError(with_hint(found, hint))
-    return int(owner[1])
+    if relation(connection, table.identifier) is None:
+        found = f"the table {table.label} is gone, which had the micro-batches to {last}"
+        raise SpecError(with_hint(found, f"restore it, or go on with an empty one: {release}"))
+    return int(last)
 
 
-def types_of(connection: Connection[Any], table: Identifier) -> dict[str, str]:
+def types_of(connection: Connection[Any], name: Identifier) -> dict[str, str]:
     """Return the columns of a table and their types; nothing where there is no table."""
-    return dict(connection.execute(COLUMNS, [table.as_string(connection)]).fetchall())
+    return dict(connection.execute(COLUMNS, [name.as_string(connection)]).fetchall())
 
 
-def check_table(connection: Connection[Any], statements: Statements, schema: T.StructType) -> None:
+def check_fits(connection: Connection[Any], table: Table, schema: T.StructType) -> None:
     """Check that a table can take rows."""
-    name = statements.table.as_string(connection)
-    types = types_of(connection, statements.table)
-    check_has_columns(statements.said, statements.columns, types)
+    name = table.identifier.as_string(connection)
+    types = types_of(connection, table.identifier)
+    check_has_columns(table.label, table.columns, types)
     for field in schema.fields:
-        made = postgres_type(field.dataType, field.name)
-        if not _takes_parts(field.name, made, types[field.name]):
-            found = (
-                f"the column `{field.name}` of the table {statements.said} is {types[field.name]}"
-            )
+        made, there = postgres_type(field.dataType, field.name), types[field.name]
+        if not _takes_parts(field.name, made, there):
+            found = f"the column `{field.name}` of the table {table.label} is {there}"
             kind = field.dataType.simpleString()
             hint = f"make it {made}, or leave the table to the sink to make"
             raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
-    unique = [name, sorted(statements.key)]
-    if statements.key and connection.execute(UNIQUE, unique).fetchone() is None:
-        found = f"the table {statements.said} has no unique index of exactly "
-        key = ", ".join(Identifier(column).as_string(connection) for column in statements.key)
-        hint = f"add one: ALTER TABLE {name} ADD PRIMARY KEY ({key})"
-        raise SpecError(with_hint(f"{found}({', '.join(statements.key)})", hint))
-    wanted = ("INSERT", "SELECT", "UPDATE", "DELETE") if statements.key else ("INSERT", "SELECT")
-    _check_may(connection, statements.table, wanted)
+    if table.key and connection.execute(UNIQUE, [name, sorted(table.key)]).fetchone() is None:
+        found = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
+        key = table.sql("{key}").as_string(connection)
+        raise SpecError(with_hint(found, f"add one: ALTER TABLE {name} ADD PRIMARY KEY ({key})"))
+    wanted = ("INSERT", "SELECT", "UPDATE", "DELETE") if table.key else ("INSERT", "SELECT")
+    _check_may(connection, table.identifier, wanted)
 
 
 def _takes_parts(name: str, made: str, kind: str) -> bool:

@@ -7,20 +7,20 @@ from contextlib import closing
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import uuid4
 
 import attrs
 import pyarrow as pa
 from psycopg import Connection, Cursor
 from psycopg.errors import CardinalityViolation, UniqueViolation
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
 from psycopg.types.string import StrDumper
 
 from sessionkit._engine.wire.inbound import in_utc
 from sessionkit.spark.sinks.postgres.connections import Connections
-from sessionkit.spark.sinks.postgres.statements import Statements, listed
+from sessionkit.spark.sinks.postgres.table import RANK, Table, listed
 from sessionkit.spark.sinks.routes import (
     REVISION,
     SESSION_ID,
@@ -28,14 +28,32 @@ from sessionkit.spark.sinks.routes import (
     duplicate_id_error,
     same_key_error,
 )
-from sessionkit.spark.sinks.tables import Postgres
+from sessionkit.spark.sinks.values import Postgres
 from sessionkit.spec.columns import SESSION_COLUMNS
 
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-COPIED: Final = "attempt string, rows bigint"
-"""What a part tells the driver: by which attempts how many rows were copied."""
-RANK: Final = "sessionkit_rank"
-SAME_ID: Final = SQL("present.session_id = copied.session_id")
+COUNTS: Final = "attempt string, rows bigint"
+"""What a part returns to the driver: by which attempts how many rows were copied."""
+DELETE_SUPERSEDED: Final = "DELETE FROM {table} WHERE session_id IN {superseded}"
+DELETE_EARLIER: Final = """\
+DELETE FROM {table} AS present USING {copied}
+WHERE present.session_id = copied.session_id AND present.revision < copied.revision"""
+SUPERSEDED: Final = "(SELECT unnest(supersedes) FROM {copied})"
+LATEST: Final = """\
+(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank} FROM {copied})
+AS copied WHERE {rank} = 1"""
+NO_LATER: Final = """
+AND NOT EXISTS (SELECT FROM {table} AS present WHERE present.session_id = copied.session_id
+                AND present.revision > copied.revision)"""
+NOT_SUPERSEDED: Final = "\nAND session_id NOT IN {superseded}"
+INSERT: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {moved} {conflict}"
+SAME_IDS: Final = """\
+SELECT {present}, {new} FROM {table} AS present
+JOIN {copied} ON present.session_id = copied.session_id LIMIT 1"""
+SAME_KEYS: Final = """\
+SELECT {shown} FROM (SELECT *, count(*) OVER (PARTITION BY {key}) AS sessionkit_same
+                     FROM (SELECT {columns} FROM {moved}) AS moved) AS counted
+WHERE sessionkit_same > 1 ORDER BY {key} LIMIT 2"""
 
 
 @attrs.frozen
@@ -129,9 +147,9 @@ def _name(key: Any) -> str:
 
 @attrs.frozen
 class Moving:
-    """Moves rows."""
+    """Moves rows from the staging table."""
 
-    statements: Statements
+    table: Table
     copied: Composed
     refuses: bool
 
@@ -142,15 +160,16 @@ class Moving:
         Of a session that gives several revisions, the rows of the highest one are, and none that
         another row supersedes.
         """
-        said, key = self.statements.said, self.statements.key
-        for statement in self._deletes():
-            connection.execute(statement)
+        if self._revises:
+            if SUPERSEDES in self.table.columns:
+                connection.execute(self._sql(DELETE_SUPERSEDED))
+            connection.execute(self._sql(DELETE_EARLIER))
         # Where the id alone is the key, the index finds a second row as it is written.
-        if self.refuses and len(key) > 1:
+        if self.refuses and len(self.table.key) > 1:
             self._check_new(connection)
         try:
             with connection.transaction():
-                connection.execute(self._insert())
+                connection.execute(self.insert())
         except UniqueViolation:
             if not self.refuses:
                 raise
@@ -158,102 +177,63 @@ class Moving:
             self._check_unique(connection)
             raise
         except CardinalityViolation:
-            raise same_key_error(said, key) from None
+            raise same_key_error(self.table.label, self.table.key) from None
 
     @property
     def _revises(self) -> bool:
-        return SESSION_ID in self.statements.key and REVISION in self.statements.columns
+        return SESSION_ID in self.table.key and REVISION in self.table.columns
 
-    def _deletes(self) -> list[Composed]:
-        if not self._revises:
-            return []
-        table, copied = self.statements.table, self.copied
-        lower = SQL(
-            "DELETE FROM {} AS present USING {} WHERE {} AND present.revision < copied.revision"
-        ).format(table, copied, SAME_ID)
-        if SUPERSEDES not in self.statements.columns:
-            return [lower]
-        return [
-            SQL("DELETE FROM {} WHERE session_id IN {}").format(table, self._superseded()),
-            lower,
-        ]
+    def _sql(self, text: LiteralString, **more: object) -> Composed:
+        superseded = SQL(SUPERSEDED).format(copied=self.copied)
+        rank = Identifier(RANK)
+        return self.table.sql(text, copied=self.copied, superseded=superseded, rank=rank, **more)
 
-    def _superseded(self) -> Composed:
-        return SQL("(SELECT unnest(supersedes) FROM {})").format(self.copied)
-
-    def _latest(self) -> Composed:
+    def _moved(self) -> Composed:
         """Return the rows that are moved."""
         if not self._revises:
             return self.copied
-        latest = SQL(
-            "(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank}"
-            " FROM {copied}) AS copied WHERE {rank} = 1"
-        ).format(rank=Identifier(RANK), copied=self.copied)
-        if not self.refuses:
-            latest += SQL(
-                " AND NOT EXISTS (SELECT FROM {} AS present WHERE {}"
-                " AND present.revision > copied.revision)"
-            ).format(self.statements.table, SAME_ID)
-        if SUPERSEDES in self.statements.columns:
-            latest += SQL(" AND session_id NOT IN {}").format(self._superseded())
-        return latest
+        supersedes = SUPERSEDES in self.table.columns
+        later = "" if self.refuses else NO_LATER
+        return self._sql(LATEST + later + (NOT_SUPERSEDED if supersedes else ""))
 
-    def _insert(self) -> Composed:
-        columns = listed(self.statements.columns)
-        return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(
-            self.statements.table, columns, columns, self._latest(), self._conflict()
-        )
+    def insert(self) -> Composed:
+        """Return what adds the rows, in place of those with their keys."""
+        return self._sql(INSERT, moved=self._moved(), conflict=self._conflict())
 
-    def _conflict(self) -> Composable:
-        key = self.statements.key
+    def _conflict(self) -> Composed:
+        key = self.table.key
         if not key or self.refuses:
-            return SQL("")
-        others = [name for name in self.statements.columns if name not in key]
+            return SQL("").format()
+        others = [name for name in self.table.columns if name not in key]
         if not others:
-            return SQL("ON CONFLICT ({}) DO NOTHING").format(listed(key))
-        changes = SQL(", ").join(
-            SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in others
-        )
-        return SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(listed(key), changes)
+            return self._sql("ON CONFLICT ({key}) DO NOTHING")
+        same = SQL("{0} = excluded.{0}")
+        changes = SQL(", ").join(same.format(Identifier(name)) for name in others)
+        return self._sql("ON CONFLICT ({key}) DO UPDATE SET {changes}", changes=changes)
 
     # -------------------------------------------------------------------- two sessions with one id
 
     def _check_new(self, connection: Connection[Any]) -> None:
-        """Check that no session of the rows is in the table, where lower revisions are no more."""
+        """Check that the table has no session of the rows: earlier revisions are deleted."""
         shown = self._shown()
-        both = SQL("SELECT {}, {} FROM {} AS present JOIN {} ON {} LIMIT 1").format(
-            *(_of(table, shown) for table in ("present", "copied")),
-            self.statements.table,
-            self.copied,
-            SAME_ID,
-        )
-        found = connection.execute(both).fetchone()
+        sides = {"present": _of("present", shown), "new": _of("copied", shown)}
+        found = connection.execute(self._sql(SAME_IDS, **sides)).fetchone()
         if found is not None:
             rows = found[: len(shown)], found[len(shown) :]
             raise duplicate_id_error(
-                self.statements.said, *(dict(zip(shown, row, strict=True)) for row in rows)
+                self.table.label, *(dict(zip(shown, row, strict=True)) for row in rows)
             )
 
     def _check_unique(self, connection: Connection[Any]) -> None:
-        shown, key = self._shown(), self.statements.key
-        counted = SQL(
-            "SELECT {} FROM (SELECT *, count(*) OVER (PARTITION BY {}) AS sessionkit_same"
-            " FROM (SELECT {} FROM {}) AS moved) AS counted WHERE sessionkit_same > 1"
-            " ORDER BY {} LIMIT 2"
-        ).format(
-            listed(shown),
-            listed(key),
-            listed(self.statements.columns),
-            self._latest(),
-            listed(key),
-        )
+        shown = self._shown()
+        counted = self._sql(SAME_KEYS, shown=listed(shown), moved=self._moved())
         rows = [dict(zip(shown, row, strict=True)) for row in connection.execute(counted)]
         if rows:
-            raise same_key_error(self.statements.said, key, rows)
+            raise same_key_error(self.table.label, self.table.key, rows)
 
     def _shown(self) -> Sequence[str]:
         """Return the columns that identify a row: the session's key, up to its id."""
-        columns = self.statements.columns
+        columns = self.table.columns
         named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
         return [name for name in columns if name in named]
 

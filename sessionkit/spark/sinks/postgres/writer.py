@@ -1,80 +1,40 @@
 """Rows on their way into a table of PostgreSQL, each exactly once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final
+from functools import partial
+from typing import Any, TypeVar
 
 import attrs
 import pyarrow as pa
 from psycopg import Connection
 from psycopg.sql import SQL, Composed
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark._output_rules import OutputMode
-from sessionkit.spark.sinks.batches import Batch, Ledger, from_last
+from sessionkit.spark.sinks.batches import NONE, Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.postgres import checks
+from sessionkit.spark.sinks.postgres import table as sql
 from sessionkit.spark.sinks.postgres.connections import Connections, connected
-from sessionkit.spark.sinks.postgres.loading import COPIED, RANK, Copying, Moving
-from sessionkit.spark.sinks.postgres.statements import (
-    ATTEMPT,
-    LOCK,
-    Statements,
-    is_json,
-    postgres_type,
-)
-from sessionkit.spark.sinks.routes import Route, check_key, key_of
-from sessionkit.spark.sinks.tables import Postgres, fits
+from sessionkit.spark.sinks.postgres.loading import COUNTS, Copying, Moving
+from sessionkit.spark.sinks.postgres.table import Table, is_json, postgres_type
+from sessionkit.spark.sinks.values import Postgres, fits
 
-NONE: Final = -1
+Result = TypeVar("Result")
 
 
-@attrs.frozen
-class Found:
-    """
-    A table as it is when a query starts.
-
-    Attributes:
-        place: What tells the table from all others, whatever the name of its host.
-        last_batch: The last micro-batch of the query that it has; None if it has none.
-    """
-
-    place: tuple[object, ...]
-    last_batch: int | None
-
-
-def check_columns(sink: Postgres, route: Route, mode: OutputMode) -> None:
-    """Check that a table for these rows can be made, before a query starts."""
-    check_key(sink, route, mode)
-    for field in route.schema.fields:
+def check_columns(sink: Postgres, schema: T.StructType) -> None:
+    """Check that PostgreSQL has a type for each column, and that no name is the sink's own."""
+    for field in schema.fields:
         postgres_type(field.dataType, field.name)
-        if field.name in {ATTEMPT, RANK} or not fits(field.name):
+        if field.name in {sql.ATTEMPT, sql.RANK} or not fits(field.name):
             found = f"no column for the table {sink.table} can have the name `{field.name}`"
             raise SpecError(with_hint(found, "rename it; PostgreSQL cuts names after 63 bytes"))
 
 
-def check_table(sink: Postgres, route: Route, query_id: str | None) -> Found:
-    """
-    Check that a table can take these rows, or can be made; nothing is made or tried again.
-
-    Args:
-        sink: The table.
-        route: The rows.
-        query_id: The id of the query; None for a new one.
-    """
-    with connected(sink.dsn) as connection:
-        placed = checks.place(connection, sink)
-        statements = Statements(*placed, tuple(route.schema.names), key_of(sink, route))
-        last = None
-        if checks.check_ours(connection, statements, query_id) is not None:
-            last = checks.check_owner(connection, statements, query_id)
-        if checks.types_of(connection, statements.table):
-            checks.check_table(connection, statements, route.schema)
-        return Found((*checks.server(connection), *placed), last)
-
-
 @attrs.define
-class TableWriter:
+class TableWriter(BatchWriter):
     """
     Writes micro-batches to a table, which the first one takes for this run.
 
@@ -83,7 +43,7 @@ class TableWriter:
         key: The columns by which a row replaces an earlier one.
         route: What tells the rows from those that the query writes elsewhere.
         refuses: Whether a second session with the id of another one is an error.
-        statements: The SQL; None before the first micro-batch.
+        table: The table, once this run has taken it.
         last: The number of the last micro-batch that the table has.
     """
 
@@ -91,26 +51,40 @@ class TableWriter:
     key: tuple[str, ...]
     route: str = "all"
     refuses: bool = False
-    statements: Statements | None = None
+    table: Table | None = None
     last: int = NONE
-    runs_all: bool = attrs.field(default=True, init=False)
+    runs_all = True
 
-    def ledger(self, spark: SparkSession, query_id: str) -> Ledger:
-        """Return what the table has of a query."""
-        del spark
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
+        """Return what the table has of a query; nothing is made or tried again."""
         with connected(self.sink.dsn) as connection:
-            statements = Statements(*checks.place(connection, self.sink))
+            table = self._found(connection, rows.schema, query_id)
             last = None
-            if checks.check_ours(connection, statements, query_id) is not None:
-                last = checks.check_owner(connection, statements, query_id)
+            if checks.check_ours(connection, table) is not None:
+                last = checks.check_owner(connection, table)
+            if checks.types_of(connection, table.identifier):
+                checks.check_fits(connection, table, rows.schema)
+            identity = checks.identity_of(connection, table)
         return Ledger(
-            f"the table {statements.said}",
+            f"the table {table.label}",
             from_last(last),
             lambda number: (
-                f"take the table back, and its number: {statements.rewind(number)}; or write to "
-                f"a new table, with sink_since={number + 1}"
+                "take the table back, and its number: "
+                f"{table.sql(sql.REWIND, number=number).as_string(None)}; or write to a new table, "
+                f"with sink_since={number + 1}"
             ),
+            identity=identity,
         )
+
+    def _found(
+        self,
+        connection: Connection[Any],
+        schema: T.StructType,
+        query_id: str | None,
+        run_id: str = "",
+    ) -> Table:
+        place = checks.place(connection, self.sink)
+        return Table(*place, tuple(schema.names), self.key, query_id, run_id, self.route)
 
     def is_written(self, batch: Batch) -> bool:
         """Return whether the table has this micro-batch."""
@@ -119,92 +93,87 @@ class TableWriter:
 
     def write(self, batch: Batch) -> None:
         """Copy the rows from the executors, then move them in one transaction."""
-        statements = self._taken(batch)
-        with closing(Connections(self.sink)) as connections:
-            types = connections.run(lambda one: self._prepare(one, statements, batch))
-        as_json = tuple(is_json(types[name]) for name in statements.columns)
-        copying = Copying(self.sink, statements.copy(batch.query_id).as_string(None), as_json)
+        table = self._taken(batch)
+        types = self._run(partial(_prepare, table=table))
+        as_json = tuple(is_json(types[name]) for name in table.columns)
+        copying = Copying(self.sink, table.sql(sql.COPY).as_string(None), as_json)
 
         def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return copying(batches)
 
-        copied = batch.frame.mapInArrow(copy, COPIED).collect()
-        with closing(Connections(self.sink)) as connections:
-            connections.run(lambda one: self._finish(one, statements, batch, copied))
+        parts = batch.frame.mapInArrow(copy, COUNTS).collect()
+        self._run(lambda connection: self._finish(connection, table, batch.number, parts))
         self.last = batch.number
 
-    def _taken(self, batch: Batch) -> Statements:
-        if self.statements is None:
-            with closing(Connections(self.sink)) as connections:
-                self.statements, self.last = connections.run(lambda one: self._take(one, batch))
-        return self.statements
+    def _run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
+        with closing(Connections(self.sink)) as connections:
+            return connections.run(transaction)
 
-    def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Statements, int]:
+    def _taken(self, batch: Batch) -> Table:
+        if self.table is None:
+            self.table, self.last = self._run(partial(self._take, batch=batch))
+        return self.table
+
+    def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Table, int]:
         """Make what isn't there, take the table for this run, and return its last micro-batch."""
-        schema, query = batch.frame.schema, batch.query_id
-        connection.execute(LOCK)
-        statements = Statements(*checks.place(connection, self.sink), tuple(schema.names), self.key)
-        ledger = checks.check_ours(connection, statements, query)
+        schema = batch.frame.schema
+        connection.execute(sql.LOCK)
+        table = self._found(connection, schema, batch.query_id, batch.run_id)
+        ledger = checks.check_ours(connection, table)
         if ledger is None or ledger.comment is None:
-            connection.execute(statements.create_ledger())
-        checks.check_owner(connection, statements, query)
-        if not checks.types_of(connection, statements.table):
-            connection.execute(statements.create_table(schema))
-        checks.check_table(connection, statements, schema)
-        claim = statements.claim(query, batch.run_id, self.route)
-        last = connection.execute(claim).fetchone()
+            connection.execute(table.sql(sql.CREATE_LEDGER))
+        checks.check_owner(connection, table)
+        if not checks.types_of(connection, table.identifier):
+            connection.execute(table.create(schema))
+        checks.check_fits(connection, table, schema)
+        last = connection.execute(table.sql(sql.CLAIM)).fetchone()
         if last is None:
-            found = f"another kind of row of this query goes to the table {statements.said}"
+            found = f"another kind of row of this query goes to the table {table.label}"
             raise SinkError(with_hint(found, "give each kind of row a table of its own"))
-        connection.execute(statements.create_staging(query))
-        return statements, int(last[0])
-
-    def _prepare(
-        self, connection: Connection[Any], statements: Statements, batch: Batch
-    ) -> dict[str, str]:
-        """Empty the staging table, and return the types of the columns."""
-        self._hold(connection, statements, batch)
-        connection.execute(statements.empty_staging(batch.query_id))
-        return checks.types_of(connection, statements.table)
+        connection.execute(table.sql(sql.CREATE_STAGING))
+        return table, int(last[0])
 
     def _finish(
-        self,
-        connection: Connection[Any],
-        statements: Statements,
-        batch: Batch,
-        parts: Sequence[Any],
+        self, connection: Connection[Any], table: Table, number: int, parts: Sequence[Any]
     ) -> None:
         """Move the rows and note the micro-batch, unless a lost connection has done so."""
-        if self._hold(connection, statements, batch) >= batch.number:
+        if _hold(connection, table) >= number:
             return
         if parts:
-            copied = statements.copied(batch.query_id, [part.attempt for part in parts])
-            _check_all_there(connection, statements, copied, sum(part["rows"] for part in parts))
-            Moving(statements, copied, self.refuses).move(connection)
-        connection.execute(statements.note(batch.number))
+            copied = table.sql(sql.COPIED, attempts=[part.attempt for part in parts])
+            _check_all_there(connection, table, copied, sum(part["rows"] for part in parts))
+            Moving(table, copied, self.refuses).move(connection)
+        connection.execute(table.sql(sql.NOTE, number=number))
 
-    def _hold(self, connection: Connection[Any], statements: Statements, batch: Batch) -> int:
-        """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
-        hold = statements.hold(batch.query_id, batch.run_id, self.route)
-        held = connection.execute(hold).fetchone()
-        if held is None:
-            found = (
-                f"the table {statements.said} was taken from this run of the query "
-                f"{batch.query_id}: a later run has it, or someone gave it away"
-            )
-            hint = "leave only one run of a query, and one query of a table"
-            raise SinkError(with_hint(found, hint))
-        return int(held[0])
+
+def _prepare(connection: Connection[Any], table: Table) -> dict[str, str]:
+    """Empty the staging table, and return the types of the columns."""
+    _hold(connection, table)
+    connection.execute(table.sql(sql.EMPTY_STAGING))
+    return checks.types_of(connection, table.identifier)
+
+
+def _hold(connection: Connection[Any], table: Table) -> int:
+    """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
+    held = connection.execute(table.sql(sql.HOLD)).fetchone()
+    if held is None:
+        found = (
+            f"the table {table.label} was taken from this run of the query {table.query_id}: "
+            "a later run has it, or someone gave it away"
+        )
+        hint = "leave only one run of a query, and one query of a table"
+        raise SinkError(with_hint(found, hint))
+    return int(held[0])
 
 
 def _check_all_there(
-    connection: Connection[Any], statements: Statements, copied: Composed, rows: int
+    connection: Connection[Any], table: Table, copied: Composed, rows: int
 ) -> None:
     counted = connection.execute(SQL("SELECT count(*) FROM {}").format(copied)).fetchone()
     there = counted[0] if counted else 0
     if there != rows:
         found = (
-            f"{rows} rows were copied for the table {statements.said}, of which {there} are there: "
+            f"{rows} rows were copied for the table {table.label}, of which {there} are there: "
             "the server has lost them, or one that is behind has taken its place"
         )
         raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
