@@ -11,6 +11,7 @@ from sessionkit.spark._output_rules import (
     check_output,
     output_rules,
 )
+from sessionkit.spark._seeds import Seed, read_seed
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
 from sessionkit.spark.checkpoints.migrate import carry_over, hand_over
 from sessionkit.spark.checkpoints.reading import (
@@ -23,7 +24,6 @@ from sessionkit.spark.jobs.progress import batch_counts
 from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_all
 from sessionkit.spark.query.reconciling import Reconciliation, reconcile
 from sessionkit.spark.query.start import Temporary, start_query
-from sessionkit.spark.seeds.files import Seed, read_seed
 from sessionkit.spark.sinks.values import (
     Console,
     Delta,

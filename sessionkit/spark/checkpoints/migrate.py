@@ -24,10 +24,10 @@ from sessionkit.spark._logs import (
     logs_of,
     progress_of,
 )
+from sessionkit.spark._seed_rows import ROWS, chunks_of, chunks_schema
+from sessionkit.spark._seeds import ABOUT, Seed, read_seed, write_seed
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.jobs.run import state_at_end
-from sessionkit.spark.seeds.files import ABOUT, Seed, read_seed, write_seed
-from sessionkit.spark.seeds.rows import ROWS, chunks_of, chunks_schema
 from sessionkit.spec.shared import AnySpec
 
 MILLISECOND_US: Final = 1_000

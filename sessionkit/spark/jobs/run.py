@@ -27,6 +27,8 @@ from sessionkit.spark._grouping import (
     with_buckets,
 )
 from sessionkit.spark._libraries import check_libraries, check_workers_of
+from sessionkit.spark._seed_rows import read_seed_rows
+from sessionkit.spark._seeds import Seed, check_unread
 from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
@@ -37,9 +39,6 @@ from sessionkit.spark.jobs.rows import (
     unpacked_rows,
 )
 from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
-from sessionkit.spark.seeds.files import Seed
-from sessionkit.spark.seeds.rows import read_seed_rows
-from sessionkit.spark.seeds.unread import check_unread
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec

@@ -38,7 +38,6 @@ from sessionkit.state._types import FieldType
 
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
 SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-NUMBERS: Final = frozenset({"int", "long", "enum"})
 MOST_DIGITS: Final = 10
 MOST_DECIMAL_BYTES: Final = 10_000
 """A decimal of as many bytes takes fastavro 20 ms, and one of ten times as many a hundred times."""
@@ -56,8 +55,9 @@ class Node:
 
     kind: Kind
     size: int = 0
-    parts: list["Node"] = attrs.field(factory=list, repr=False)
     is_decimal: bool = False
+    parts: list["Node"] = attrs.field(factory=list, repr=False)
+    is_recursive: bool = False
 
 
 def checker(payload: Avro, schema: Any) -> Callable[[bytes, int], None]:
@@ -75,28 +75,17 @@ def checker(payload: Avro, schema: Any) -> Callable[[bytes, int], None]:
 
 def _harmless_bytes(payload: Avro, nodes: list[Node]) -> int:
     """Return how many bytes can't meet a limit, whatever they are."""
+    if any(node.kind == "array" and _takes_none(node.parts[0]) for node in nodes):
+        return -1
     # An item takes a byte, and a record of a union may be one of them.
     most = payload.max_items // 2
     if any(node.is_decimal for node in nodes):
         most = min(most, MOST_DECIMAL_BYTES)
-    if any(_reaches(node, node) for node in nodes):
+    if any(node.is_recursive for node in nodes):
         # From a record into itself it's a byte at least, with every other record between.
         records = sum(node.kind == "record" for node in nodes)
         most = min(most, payload.max_depth // (records + 1))
-    takes_none = any(node.kind == "array" and _takes_none(node.parts[0]) for node in nodes)
-    return -1 if takes_none else most
-
-
-def _reaches(start: Node, goal: Node) -> bool:
-    todo, seen = [*start.parts], set[int]()
-    while todo:
-        node = todo.pop()
-        if node is goal:
-            return True
-        if id(node) not in seen:
-            seen.add(id(node))
-            todo += node.parts
-    return False
+    return most
 
 
 def _takes_none(node: Node) -> bool:
@@ -113,15 +102,15 @@ def _node(schema: Any, named: dict[str, Node], nodes: list[Node]) -> Node:
     if isinstance(schema, str):
         schema = {"type": schema}
     if isinstance(schema, Mapping) and schema["type"] in named:
-        return named[schema["type"]]
-    if isinstance(schema, list):
-        node, parts = Node("union"), schema
-    else:
-        node, parts = _typed(schema)
+        known = named[schema["type"]]
+        # It has no parts until all of them are known.
+        known.is_recursive |= not known.parts
+        return known
+    node, parts = (Node("union"), schema) if isinstance(schema, list) else _typed(schema)
     nodes.append(node)
     if isinstance(schema, Mapping) and "name" in schema:
         named[schema["name"]] = node
-    node.parts += [_node(part, named, nodes) for part in parts]
+    node.parts = [_node(part, named, nodes) for part in parts]
     if node.kind == "map":
         node.parts = [Node("pair", parts=[Node("bytes"), *node.parts])]
     return node

@@ -35,8 +35,8 @@ MORE_DIGITS: Final = 9
 CORRUPT: Final = "_corrupt"
 PARSED: Final = "_parsed"
 RAW: Final = "_raw"
-SEAL: Final = "seal"
-SECRET: Final = secrets.token_hex()
+END: Final = "end"
+NONCE: Final = secrets.token_hex()
 OBJECTS: Final = "array<map<string,string>>"
 ONE_OBJECT: Final = "its payload isn't one JSON object"
 SURROGATE: Final = r"\\u[dD][89a-fA-F]"
@@ -69,23 +69,22 @@ def with_json(
 
     # Spark reads the first value of a text, and ignores what follows it. So what follows is looked
     # for, by a value that no payload can have foreseen.
-    sealed = F.concat(F.lit("["), _text(), F.lit(f',{{"{SEAL}":"{SECRET}"}}]'))
+    followed = F.concat(F.lit("["), _text(), F.lit(f',{{"{END}":"{NONCE}"}}]'))
     parsed = raw.withColumn(PARSED, read(_text())).withColumn(
-        RAW, F.from_json(sealed, OBJECTS, options)
+        RAW, F.from_json(followed, OBJECTS, options)
     )
     columns = [F.col(f"{PARSED}.{quoted(field.name)}").alias(field.name) for field in fields]
     others = [name for name in raw.columns if name != UNREADABLE_COLUMN]
     faults = Faults(options)
-    misread = [faults.of(field, is_key=field.name in keys) for field in fields]
     fault = F.coalesce(
         _not_one_object(),
-        *misread,
+        *(faults.of(field, is_key=field.name in keys) for field in fields),
         F.when(F.col(PARSED)[CORRUPT].isNotNull(), "its payload has a value of another type"),
         _half_surrogates(fields, read),
     )
-    look = QuickLook(options)
+    may_have_fault = [faults.may_be_in(field, is_key=field.name in keys) for field in fields]
     reason = F.coalesce(
-        F.col(UNREADABLE_COLUMN), _not_text(), F.when(~_is_clean(look, fields, keys), fault)
+        F.col(UNREADABLE_COLUMN), _not_text(), F.when(~_is_clean(may_have_fault), fault)
     )
     return parsed.select(*columns, *others, reason.alias(UNREADABLE_COLUMN))
 
@@ -100,19 +99,19 @@ def _object() -> Column:
 
 
 def _is_one_object() -> Column:
-    followed = F.get(F.col(RAW), F.lit(1))[SEAL] == SECRET
-    return _object().isNotNull() & F.coalesce(followed, F.lit(False))  # noqa: FBT003 (a value)
+    ends = F.get(F.col(RAW), F.lit(1))[END] == NONCE
+    return _object().isNotNull() & _is(ends)
 
 
-def _is_clean(look: "QuickLook", fields: Collection[Field], keys: Collection[str]) -> Column:
+def _is_clean(may_have_fault: Collection[Column]) -> Column:
     """Return whether a payload is one object that surely has no fault."""
     certain = [
         F.col(PARSED)[CORRUPT].isNull(),
         ~_text().contains("\\u") | ~_text().rlike(SURROGATE),
         ~has_twice(F.map_keys(_object())),
-        *(~look.may_have_fault(field, is_key=field.name in keys) for field in fields),
+        *(~one for one in may_have_fault),
     ]
-    return _is_one_object() & F.coalesce(reduce(and_, certain), F.lit(False))  # noqa: FBT003
+    return _is_one_object() & _is(reduce(and_, certain))
 
 
 def _not_text() -> Column:
@@ -160,43 +159,84 @@ class Faults:
 
     options: Mapping[str, str]
 
+    def may_be_in(self, field: Field, *, is_key: bool) -> Column:
+        """Return at little cost whether a field that Spark can parse may have a fault."""
+        kind, text = inner_type(field.type), _object()[field.name]
+        if isinstance(kind, StrType):
+            return _is(text.rlike(ODD_KEY)) if is_key else F.lit(False)  # noqa: FBT003
+        if isinstance(kind, DecimalType):
+            # Spark makes text of a number by way of a double, so the text may have fewer digits.
+            more = text.rlike(rf"[^\d.-]|\.\d{{{kind.scale + 1}}}")
+            return _is(more | (text.isNotNull() & _text().rlike(LONG_FRACTION)))
+        if isinstance(kind, DictType) and not self._shape(kind.value):
+            return _is(has_twice(F.map_keys(F.col(PARSED)[field.name])))
+        return _is(self._anywhere(self._is_misread, kind, self._read(text, kind)))
+
     def of(self, field: Field, *, is_key: bool) -> Column:
         """Return the reason why a field can't be read; null where it can."""
-        kind, value = inner_type(field.type), _object()[field.name]
+        kind, text = inner_type(field.type), _object()[field.name]
+        value = self._read(text, kind)
         found = [
-            value.isNotNull() & F.col(PARSED)[field.name].isNull(),
+            text.isNotNull() & F.col(PARSED)[field.name].isNull(),
             self._anywhere(self._is_another, kind, value),
             self._is_rounded(field.name, kind),
-            self._is_no_text(field.name, value) if is_key and isinstance(kind, StrType) else None,
+            self._is_no_text(field.name, text) if is_key and isinstance(kind, StrType) else None,
         ]
-        text = F.concat(F.lit(f"`{field.name}` isn't a {kind.sql}: "), F.left(value, F.lit(SHOWN)))
+        shown = F.concat(F.lit(f"`{field.name}` isn't a {kind.sql}: "), F.left(text, F.lit(SHOWN)))
         twice = F.size(F.filter(F.map_keys(_object()), lambda name: name == field.name)) > 1
-        reason = F.when(twice, f"`{field.name}` comes twice")
-        reason = reason.when(reduce(or_, [one for one in found if one is not None]), text)
-        inside = self._anywhere(self._repeats, kind, value)
-        return reason if inside is None else reason.when(inside, f"`{field.name}` has a name twice")
+        return (
+            F.when(twice, f"`{field.name}` comes twice")
+            .when(_is(_either(*found)), shown)
+            .when(
+                _is(self._anywhere(self._repeats, kind, value)),
+                f"`{field.name}` has a name twice",
+            )
+        )
+
+    def _shape(self, kind: FieldType) -> str | None:
+        """Return the type by which the text of a value is seen; None where it needn't be."""
+        match inner_type(kind):
+            case AttrsType():
+                return NAMED
+            case ListType(item=item):
+                shape = self._shape(item)
+                return shape and f"array<{shape}>"
+            case DictType(value=value):
+                return f"map<string,{self._shape(value) or 'string'}>"
+            case DatetimeType() if "timestampFormat" in self.options:
+                return None
+            case DatetimeType() | DecimalType():
+                return "string"
+        return None
+
+    def _read(self, text: Column, kind: FieldType) -> Column:
+        """Return the value of a text in its shape."""
+        shape = self._shape(kind)
+        return text if shape in {None, "string"} else F.from_json(text, shape, self.options)
 
     def _anywhere(self, judge: Judge, kind: FieldType, value: Column) -> Column | None:
         """Return whether something holds of a value or a part of it; None where it never does."""
         kind = inner_type(kind)
         found = [judge(kind, value)]
         if isinstance(kind, AttrsType):
-            parts = F.from_json(value, NAMED, self.options)
-            found += [self._anywhere(judge, one.type, parts[one.name]) for one in kind.fields]
+            parts = [(one.type, self._read(value[one.name], one.type)) for one in kind.fields]
+            found += [self._anywhere(judge, *part) for part in parts]
         if isinstance(kind, ListType):
-            found.append(self._any(judge, kind.item, F.from_json(value, "array<string>")))
+            found.append(self._any(judge, kind.item, value))
         if isinstance(kind, DictType):
-            parts = F.from_json(value, NAMED, self.options)
-            found.append(self._any(judge, kind.value, F.map_values(parts)))
-        some = [one for one in found if one is not None]
-        return reduce(or_, some) if some else None
+            found.append(self._any(judge, kind.value, F.map_values(value)))
+        return _either(*found)
 
     def _any(self, judge: Judge, kind: FieldType, values: Column) -> Column | None:
         if self._anywhere(judge, kind, F.lit("")) is None:
             return None
         return F.exists(values, lambda one: cast("Column", self._anywhere(judge, kind, one)))
 
+    def _is_misread(self, kind: FieldType, value: Column) -> Column | None:
+        return _either(self._is_another(kind, value), self._repeats(kind, value))
+
     def _is_another(self, kind: FieldType, value: Column) -> Column | None:
+        """Return whether Spark makes another time or number of a text."""
         if isinstance(kind, DatetimeType) and "timestampFormat" not in self.options:
             return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
         if isinstance(kind, DecimalType) and "locale" not in self.options:
@@ -206,13 +246,12 @@ class Faults:
 
     def _repeats(self, kind: FieldType, value: Column) -> Column | None:
         """Return whether an object has a name twice that is read."""
-        if not isinstance(kind, AttrsType | DictType):
-            return None
-        names = F.map_keys(F.from_json(value, NAMED, self.options))
+        if isinstance(kind, DictType):
+            return has_twice(F.map_keys(value))
         if isinstance(kind, AttrsType):
             known = [field.name for field in kind.fields]
-            names = F.filter(names, lambda name: name.isin(known))
-        return F.size(names) > F.size(F.array_distinct(names))
+            return has_twice(F.filter(F.map_keys(value), lambda name: name.isin(known)))
+        return None
 
     def _is_rounded(self, name: str, kind: FieldType) -> Column | None:
         """Return whether a decimal has digits that its type hasn't."""
@@ -229,72 +268,8 @@ class Faults:
         return F.coalesce(*others, F.lit(False))  # noqa: FBT003 (a value)
 
     def _as(self, name: str, kind: str) -> Column:
-        """Return a value as one of another type; null where it's none."""
+        """Return a value as one of another type; null where it isn't."""
         return F.from_json(_text(), f"{quoted(name)} {kind}", self.options)[name]
-
-
-@attrs.frozen
-class QuickLook:
-    """
-    Finds nearly all values without a fault at little cost; one with a fault is never among them.
-
-    The object is read with these options.
-    """
-
-    options: Mapping[str, str]
-
-    def may_have_fault(self, field: Field, *, is_key: bool) -> Column:
-        """Return whether a field that Spark can parse may have a fault."""
-        kind, text = inner_type(field.type), _object()[field.name]
-        if isinstance(kind, StrType) and is_key:
-            return _is(text.rlike(ODD_KEY))
-        if isinstance(kind, DecimalType):
-            # Spark makes text of a number by way of a double, so the text may have fewer digits.
-            more = text.rlike(rf"[^\d.-]|\.\d{{{kind.scale + 1}}}")
-            return _is(more | (text.isNotNull() & _text().rlike(LONG_FRACTION)))
-        if isinstance(kind, DictType) and not self._shape(kind.value):
-            return _is(has_twice(F.map_keys(F.col(PARSED)[field.name])))
-        shape = self._shape(kind)
-        return _is(self._is_odd(kind, self._read(text, shape))) if shape else F.lit(False)  # noqa: FBT003
-
-    def _shape(self, kind: FieldType) -> str | None:
-        """Return the type by which the text of a value is seen; None where it needn't be."""
-        kind = inner_type(kind)
-        if isinstance(kind, AttrsType):
-            return NAMED
-        if isinstance(kind, ListType):
-            item = self._shape(kind.item)
-            return item and f"array<{item}>"
-        if isinstance(kind, DictType):
-            return f"map<string,{self._shape(kind.value) or 'string'}>"
-        if isinstance(kind, DatetimeType) and "timestampFormat" in self.options:
-            return None
-        return "string" if isinstance(kind, DatetimeType | DecimalType) else None
-
-    def _read(self, text: Column, shape: str) -> Column:
-        return text if shape == "string" else F.from_json(text, shape, self.options)
-
-    def _is_odd(self, kind: FieldType, value: Column) -> Column:
-        """Return whether a value, by its text, may have a fault."""
-        kind = inner_type(kind)
-        if isinstance(kind, ListType):
-            return F.exists(value, lambda one: self._is_odd(kind.item, one))
-        if isinstance(kind, DictType):
-            twice = has_twice(F.map_keys(value))
-            if not self._shape(kind.value):
-                return twice
-            return twice | F.exists(F.map_values(value), lambda one: self._is_odd(kind.value, one))
-        if isinstance(kind, AttrsType):
-            parts = [(field.type, field.name, self._shape(field.type)) for field in kind.fields]
-            found = [
-                _is(self._is_odd(part, self._read(value[name], shape)))
-                for part, name, shape in parts
-                if shape
-            ]
-            return reduce(or_, found, has_twice(F.map_keys(value)))
-        if isinstance(kind, DecimalType):
-            return value.contains(",")
-        return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
 
 
 def has_twice(names: Column) -> Column:
@@ -302,6 +277,12 @@ def has_twice(names: Column) -> Column:
     return F.array_size(names) > F.array_size(F.array_distinct(names))
 
 
-def _is(condition: Column) -> Column:
+def _either(*conditions: Column | None) -> Column | None:
+    """Return whether one of the conditions holds; None where there is none."""
+    there = [condition for condition in conditions if condition is not None]
+    return reduce(or_, there) if there else None
+
+
+def _is(condition: Column | None) -> Column:
     """Return a condition that's false where it would be null."""
-    return F.coalesce(condition, F.lit(False))  # noqa: FBT003 (a value)
+    return F.lit(False) if condition is None else F.coalesce(condition, F.lit(False))  # noqa: FBT003

@@ -29,12 +29,11 @@ from sessionkit.spark.sources.values import (
     Socket,
     Source,
     ddl,
-    payload_fields,
-    required,
-    without_long,
 )
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state._collections import Field
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._times import DatetimeType
 
 CORRUPT: Final = "_corrupt"
 POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {
@@ -117,21 +116,32 @@ def _events(
     return decoded.select(*columns, *own, *unreadable)
 
 
+def payload_fields(spec: AnySpec, position: Collection[str]) -> tuple[Field, ...]:
+    """Return the columns that the spec reads, but for those that say where a row came from."""
+    time = [] if spec.event_time is None else [Field(spec.event_time, DatetimeType(), "")]
+    passed = [field for field in spec.passthrough_fields if field.name not in position]
+    fields = [*spec.key_fields, *time, *codec_of(spec.event).type.fields, *passed]
+    # A key column or the time may be a field of the event too.
+    return tuple({field.name: field for field in reversed(fields)}.values())[::-1]
+
+
 def _place(
     spec: AnySpec, fields: Collection[Field], place: Field, there: Collection[str]
 ) -> Column:
     """Return a column that says where a row came from; null where the source has none."""
     if place.name not in there:
         return F.lit(None).cast(place.type.sql).alias(place.name)
-    return _kept(spec, fields) if place.name == PAYLOAD else F.col(place.name)
-
-
-def _kept(spec: AnySpec, fields: Collection[Field]) -> Column:
-    """Return the payload of a row that can't be an event: it needn't travel with the others."""
-    nulls = [F.col(quoted(name)).isNull() for name in required(spec, fields)]
-    return F.when(reduce(or_, nulls, F.col(UNREADABLE_COLUMN).isNotNull()), F.col(PAYLOAD)).alias(
-        PAYLOAD
-    )
+    if place.name != PAYLOAD:
+        return F.col(place.name)
+    # The payload of a row that can't be an event: it needn't travel with the others.
+    always = {*spec.keys, spec.event_time}
+    nulls = [
+        F.col(quoted(field.name)).isNull()
+        for field in fields
+        if field.name in always or not isinstance(field.type, OptionalType)
+    ]
+    unfit = reduce(or_, nulls, F.col(UNREADABLE_COLUMN).isNotNull())
+    return F.when(unfit, F.col(PAYLOAD)).alias(PAYLOAD)
 
 
 def _decoded(
@@ -193,6 +203,19 @@ def _with_payload(
     from sessionkit.spark.sources.avro import with_avro  # noqa: PLC0415 (an extra)
 
     return with_avro(raw, payload, fields)
+
+
+def without_long(raw: DataFrame, most: int) -> DataFrame:
+    """
+    Return rows without payloads that are too long, and with the reasons why they can't be read.
+
+    It's for what comes after to keep a reason that is there: a null payload is no reason then.
+    """
+    size = F.length(PAYLOAD)
+    words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
+    reason = F.when(size > most, F.concat(*words))
+    short = F.when(size <= most, F.col(PAYLOAD))
+    return raw.withColumn(UNREADABLE_COLUMN, reason).withColumn(PAYLOAD, short)
 
 
 def _csv(

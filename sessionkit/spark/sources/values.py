@@ -1,4 +1,4 @@
-"""The sources and the formats of payloads as values, and the columns that are made of them."""
+"""The sources and the formats of payloads, as values."""
 
 import json
 import os
@@ -7,16 +7,10 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spec.shared import AnySpec
-from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._collections import Field
 
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""
@@ -33,38 +27,6 @@ KAFKA_COLUMNS: Final[Mapping[str, type]] = {
 """What the rows of a topic pass through: `Inputs(passthrough=KAFKA_COLUMNS)`."""
 FILE_COLUMNS: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
 """What the rows of files pass through: `Inputs(passthrough=FILE_COLUMNS)`."""
-
-
-def without_long(raw: DataFrame, most: int) -> DataFrame:
-    """
-    Return rows without payloads that are too long, and with the reasons why they can't be read.
-
-    It's for what comes after to keep a reason that is there: a null payload is no reason then.
-    """
-    size = F.length(PAYLOAD)
-    words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
-    reason = F.when(size > most, F.concat(*words))
-    short = F.when(size <= most, F.col(PAYLOAD))
-    return raw.withColumn(UNREADABLE_COLUMN, reason).withColumn(PAYLOAD, short)
-
-
-def payload_fields(spec: AnySpec, position: Collection[str]) -> tuple[Field, ...]:
-    """Return the columns that the spec reads, but for those that say where a row came from."""
-    time = [] if spec.event_time is None else [Field(spec.event_time, DatetimeType(), "")]
-    passed = [field for field in spec.passthrough_fields if field.name not in position]
-    fields = [*spec.key_fields, *time, *codec_of(spec.event).type.fields, *passed]
-    # A key column or the time may be a field of the event too.
-    return tuple({field.name: field for field in reversed(fields)}.values())[::-1]
-
-
-def required(spec: AnySpec, fields: Collection[Field]) -> list[str]:
-    """Return the names of those that may not be null in an event."""
-    always = {*spec.keys, spec.event_time}
-    return [
-        field.name
-        for field in fields
-        if field.name in always or not isinstance(field.type, OptionalType)
-    ]
 
 
 def ddl(fields: Collection[Field]) -> str:

@@ -31,7 +31,7 @@ from sessionkit.spark.sources import (
 )
 from sessionkit.spark.sources.avro import with_avro
 from sessionkit.spark.sources.json import with_json
-from sessionkit.spark.sources.values import payload_fields, without_long
+from sessionkit.spark.sources.reading import payload_fields, without_long
 from sessionkit.state._collections import Field
 from sessionkit.state._fields import field_type
 from tests.support.options import grouped

@@ -1,32 +1,39 @@
-"""A seed as a value, and in its folder."""
+"""A seed as a value, in its folder, and what the query that it comes from has read."""
 
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.seed import SeedFormat
 from sessionkit._instants import BEGINNING_US, instant_of
-from sessionkit.errors import SessionkitError, with_hint
-from sessionkit.spark._logs import (
-    Progress,
-    active_session,
-    folder_texts,
-)
-from sessionkit.spark.seeds.rows import ROWS, packed_seed_rows
-from sessionkit.spark.seeds.unread import is_of_files, without_files, without_messages
+from sessionkit.errors import SessionkitError, SpecError, with_hint
+from sessionkit.spark._logs import Progress, active_session, folder_texts
+from sessionkit.spark._plan_tree import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
+from sessionkit.spark._seed_rows import ROWS, packed_seed_rows
 from sessionkit.spec.shared import AnySpec
 
 FORMAT: Final = 1
 ABOUT: Final = "about"
 NOTHING_READ: Final = "-"
 """What Spark writes down for a source of which nothing has been read yet."""
+PATHS: Final = ("_metadata.file_path", "file_path")
+PLACES: Final = (
+    ("topic", "partition", "offset"),
+    ("kafka_topic", "kafka_partition", "kafka_offset"),
+)
+SAY_SO: Final = (
+    "call `seed.unread` right after the source, or `seed.unread(frame, None)` if the options of "
+    "the source leave out what the old query has read"
+)
 
 
 @attrs.frozen
@@ -91,16 +98,8 @@ class Seed:
         """
         if source is not None:
             self._check_source(source)
-            rows = self._without(rows, source)
+            rows = _without_read(rows, self._progress, source)
         return rows.alias(self.marker)
-
-    def _without(self, rows: DataFrame, source: int) -> DataFrame:
-        offset = self._progress.offsets[source]
-        if offset == NOTHING_READ:
-            return rows
-        if is_of_files(offset):
-            return without_files(rows, self._progress.files[source])
-        return without_messages(rows, offset)
 
     @property
     def marker(self) -> str:
@@ -167,34 +166,105 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     if not texts:
         found = f"there is no seed at {path}"
         raise SessionkitError(with_hint(found, "write one with carry_over or hand_over"))
-    about = _about_in(texts)
+    about: dict[str, Any] = json.loads("".join(texts.values()))
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
         raise SessionkitError(with_hint(found, "use the release of sessionkit that wrote it"))
-    found = about["progress"]
-    return Seed(path, _format(about), None if found is None else _progress(found))
+    return Seed(path, _format(about), _progress(about["progress"]))
 
 
 def _format(about: dict[str, Any]) -> SeedFormat:
-    kept, held = (_schema(about[name]) for name in ("kept", "held"))
+    kept, held = (
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about[name]))) for name in ("kept", "held")
+    )
     instants = about["watermark_us"], about["until_us"], about.get("idle_us", BEGINNING_US)
     return SeedFormat(about["identity"].encode(), kept, held, *instants)
 
 
-def _about_in(texts: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads("".join(texts.values()))
-    return found
+def _progress(found: dict[str, Any] | None) -> Progress | None:
+    if found is None:
+        return None
+    offsets, files = tuple(found["offsets"]), tuple(map(tuple, found["files"]))
+    return Progress(**{**found, "offsets": offsets, "files": files})
 
 
-def _schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+# ------------------------------------------------------------------- what the old query has read
 
 
-def _progress(found: dict[str, Any]) -> Progress:
-    return Progress(
-        found["batch"],
-        found["planned"],
-        found["watermark_ms"],
-        tuple(found["offsets"]),
-        tuple(map(tuple, found["files"])),
-    )
+def _without_read(rows: DataFrame, progress: Progress, source: int) -> DataFrame:
+    """Return rows without those that a source had read."""
+    offset = progress.offsets[source]
+    if offset == NOTHING_READ:
+        return rows
+    found: Any = json.loads(offset)
+    if isinstance(found, dict) and isinstance(found.get("logOffset"), int):
+        return _without_files(rows, progress.files[source])
+    return _without_messages(rows, offset)
+
+
+def _without_files(rows: DataFrame, taken: Sequence[str]) -> DataFrame:
+    """Return the rows of a file source without those of some files."""
+    (path,) = _first(rows, [(path,) for path in PATHS], "file")
+    # A local file has three slashes in Spark's log, and one as the path of a row.
+    local = [path.replace("file:///", "file:/", 1) for path in taken]
+    return rows.where(~path.isin(sorted({*taken, *local}))) if taken else rows
+
+
+def _without_messages(rows: DataFrame, offset: str) -> DataFrame:
+    """Return the rows of a Kafka source without those before an offset."""
+    ends = _ends(offset)
+    if ends is None:
+        found = f"what the old query has read can't be told apart: it stopped at {offset}"
+        raise SessionkitError(with_hint(found, SAY_SO))
+    topic, partition, at = _first(rows, PLACES, "Kafka topic")
+    if not ends:
+        return rows
+    known = F.create_map(*(F.lit(part) for end in ends.items() for part in end))
+    end = F.try_element_at(known, F.concat_ws("/", topic, partition.cast("string")))
+    return rows.where(end.isNull() | (at >= end))
+
+
+def _ends(offset: str) -> dict[str, int] | None:
+    """Return the first unread offset of each partition; None if it isn't an offset of Kafka's."""
+    topics: Any = json.loads(offset)
+    if not (isinstance(topics, dict) and all(isinstance(one, dict) for one in topics.values())):
+        return None
+    return {
+        f"{topic}/{place}": end for topic, ends in topics.items() for place, end in ends.items()
+    }
+
+
+def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> list[Column]:
+    """Return the first choice of columns that the rows have."""
+    for names in choices:
+        columns = [F.col(name) for name in names]
+        try:
+            _ = rows.select(*columns).schema
+        except PySparkException:
+            continue
+        return columns
+    found = f"the rows don't say from which {what} they are, so those that were read stay in"
+    raise SessionkitError(with_hint(found, SAY_SO))
+
+
+def check_unread(events: DataFrame, marker: str) -> None:
+    """Check that a stream leaves out what an old query has read."""
+    try:
+        root = plan_tree(analyzed_plan(events))
+    except PySparkException:
+        root = None
+    if root is None:
+        found = "the plan of the stream can't be read, so it may have rows that the seed has too"
+        raise SpecError(with_hint(found, "leave line breaks out of the literals in it"))
+    if not _is_unread(root, marker):
+        found = "the stream may have rows that the old query has read: the seed has them already"
+        hint = "write sessionize(seed.unread(events), spec, seed=seed)"
+        raise SpecError(with_hint(found, f"{hint}, with what readStream gives as `events`"))
+
+
+def _is_unread(node: PlanNode, marker: str) -> bool:
+    if node.operator == "SubqueryAlias" and node.text == marker:
+        return True
+    if not node.inputs:
+        return not node.operator.startswith(STREAMING_LEAF)
+    return all(_is_unread(one, marker) for one in node.inputs)
