@@ -13,9 +13,8 @@ __all__ = ["PHASES", "Stopwatch", "bars"]
 PHASES: Final[dict[str, tuple[str, ...]]] = {
     "read the stored row": ("shell.storage:BucketRow.read",),
     "plan from times": (
-        "sessions.planning:read_events",
-        "sessions.planning:timely",
-        "sessions.planning:planned",
+        "sessions.program:Program.read",
+        "sessions.program:Program.timely",
         "keys.active:ActiveKeys.of",
         "keys.program:Program.is_over",
         "keys.program:Program.is_due",
@@ -27,7 +26,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "keys.active:_runs_of_rows",
     ),
     "call your functions": (
-        "sessions.fold:SessionFold.fold_all",
+        "sessions.fold:fold_all",
         "sessions.close:_finished",
         "keys.step:_process",
     ),
@@ -38,8 +37,8 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "keys.calls:result_rows",
     ),
     "states to columns": (
-        "sessions.folding:_columns",
-        "sessions.planning:sessions_after",
+        "sessions.fold:_columns",
+        "sessions.program:Program.sessions_after",
         "keys.active:ActiveKeys.table",
     ),
     "write the row": ("shell.storage:BucketRow.write",),

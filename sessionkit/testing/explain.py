@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
+from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
 from sessionkit.errors import ScriptError, SpecError, with_hint

@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.behind import Horizon
+from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit.errors import ExpectationError, with_hint
 from sessionkit.state._codec import codec_of, encode_column

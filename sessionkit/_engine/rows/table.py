@@ -26,7 +26,8 @@ BEHIND: Final = pa.field("behind", pa.int64())
 V = TypeVar("V")
 T = TypeVar("T")
 
-Instants: TypeAlias = npt.NDArray[np.int64]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Instants: TypeAlias = Numbers
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -206,6 +207,13 @@ def whole_batch(rows: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
+def numbers_in(table: pa.Table, name: str) -> Numbers:
+    """Return a column of whole numbers; 0 for a null."""
+    column = whole(table[name])
+    numbers: Numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return numbers
+
+
 def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
     """Return a column of instants as microseconds since the epoch."""
     result: Instants = whole(column).view(pa.int64()).to_numpy(zero_copy_only=False)
@@ -217,11 +225,9 @@ def instants(instants_us: Instants) -> pa.Array:
     return pa.array(instants_us, type=pa.int64()).view(INSTANT)
 
 
-def marks_of(sessions: pa.Table) -> Instants:
+def marks_of(sessions: pa.Table) -> Numbers:
     """Return the marks of sessions; 0 for what only remembers the ids of one."""
-    column = whole(sessions[BEHIND.name])
-    found: Instants = (column.fill_null(0) if column.null_count else column).to_numpy()
-    return found
+    return numbers_in(sessions, BEHIND.name)
 
 
 def is_trace(sessions: pa.Table) -> Mask:
@@ -236,6 +242,17 @@ def has_state(rows: pa.Table) -> Mask:
     if "exists" in names:
         mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
     return mask & (marks_of(rows) >= 0) if BEHIND.name in names else mask
+
+
+def has_closed(sessions: pa.Table) -> Mask:
+    """Mark the sessions that are over, and only wait for late events."""
+    if "closed" not in sessions.schema.names:
+        return np.zeros(sessions.num_rows, np.bool_)
+    closed = whole(sessions["closed"])
+    if closed.null_count:
+        closed = closed.fill_null(fill_value=False)
+    mask: Mask = closed.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def unmarked(rows: pa.Table) -> tuple[pa.Table, Instants]:

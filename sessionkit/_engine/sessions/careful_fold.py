@@ -1,31 +1,126 @@
 """
 Sessions folded one step after another: to say why one fails, to try events, to ask for a gap.
 
-The order is that of `fold`, whatever asks: the open sessions of a session are merged first, by
-start, then its events are taken. Where a `state_gap` is asked, the events come after them anyway:
-it needs sessions whose events came in order.
+A session is folded in one order, here and in `fold`: first the open sessions that became part of it
+are merged, in the order of their starts; then its events are taken in the order of time, those at
+one instant in the order of their content, so that a micro-batch that runs again folds them alike.
+Where a `state_gap` is asked, the events come after them anyway: it needs sessions whose events came
+in order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._classes import is_frozen
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.fold import FoldError, SessionFold
-from sessionkit._instants import span_us
+from sessionkit._engine.rows.table import Numbers
+from sessionkit._engine.sessions.intervals import WindowedEvents
+from sessionkit._instants import instant_of, span_us
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.spec.functions import Failure, call_failed, name_of
+from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
+from sessionkit.timeouts import SessionRules
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
+
+class FoldError(UserFunctionError):
+    """
+    Raised when a function raised or returned the wrong thing during a fold.
+
+    `place` is where the open session or event stands over which it did, once that's known.
+    """
+
+    place: int | None = None
+
+
+@attrs.frozen
+class SessionFold:
+    """The functions of a spec, over what is folded: an event, or an event and its time."""
+
+    spec: AnySessionSpec
+    create: Callable[[Any, Any], Any] | None
+    update: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
+    may_return_nothing: bool
+    takes_time: bool
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "SessionFold":
+        functions = spec.functions
+        takes_time = functions.create_takes_time or functions.update_takes_time
+
+        def over_events(function: Callable[..., Any], *, own: bool) -> Callable[[Any, Any], Any]:
+            if not takes_time:
+                return function
+            if own:
+                return lambda first, timed: function(first, *timed)
+            return lambda first, timed: function(first, timed[0])
+
+        create: Callable[..., Any] | None = functions.create
+        if create is not None:
+            create = over_events(create, own=functions.create_takes_time)
+        update = over_events(functions.update, own=functions.update_takes_time)
+        merge = functions.merge or _no_merge
+        return cls(spec, create, update, merge, not is_frozen(spec.state), takes_time)
+
+    def timed(self, objects: list[Any], starts_us: Numbers) -> list[Any]:
+        """Return events as they are folded: with their times where a function takes these."""
+        if not self.takes_time:
+            return objects
+        return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
+
+    def merged(self, key: Any, left: Any, right: Any) -> Any:
+        """
+        Return the state of two open sessions that events bridge.
+
+        Raises:
+            FoldError: `merge` raised, or returned something other than a state.
+        """
+        return self._called("merge", self.merge, key, left, right)
+
+    def added(self, key: Any, state: Any, event: Any) -> Any:
+        """
+        Return a state, which may be changed, with one more event; None for no state yet.
+
+        Raises:
+            FoldError: A function raised, or returned something other than a state.
+        """
+        if state is None:
+            if self.create is not None:
+                return self._called("create", self.create, key, key, event)
+            state = self._called("state", self.spec.state, key)
+        return self._called("update", self.update, key, state, event)
+
+    def _called(self, role: str, function: Callable[..., Any], key: Any, *given: Any) -> Any:
+        """Return the state after a call: None says that the given one was changed in place."""
+        own = getattr(self.spec.functions, role, None) or function
+        try:
+            found = function(*given)
+            if found is None and self.may_return_nothing and role in {"merge", "update"}:
+                return given[0]
+            _check_state(role, own, self.spec.state, found)
+        except Exception as error:
+            failure = FoldError(*call_failed(role, own, repr(key), error))
+            raise failure from error
+        return found
+
+
+def _no_merge(_: Any, __: Any) -> Any:
+    met = "two open sessions met although the spec has no `merge`"
+    raise UserFunctionError(with_hint(met, "pass merge=..."))
+
+
+def _check_state(role: str, function: Callable[..., Any], cls: type[Any], found: Any) -> None:
+    if found.__class__ is not cls:
+        what = f"`{role}` ({name_of(function)}) must return a"
+        hint = "end the function with `return state`" if found is None else "build one"
+        raise UserFunctionError(wrong_class(what, cls, found, hint))
 
 
 @attrs.frozen
@@ -75,7 +170,6 @@ class CarefulFold:
 
     @property
     def places(self) -> range:
-        """All places."""
         return range(self.first, self.first + len(self.numbers))
 
     def event_at(self, place: int | None) -> int | None:
@@ -96,10 +190,10 @@ class CarefulFold:
         """
         opened, state = self.opened(places), None
         for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
-            state = self.taken(state, place)
+            state = self.after(state, place)
         return state
 
-    def taken(self, state: Any, place: int) -> Any:
+    def after(self, state: Any, place: int) -> Any:
         """
         Return a state, which may be changed, with what stands at a place; None for no state.
 
@@ -132,22 +226,20 @@ class CarefulFold:
         return state
 
     def copied(self, state: Any) -> Any:
-        """Return a copy of a state; None where there is none."""
         return None if state is None else codec_of(self.fold.spec.state).copied(state)
 
     def fits(self, state: Any) -> bool:
         """Return whether a state fits its fields."""
         return codec_of(self.fold.spec.state).misfit(state) is None
 
-    def gap_us(self, state: Any, last: int, *, extends: bool) -> int | None:
+    def gap_us(self, rules: SessionRules, state: Any, last: int, *, extends: bool) -> int | None:
         """
         Return the gap by the state after an instant; None where the state doesn't say it.
 
         Raises:
             FoldError: `state_gap` fails over what stands last there.
         """
-        rules = self.fold.spec.rules
-        if rules is None or rules.state_gap is None or not extends or self.event_at(last) is None:
+        if rules.state_gap is None or not extends or self.event_at(last) is None:
             return None
         try:
             found = rules.state_gap(state)
@@ -175,12 +267,13 @@ def _check_gap(state_gap: Callable[[Any], Any], found: Any, longest: timedelta) 
 @attrs.define
 class StateGaps:
     """
-    The gaps by the state, while sessions are cut; see `Gaps`.
+    The gaps by the state, while sessions are cut; see `cutting.Gaps`.
 
     The states are thrown away: from there on it's a plan like any other. From an event that fails
     on, nothing keeps its session open.
     """
 
+    rules: SessionRules
     members: Members
     failures: dict[int, Failure] = attrs.field(factory=dict)
     """The first failure of each session in which there is one, by the event's number."""
@@ -201,8 +294,8 @@ class StateGaps:
             return None
         try:
             for place in places:
-                self.state = part.taken(self.state, place)
-            return part.gap_us(self.state, places[-1], extends=extends)
+                self.state = part.after(self.state, place)
+            return part.gap_us(self.rules, self.state, places[-1], extends=extends)
         except FoldError as error:
             self.has_failed, event = True, part.event_at(error.place)
             if event is not None:

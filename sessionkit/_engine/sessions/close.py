@@ -16,16 +16,10 @@ from sessionkit._engine.rows.objects import (
     decode_keys,
     decode_states,
 )
-from sessionkit._engine.rows.table import (
-    Rejected,
-    key_columns,
-    micros,
-    result_schema,
-    whole,
-)
+from sessionkit._engine.rows.table import Rejected, key_columns, micros, result_schema, whole
 from sessionkit._engine.sessions.ids import ids_of
+from sessionkit._engine.sessions.plan import Closed, Places
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.results import Closed, Places
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.session import AnySessionSpec

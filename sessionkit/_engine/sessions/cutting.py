@@ -13,26 +13,46 @@ on the state, at those with events. Events of one instant have no order, so they
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from sessionkit._engine.boundaries import days_of, starts_new_session
-from sessionkit._engine.sessions.closings import CODES, PRIORITIES, closings
-from sessionkit._engine.sessions.intervals import Unions, unite
-from sessionkit._instants import span_us
+from sessionkit._engine.rows.table import Mask, Numbers
+from sessionkit._engine.sessions.intervals import BY_GAP, Unions, unite
+from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import ClosedBy, SessionRules
+from sessionkit.timeouts._session_rules import CLOSED_BY
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+CODES: Final[dict[ClosedBy, int]] = {
+    "until": 0,
+    "max_events": 1,
+    "midnight": 2,
+    "gap": BY_GAP,
+    "starts_with": 4,
+    "changes_of": 5,
+    "max_duration": 6,
+    "idle": 7,
+}
+"""How the rules are stored. Checkpoints hold these numbers: a new rule gets the next one."""
+NAMES: Final = tuple(sorted(CODES, key=CODES.__getitem__))
+"""The rules by their codes."""
+PRIORITIES: Final = {CODES[name]: place for place, name in enumerate(CLOSED_BY)}
+"""By code, the place of a rule among those that fire at one instant: the first one counts."""
+BY_TIMES: Final = [name for name in CLOSED_BY if name in {"midnight", "gap", "max_duration"}]
 
 
 class Interval(NamedTuple):
-    """An open session or event, at its place by key and start; see `RuledIntervals`."""
+    """
+    An open session or event, at its place by key and start, or all that start at one instant.
+
+    `shown` has for each field of `changes_of` the values that are not null, in order; for the
+    others, see `RuledIntervals`.
+    """
 
     place: int
     at: int
@@ -41,7 +61,30 @@ class Interval(NamedTuple):
     extends: bool
     until: bool
     starts_with: bool
-    values: Sequence[int]
+    shown: Sequence[Sequence[int]]
+
+    @property
+    def shows(self) -> bool:
+        """Whether what stands here, and not only when, may be why it begins a session."""
+        return self.starts_with or any(self.shown)
+
+
+def instant_of(together: Sequence[Interval]) -> Interval:
+    """Return what some intervals of a key, at least one, which start at one instant, say."""
+    one = together[0]
+    if len(together) == 1:
+        return one
+    shown = zip(*(each.shown for each in together), strict=True)
+    return Interval(
+        place=one.place,
+        at=one.at,
+        end=max(each.end for each in together),
+        events=sum(each.events for each in together),
+        extends=any(each.extends for each in together),
+        until=any(each.until for each in together),
+        starts_with=any(each.starts_with for each in together),
+        shown=[list(chain.from_iterable(values)) for values in shown],
+    )
 
 
 @attrs.frozen
@@ -83,55 +126,27 @@ class RuledIntervals:
         ends = self.ends if rules.state_gap is None else self.least
         facts = [self.starts, ends, self.events, self.extends, self.until, self.starts_with]
         columns = [column[chosen].tolist() for column in facts]
-        codes = [column[chosen].tolist() for column in self.values]
-        values = zip(*codes, strict=True) if codes else [()] * size
-        return list(map(Interval, range(first, first + size), *columns, values))
-
-
-@attrs.frozen
-class Instant:
-    """What some intervals of a key, which start at one instant, say together."""
-
-    first: int
-    at: int
-    end: int
-    events: int
-    extends: bool
-    until: bool
-    starts_with: bool
-    shown: Sequence[Sequence[int]]
-    """For each field of `changes_of`, the values that are not null, in order."""
-
-    @classmethod
-    def of(cls, together: Sequence[Interval]) -> "Instant":
-        """Put intervals together, at least one."""
-        one = together[0]
-        if len(together) == 1:
-            shown = [[value] if value >= 0 else [] for value in one.values]
-            return cls(*one[:-1], shown)
-        return cls(
-            one.place,
-            one.at,
-            max(each.end for each in together),
-            sum(each.events for each in together),
-            any(each.extends for each in together),
-            any(each.until for each in together),
-            any(each.starts_with for each in together),
-            [
-                [value for value in column if value >= 0]
-                for column in zip(*(each.values for each in together), strict=True)
-            ],
-        )
-
-    @property
-    def shows(self) -> bool:
-        """Whether what stands here, and not only when, may be why it begins a session."""
-        return self.starts_with or any(self.shown)
+        shown = [
+            [[code] if code >= 0 else [] for code in column[chosen].tolist()]
+            for column in self.values
+        ]
+        every = zip(*shown, strict=True) if shown else [()] * size
+        return list(map(Interval, range(first, first + size), *columns, every))
 
 
 @attrs.frozen
 class Piece:
-    """A session so far, from one cut on, and when which rules fired that depend on order."""
+    """
+    A session so far, from one cut on.
+
+    Attributes:
+        first: The place of its first interval.
+        start: Its start, in microseconds.
+        end: The end of its gap, exclusive.
+        events: How many events it has.
+        values: Its last value of each field of `changes_of`, as a number; -1 for none.
+        cuts: When which rules fired that depend on order, by their codes.
+    """
 
     first: int
     start: int
@@ -141,24 +156,24 @@ class Piece:
     cuts: Sequence[tuple[int, int]] = ()
 
     @classmethod
-    def at(cls, instant: Instant) -> "Piece":
+    def at(cls, instant: Interval) -> "Piece":
         """Return one that begins at an instant, before it takes this."""
-        return cls(instant.first, instant.at, instant.at, 0, [-1] * len(instant.shown))
+        return cls(instant.place, instant.at, instant.at, 0, [-1] * len(instant.shown))
 
-    def after(self, rules: SessionRules, instant: Instant, gap_us: int | None = None) -> "Piece":
+    def after(self, rules: SessionRules, instant: Interval, gap_us: int | None = None) -> "Piece":
         """Take an instant, and the gap by the state after it, where the state says that."""
         events, cuts = self.events + instant.events, [*self.cuts]
         if instant.until:
-            cuts.append(_fired(instant, "until"))
+            cuts.append((instant.at, CODES["until"]))
         if rules.max_events is not None and events >= rules.max_events:
-            cuts.append(_fired(instant, "max_events"))
+            cuts.append((instant.at, CODES["max_events"]))
         values = [
             new[-1] if new else old for new, old in zip(instant.shown, self.values, strict=True)
         ]
         end = max(self.end, instant.end) if gap_us is None else instant.at + gap_us
         return Piece(self.first, self.start, end, events, values, cuts)
 
-    def is_cut_at(self, rules: SessionRules, instant: Instant) -> bool:
+    def is_cut_at(self, rules: SessionRules, instant: Interval) -> bool:
         """Return whether an instant belongs to another session."""
         if self.cuts or self._fired_by(instant):
             return True
@@ -167,7 +182,7 @@ class Piece:
         longest = rules.max_duration
         return longest is not None and instant.at - self.start > span_us(longest)
 
-    def cut_by(self, instant: Instant) -> "Piece":
+    def cut_by(self, instant: Interval) -> "Piece":
         """Note the rules that the instant fires that begins the next session."""
         return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(instant)])
 
@@ -180,13 +195,19 @@ class Piece:
             return min(before, key=_turn, default=by_times)
         return min([*self.cuts, by_times], key=_turn)
 
-    def _fired_by(self, instant: Instant) -> list[tuple[int, int]]:
+    def _fired_by(self, instant: Interval) -> list[tuple[int, int]]:
         fired: list[tuple[int, int]] = []
         if instant.starts_with:
-            fired.append(_fired(instant, "starts_with"))
+            fired.append((instant.at, CODES["starts_with"]))
         if any(set(new) - {old} for new, old in zip(instant.shown, self.values, strict=True)):
-            fired.append(_fired(instant, "changes_of"))
+            fired.append((instant.at, CODES["changes_of"]))
         return fired
+
+
+def _turn(closing: tuple[int, int]) -> tuple[int, int]:
+    """Return by what closings are compared: the first instant, then the rule that goes first."""
+    at, code = closing
+    return at, PRIORITIES[code]
 
 
 GapAfter: TypeAlias = Callable[..., int | None]
@@ -238,6 +259,18 @@ def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
     return attrs.evolve(unions, closes=closes, closed_by=closed_by)
 
 
+def closings(
+    rules: SessionRules, starts: Numbers, ends: Numbers
+) -> tuple[Numbers, npt.NDArray[np.int8]]:
+    """Return when sessions close by their own times, and by which rule, as its code."""
+    never = np.full(len(starts), END_OF_TIME_US)
+    midnight = never if rules.midnight is None else days_of(rules.midnight, starts)[1]
+    longest = never if rules.max_duration is None else starts + span_us(rules.max_duration)
+    fired = np.stack([midnight, ends, longest])
+    codes = np.array([CODES[name] for name in BY_TIMES], np.int8)
+    return fired.min(axis=0), codes[fired.argmin(axis=0)]
+
+
 def closed_pieces(
     rules: SessionRules, pieces: Sequence[Piece]
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
@@ -260,18 +293,18 @@ def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
 
 def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Mask:
     """Mark the sessions in which a rule fires that depends on the order of events."""
-    first, starts = whole.first, intervals.starts
+    starts = intervals.starts
     later = starts > whole.spread(whole.start)
-    marked: Mask = np.logical_or.reduceat(intervals.until | (intervals.starts_with & later), first)
+    marked: Mask = whole.reduced(np.logical_or, intervals.until | (intervals.starts_with & later))
     if rules.state_gap is not None:
-        marked |= np.logical_or.reduceat(intervals.extends, first)
+        marked |= whole.reduced(np.logical_or, intervals.extends)
     if rules.max_events is not None:
-        marked |= whole.sums(intervals.events) >= rules.max_events
+        marked |= whole.reduced(np.add, intervals.events) >= rules.max_events
     if rules.max_duration is not None:
-        lasted = np.maximum.reduceat(starts, first) - whole.start
+        lasted = whole.reduced(np.maximum, starts) - whole.start
         marked |= lasted > span_us(rules.max_duration)
     for values in intervals.values:
-        marked |= np.minimum.reduceat(values, first) != np.maximum.reduceat(values, first)
+        marked |= whole.reduced(np.minimum, values) != whole.reduced(np.maximum, values)
     return marked
 
 
@@ -281,7 +314,7 @@ def _pieces(
     """Yield the sessions of what only the gap holds together, one instant after another."""
     piece: Piece | None = None
     for together in instants_of(intervals.part(rules, first, size)):
-        instant, before = Instant.of(together), piece
+        instant, before = instant_of(together), piece
         begins = before is None or before.is_cut_at(rules, instant)
         if begins and before is not None:
             yield before.cut_by(instant)
@@ -293,13 +326,3 @@ def _pieces(
         piece = piece.after(rules, instant, gap_us)
     if piece is not None:
         yield piece
-
-
-def _fired(instant: Instant, rule: ClosedBy) -> tuple[int, int]:
-    return instant.at, CODES[rule]
-
-
-def _turn(closing: tuple[int, int]) -> tuple[int, int]:
-    """Return by what closings are compared: the first instant, then the rule that goes first."""
-    at, code = closing
-    return at, PRIORITIES[code]

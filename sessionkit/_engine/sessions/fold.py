@@ -1,190 +1,229 @@
 """
-The functions of the user, as they fold one session.
+Events join the open sessions of a group, which the functions of the user fold.
 
-A session is folded in one order, whoever folds it: first the open sessions that became part of it
-are merged, in the order of their starts; then its events are taken in the order of time, those at
-one instant in the order of their content, so that a micro-batch that runs again folds them alike.
-
-`fold_all` is the loop over all sessions; it says only which of them fail. `careful_fold` takes one
-step after another, from new objects since the functions may have changed the old ones, and says
-why.
+All are folded at once, in a loop that says only which sessions fail. Where some do, or leave states
+that don't fit their fields, what becomes of them is up to `on_error`: the reason is raised; or
+they're folded again without the events that fail; or they're dropped. That is done one step after
+another (`careful_fold`), from new objects since the functions may have changed the old ones. A spec
+whose functions don't fail gets no further than the first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
-import attrs
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
-from sessionkit._classes import is_frozen
-from sessionkit._instants import instant_of
-from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.spec.functions import call_failed, name_of, wrong_class
+from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states, encode_states
+from sessionkit._engine.rows.table import Mask, Numbers, Rejected
+from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, Members, SessionFold
+from sessionkit._engine.sessions.dropping import dropped_sessions, first_failures, with_traces
+from sessionkit._engine.sessions.plan import Horizon, Joined, Plan
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.rejecting import folded_again
+from sessionkit.errors import StateValueError
 from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state._codec import codec_of
 
 
-class FoldError(UserFunctionError):
+def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
     """
-    Raised when a function raised or returned the wrong thing during a fold.
+    Let events, in any order, join the open sessions of a group.
 
-    `place` is where the open session or event stands over which it did, once that's known.
+    Raises:
+        FoldError: A function failed, and the spec says `on_error="raise"`.
+        StateValueError: A function left a value in the state that does not fit its field, and the
+            spec says `on_error="raise"`.
+    """
+    events, rejected = program.read(arrived)
+    while True:
+        found = program.timely(sessions, events, horizon)
+        for late in found.late:
+            rejected += _refused_first(program.spec, late)
+        if (plan := found.plan) is None:
+            return Joined(sessions, 0, [*rejected, *found.duplicates])
+        objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
+        if refused:
+            # What belongs together depends on the other events alone.
+            reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
+            rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
+            events = plan.events.without(reasons).joined(found.repeated)
+            continue
+        folded = _fold_plan(program, plan, objects)
+        failed, left = [part for part in folded.rejected if part.kind == "failed"], None
+        if program.duplicates is not None and program.spec.on_error == "reject":
+            left = program.duplicates.left(plan.events, found.repeated, failed)
+        if left is None:
+            rejected += [*found.duplicates, *folded.rejected]
+            return Joined(folded.sessions, folded.events, rejected)
+        # What failed was not processed, so the next event with its id counts.
+        rejected += failed
+        events = left
+
+
+def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
+    """Quarantine the late events that their class refuses."""
+    _, refused = build_events(spec, late.rows)
+    if not refused:
+        return [late]
+    others = [place for place in range(late.rows.num_rows) if place not in refused]
+    reasons = [late.reasons[place] for place in others]
+    return [
+        *Rejected.with_reasons("quarantined", refused, late.rows),
+        Rejected("late", reasons, late.rows.take(pa.array(others, pa.int64()))),
+    ]
+
+
+def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
+    """
+    Fold every session of a plan that has events, given as objects in its order.
+
+    Raises:
+        FoldError: A function failed, and the spec says `on_error="raise"`.
+        StateValueError: A state does not fit its fields, and the spec says so too; key and path
+            are named.
+    """
+    spec, active = program.spec, plan.active
+    if plan.failures and spec.on_error == "raise":
+        raise FoldError(*plan.failures[min(plan.failures)])
+    states, failed = _folded(program.functions or SessionFold.of(spec), plan, objects)
+    if failed and spec.on_error == "raise":
+        parts = _parts(plan, np.flatnonzero(active)[failed])
+        for place, part in zip(failed, parts, strict=True):
+            states[place] = part.state_of(part.places)
+        failed = []
+    if plan.failures:
+        sessions = plan.owners[plan.touched.num_rows + np.array([*plan.failures])]
+        failed += (np.cumsum(active) - 1)[sessions].tolist()
+    good, states = _without(active, states, failed) if failed else (active, states)
+    try:
+        columns = _columns(plan, good, states)
+    except StateValueError:
+        if spec.on_error == "raise":
+            raise
+        codec = codec_of(spec.state)
+        misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
+        good, states = _without(good, states, misfits)
+        columns = _columns(plan, good, states)
+    if np.array_equal(good, active):
+        return Joined(program.sessions_after(plan, good, columns), len(objects), [])
+    left_out = _dropped if spec.on_error == "drop_session" else _rejected
+    return left_out(program, plan, good, columns)
+
+
+def _folded(functions: SessionFold, plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return the state of each session that has events, and the places of those that fail."""
+    spec, active = plan.spec, plan.active
+    keys: list[Any] = []
+    stored, counts_stored = plan.states_of(active)
+    if functions.create is not None:
+        new = active.copy()
+        new[active] = counts_stored == 0
+        keys = decode_keys(spec, plan.keys_of(new))
+    opened = decode_states(spec.state, stored)
+    events = objects
+    if functions.takes_time:
+        events = functions.timed(objects, plan.events.starts[plan.event_places])
+    counts = zip(counts_stored.tolist(), plan.counts[active].tolist(), strict=True)
+    return fold_all(functions, iter(keys), opened, events, counts)
+
+
+def fold_all(
+    functions: SessionFold,
+    new_keys: Iterator[Any],
+    opened: Sequence[Any],
+    events: Sequence[Any],
+    counts: Iterable[tuple[int, int]],
+) -> tuple[list[Any], list[int]]:
+    """
+    Return the states of many sessions, and the places of those that fail.
+
+    `new_keys` are of those without an open session, where there is a `create`; `counts` says how
+    many of the open sessions, whose states may be changed, and of the events are whose.
+    """
+    cls, create = functions.spec.state, functions.create
+    needs_return = not functions.may_return_nothing
+    states: list[Any] = []
+    failed: list[int] = []
+    old = new = 0
+    for opened_count, event_count in counts:
+        first_old, first_new = old, new
+        old, new = old + opened_count, new + event_count
+        try:
+            if opened_count:
+                state = opened[first_old]
+            elif create is None:
+                state = cls()
+            else:
+                state = create(next(new_keys), events[first_new])
+                first_new += 1
+                if state.__class__ is not cls:
+                    _fail()
+            for function, given in (
+                (functions.merge, opened[first_old + 1 : old]),
+                (functions.update, events[first_new:new]),
+            ):
+                for one in given:
+                    found = function(state, one)
+                    if found.__class__ is cls:
+                        state = found
+                    elif needs_return or found is not None:
+                        _fail()
+        except Exception:  # noqa: BLE001 (the functions of the user)
+            failed.append(len(states))
+            state = None
+        states.append(state)
+    return states, failed
+
+
+def _fail() -> NoReturn:
+    """Stop the fold of a session: what a function returned isn't a state."""
+    raise TypeError
+
+
+def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Mask, list[Any]]:
+    """Return which sessions are good, and their states, without some of these states."""
+    left, gone = good.copy(), set(failed)
+    left[np.flatnonzero(good)[[*gone]]] = False
+    return left, [state for place, state in enumerate(states) if place not in gone]
+
+
+def _columns(plan: Plan, good: Mask, states: list[Any]) -> list[pa.Array]:
+    """
+    Return the states of some sessions as columns.
+
+    Raises:
+        StateValueError: A state does not fit its fields; key and path are named.
     """
 
-    place: int | None = None
+    def key_at(place: int) -> Any:
+        return decode_keys(plan.spec, plan.keys_of(good).slice(place, 1))[0]
+
+    return encode_states(plan.spec.state, states, key_at)
 
 
-@attrs.frozen
-class SessionFold:
-    """The functions of a spec, over what is folded: an event, or an event and its time."""
-
-    spec: AnySessionSpec
-    create: Callable[[Any, Any], Any] | None
-    update: Callable[[Any, Any], Any]
-    may_return_nothing: bool
-    takes_time: bool
-
-    @classmethod
-    def of(cls, spec: AnySessionSpec) -> "SessionFold":
-        """Look up once what every fold needs."""
-        functions = spec.functions
-        create: Callable[..., Any] | None = functions.create
-        if create is not None:
-            create = _over_events(spec, create, takes_time=functions.create_takes_time)
-        update = _over_events(spec, functions.update, takes_time=functions.update_takes_time)
-        takes_time = spec.functions.create_takes_time or spec.functions.update_takes_time
-        return cls(spec, create, update, not is_frozen(spec.state), takes_time)
-
-    def timed(self, objects: list[Any], starts_us: npt.NDArray[np.int64]) -> list[Any]:
-        """Return events as they are folded: with their times where a function takes these."""
-        if not self.takes_time:
-            return objects
-        return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
-
-    def fold_all(  # noqa: C901 (a call more a session would show in the speed)
-        self,
-        new_keys: Iterator[Any],
-        opened: Sequence[Any],
-        events: Sequence[Any],
-        counts: Iterable[tuple[int, int]],
-    ) -> tuple[list[Any], list[int]]:
-        """
-        Return the states of many sessions, and the places of those that fail.
-
-        `new_keys` are of those without an open session, where there is a `create`; `counts` says
-        how many of the open sessions, whose states may be changed, and of the events are whose.
-        """
-        cls, create, update = self.spec.state, self.create, self.update
-        needs_return = not self.may_return_nothing
-        states: list[Any] = []
-        failed: list[int] = []
-        old = new = 0
-        for opened_count, event_count in counts:
-            first_old, first_new = old, new
-            old, new = old + opened_count, new + event_count
-            try:
-                if opened_count:
-                    state = opened[first_old]
-                    for right in opened[first_old + 1 : old]:
-                        state = self.merged(None, state, right)
-                elif create is None:
-                    state = cls()
-                else:
-                    state = create(next(new_keys), events[first_new])
-                    first_new += 1
-                    if state.__class__ is not cls:
-                        _refuse_type("create", self.spec, state)
-                for event in events[first_new:new]:
-                    found = update(state, event)
-                    if found is not state:
-                        if found.__class__ is cls:
-                            state = found
-                        elif needs_return or found is not None:
-                            _refuse_type("update", self.spec, found)
-            except Exception:  # noqa: BLE001 (the functions of the user)
-                failed.append(len(states))
-                state = None
-            states.append(state)
-        return states, failed
-
-    def merged(self, key: Any, left: Any, right: Any) -> Any:
-        """
-        Return the state of two open sessions that events bridge.
-
-        Raises:
-            FoldError: `merge` raised, or returned something other than a state.
-        """
-        merge = self.spec.functions.merge or _no_merge
-        try:
-            return self._kept("merge", left, merge(left, right))
-        except Exception as error:
-            failure = _fold_error("merge", merge, key, error)
-            raise failure from error
-
-    def added(self, key: Any, state: Any, event: Any) -> Any:
-        """
-        Return a state, which may be changed, with one more event; None for no state yet.
-
-        Raises:
-            FoldError: A function raised, or returned something other than a state.
-        """
-        if state is None:
-            if self.create is not None:
-                return self._created(self.create, key, event)
-            state = self._made(key)
-        try:
-            return self._kept("update", state, self.update(state, event))
-        except Exception as error:
-            failure = _fold_error("update", self.spec.functions.update, key, error)
-            raise failure from error
-
-    def _made(self, key: Any) -> Any:
-        try:
-            return self.spec.state()
-        except Exception as error:
-            failure = _fold_error("state", self.spec.state, key, error)
-            raise failure from error
-
-    def _created(self, create: Callable[[Any, Any], Any], key: Any, event: Any) -> Any:
-        try:
-            state = create(key, event)
-            if state.__class__ is not self.spec.state:
-                _refuse_type("create", self.spec, state)
-        except Exception as error:
-            failure = _fold_error("create", self.spec.functions.create or create, key, error)
-            raise failure from error
-        return state
-
-    def _kept(self, role: str, given: Any, found: Any) -> Any:
-        """Return the state after a call: None says that the given one was changed in place."""
-        if found.__class__ is self.spec.state:
-            return found
-        if found is None and self.may_return_nothing:
-            return given
-        return _refuse_type(role, self.spec, found)
+def _parts(plan: Plan, sessions: Numbers) -> Iterator[CarefulFold]:
+    """Return the folds of some sessions of a plan."""
+    members = Members(plan.spec, plan.touched, plan.events, plan.order)
+    return members.parts(plan.unions.first[sessions], plan.unions.sizes[sessions])
 
 
-def _over_events(
-    spec: AnySessionSpec, function: Callable[..., Any], *, takes_time: bool
-) -> Callable[[Any, Any], Any]:
-    """Return a function of events as they are folded: with their times where one takes these."""
-    if not (spec.functions.create_takes_time or spec.functions.update_takes_time):
-        return function
-    if takes_time:
-        return lambda first, timed: function(first, *timed)
-    return lambda first, timed: function(first, timed[0])
+def _dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
+    failed = plan.active & ~good
+    failures = first_failures(plan, _parts(plan, np.flatnonzero(failed)))
+    sessions = with_traces(plan, failed, program.sessions_after(plan, good, states))
+    rejected = dropped_sessions(plan, failed, failures)
+    return Joined(sessions, int(plan.counts[good].sum()), rejected)
 
 
-def _no_merge(_: Any, __: Any) -> Any:
-    met = "two open sessions met although the spec has no `merge`"
-    raise UserFunctionError(with_hint(met, "pass merge=..."))
-
-
-def _fold_error(role: str, function: Callable[..., Any], key: Any, error: Exception) -> FoldError:
-    return FoldError(*call_failed(role, function, repr(key), error))
-
-
-def _refuse_type(role: str, spec: AnySessionSpec, found: Any) -> NoReturn:
-    what = f"`{role}` ({name_of(getattr(spec.functions, role))}) must return a"
-    hint = "end the function with `return state`" if found is None else "build one"
-    raise UserFunctionError(wrong_class(what, spec.state, found, hint))
+def _rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
+    again = folded_again(program, plan, plan.active & ~good)
+    after, kept = again.plan, again.kept
+    is_new = np.arange(len(after.counts)) >= kept.sum()
+    folded = is_new & after.active
+    new = zip(states, _columns(after, folded, again.states), strict=True)
+    stays = pa.array(kept[good])
+    columns = [pa.concat_arrays([old.filter(stays), one]) for old, one in new]
+    folded[~is_new] = good[kept]
+    sessions = program.sessions_after(after, folded, columns)
+    return Joined(sessions, int(after.counts[folded].sum()), again.rejected(program, plan))

@@ -1,5 +1,5 @@
 """
-Which events and open sessions make one session: a union of intervals.
+Events and open sessions as intervals, and sessions as unions of them.
 
 An event is an interval: from its time to its time + gap. An open session is an interval too: from
 its start to its end. Sort the intervals of a key by their start; one that begins no later than the
@@ -12,21 +12,61 @@ One rule covers what a step per event would have to tell apart:
     several                           events bridge them:   merge from the left, then update
 """
 
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Collection
+from functools import cached_property
+from typing import Any, Final, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sessionkit._engine.boundaries import starts_new_session
-from sessionkit._engine.sessions.closings import CODES
-
-Instants: TypeAlias = npt.NDArray[np.int64]
+from sessionkit._engine.rows.table import Mask, Numbers
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 LARGEST: Final = 2**63 - 1
-BY_GAP: Final = CODES["gap"]
+BY_GAP: Final = 3
+"""The code of the gap among the rules that close sessions; see `cutting.CODES`."""
+
+
+@attrs.frozen
+class WindowedEvents:
+    """
+    The events of a micro-batch with their windows, all in microseconds.
+
+    They're rows here: what belongs together depends on times alone.
+    """
+
+    table: pa.Table
+    starts: Numbers
+    ends: Numbers
+
+    def only(self, chosen: Mask) -> "WindowedEvents":
+        if chosen.all():
+            return self
+        table = self.table.filter(pa.array(chosen))
+        return WindowedEvents(table, self.starts[chosen], self.ends[chosen])
+
+    def at(self, places: Numbers) -> "WindowedEvents":
+        table = self.table.take(pa.array(places))
+        return WindowedEvents(table, self.starts[places], self.ends[places])
+
+    def without(self, places: Collection[int]) -> "WindowedEvents":
+        left = np.ones(len(self.starts), np.bool_)
+        left[list(places)] = False
+        return self.only(left)
+
+    def joined(self, others: "WindowedEvents | None") -> "WindowedEvents":
+        """Return these events and others."""
+        if others is None or not len(others.starts):
+            return self
+        return WindowedEvents(
+            pa.concat_tables([self.table, others.table]),
+            np.concatenate([self.starts, others.starts]),
+            np.concatenate([self.ends, others.ends]),
+        )
 
 
 @attrs.frozen
@@ -36,7 +76,7 @@ class Unions:
 
     Attributes:
         first: For each session, the place of its first interval in the sorted input.
-        sizes: For each session, how many intervals it has.
+        sizes: For each session, how many intervals it has, at least one.
         start: For each session, its start in microseconds.
         end: For each session, its end in microseconds, exclusive.
         closes: For each session, when it's over; its end, unless a rule cuts it before.
@@ -45,34 +85,30 @@ class Unions:
 
     first: npt.NDArray[np.intp]
     sizes: npt.NDArray[np.intp]
-    start: Instants
-    end: Instants
-    closes: Instants
+    start: Numbers
+    end: Numbers
+    closes: Numbers
     closed_by: npt.NDArray[np.int8]
 
-    def sums(self, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return, for each session, the sum of what its intervals weigh."""
-        summed: npt.NDArray[np.int64] = np.add.reduceat(weights, self.first)
-        return summed
+    def __len__(self) -> int:
+        return len(self.first)
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> "Unions":
-        """Return the chosen sessions, as unions of their intervals alone."""
-        sizes = self.sizes[chosen]
-        return Unions(
-            np.cumsum(sizes) - sizes,
-            sizes,
-            self.start[chosen],
-            self.end[chosen],
-            self.closes[chosen],
-            self.closed_by[chosen],
-        )
+    def reduced(self, ufunc: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Fold the values of the intervals of each session into one; they are given in order."""
+        found: npt.NDArray[Any] = ufunc.reduceat(values, self.first)
+        return found
 
     def spread(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-        """Return, for each interval, the value of its session."""
+        """Return, for each interval in order, the value of its session."""
         return np.repeat(values, self.sizes)
 
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The number of the session of each interval, in order."""
+        return self.spread(np.arange(len(self)))
 
-def unite(keys: Instants, starts: Instants, ends: Instants, *, gap_inclusive: bool) -> Unions:
+
+def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool) -> Unions:
     """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
     new = np.ones(len(keys), np.bool_)
     new_key = keys[1:] != keys[:-1]
@@ -85,7 +121,7 @@ def unite(keys: Instants, starts: Instants, ends: Instants, *, gap_inclusive: bo
     return Unions(first, sizes, starts[first], end, end, np.full(len(first), BY_GAP, np.int8))
 
 
-def _furthest_end(keys: Instants, ends: Instants, new_key: npt.NDArray[np.bool_]) -> Instants:
+def _furthest_end(keys: Numbers, ends: Numbers, new_key: Mask) -> Numbers:
     """Return the running maximum of the ends within each key."""
     if bool(np.all((ends[1:] >= ends[:-1]) | new_key)):
         return ends
@@ -94,7 +130,7 @@ def _furthest_end(keys: Instants, ends: Instants, new_key: npt.NDArray[np.bool_]
     lift = int(ends.max() - lowest) + 1
     if (int(keys[-1]) + 1) * lift <= LARGEST:
         lifted = keys * lift
-        running: Instants = np.maximum.accumulate(lifted + (ends - lowest)) - lifted + lowest
+        running: Numbers = np.maximum.accumulate(lifted + (ends - lowest)) - lifted + lowest
         return running
     # Ranks keep the sum within 64 bits where instants don't.
     ascending = np.argsort(ends, kind="stable")

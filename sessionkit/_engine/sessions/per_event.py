@@ -6,14 +6,10 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import lists_of, micros, whole
-from sessionkit._engine.sessions.aggregates.rows import Segments
-from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.planning import read_events, sessions_after, timely
+from sessionkit._engine.sessions.plan import Closed, Horizon, Joined, Plan
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.results import Closed, Joined
 from sessionkit.spec.logic import HELD, NUMBER
 from sessionkit.state._codec import codec_of
 
@@ -24,28 +20,27 @@ def join_per_event(
     program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
     """Let events join the open sessions of a group, which hold them; see `join`."""
-    events, rejected = read_events(program, arrived)
-    found = timely(program, sessions, events, horizon)
-    rejected += found.rejected
+    events, rejected = program.read(arrived)
+    found = program.timely(sessions, events, horizon)
+    rejected += [*found.late, *found.duplicates]
     if (plan := found.plan) is None:
         return Joined(sessions, 0, rejected)
     held = _held(plan).filter(pa.array(plan.active))
-    after = sessions_after(program, plan, plan.active, [held])
+    after = program.sessions_after(plan, plan.active, [held])
     return Joined(after, plan.events.table.num_rows, rejected)
 
 
 def _held(plan: Plan) -> pa.ListArray:
     """Return the events of each session, by time and content."""
-    segments = Segments(plan.order, plan.unions.first, plan.unions.sizes)
     before, came = whole(plan.touched[COLUMN]), _came(plan)
-    of_stored, of_event = np.split(segments.by_row, [len(before)])
+    of_stored, of_event = np.split(plan.owners, [len(before)])
     held = pa.concat_arrays([before.flatten(), came])
     owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
     fields = held.flatten()
     content = pa.table(fields, [f"event.{place}" for place in range(len(fields))])
     times = micros(held.field(plan.spec.event_time))
     order = in_total_order(owners, times, content, 0)
-    sizes = np.bincount(owners, minlength=len(segments))
+    sizes = np.bincount(owners, minlength=len(plan.counts))
     return lists_of(held.take(pa.array(order)), sizes)
 
 

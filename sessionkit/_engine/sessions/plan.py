@@ -1,6 +1,6 @@
 """Which sessions and events of a group go together, for all keys at once."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -8,17 +8,38 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import marks_of
-from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.traces import told_apart
+from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.rows.table import Mask, Numbers, Rejected, lists_of, marks_of, whole
+from sessionkit._engine.sessions.ids import mark_of, marks_within
+from sessionkit._engine.sessions.intervals import Unions, WindowedEvents
+from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+
+@attrs.frozen
+class Horizon:
+    """
+    What the watermark has passed in a micro-batch. All in microseconds.
+
+    Attributes:
+        late_us: By which events are late; None where none is.
+        gone_us: Sessions that were over by then may be forgotten.
+        lasts_us: How long after its start a session is over at the earliest.
+        marked: What the mark is made of for sessions that get their start before that.
+    """
+
+    late_us: int | None
+    gone_us: int = BEGINNING_US
+    lasts_us: int = 0
+    marked: tuple[int, ...] = (0, 0, 0)
+
+    def marks(self, starts: Numbers) -> Numbers:
+        """Return the marks of sessions that get these starts; 0 for those that need none."""
+        passed = is_over(starts + self.lasts_us, self.gone_us)
+        return passed * mark_of(*self.marked) if passed.any() else np.zeros(len(starts), np.int64)
 
 
 @attrs.frozen
@@ -54,17 +75,34 @@ class Plan:
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
     traces: pa.Table | None = None
 
-    def only(self, chosen: Mask) -> "Plan":
-        """Return the plan of some of the sessions, which stay as they are planned here."""
-        opened, is_event = self.opened_of(chosen), self.is_event[self.unions.spread(chosen)]
-        after_opened = opened.num_rows + np.cumsum(is_event)
+    def only(self, chosen: Mask, *, with_state: bool = False) -> "Plan":
+        """
+        Return the plan of some of the sessions, which stay as they are planned here.
+
+        If asked, without the open ones whose events are all in rows that discard them: these have a
+        place and an id, but no state.
+        """
+        unions, stays = self.unions, self.unions.spread(chosen)
+        if with_state:
+            stays &= self.is_event | (self.events_before > 0)
+        numbers, is_event = self.order[stays], self.is_event[stays]
+        opened = self.touched.take(pa.array(numbers[~is_event]))
+        sizes = unions.reduced(np.add, stays.astype(np.intp))[chosen]
         return attrs.evolve(
             self,
-            events=self.events.at(self.places_of(chosen)),
+            events=self.events.at(numbers[is_event] - self.touched.num_rows),
             touched=opened,
-            order=np.where(is_event, after_opened, np.cumsum(~is_event)) - 1,
+            order=np.where(is_event, np.cumsum(is_event) + opened.num_rows, np.cumsum(~is_event))
+            - 1,
             is_event=is_event,
-            unions=self.unions.only(chosen),
+            unions=Unions(
+                np.cumsum(sizes) - sizes,
+                sizes,
+                unions.start[chosen],
+                unions.end[chosen],
+                unions.closes[chosen],
+                unions.closed_by[chosen],
+            ),
             counts=self.counts[chosen],
             failures={},
         )
@@ -75,15 +113,6 @@ class Plan:
         active: Mask = self.counts > 0
         return active
 
-    @property
-    def failed(self) -> Mask:
-        """Mark the sessions in which events fail, as far as that showed while it was planned."""
-        fails = np.isin(self.event_places, list(self.failures))
-        owners = np.repeat(np.arange(len(self.counts)), self.counts)
-        failed = np.zeros(len(self.counts), np.bool_)
-        failed[owners[fails]] = True
-        return failed
-
     @cached_property
     def event_places(self) -> Numbers:
         """The places of all events, by session, time and content."""
@@ -91,23 +120,28 @@ class Plan:
         return places
 
     @cached_property
-    def counts_before(self) -> Numbers:
-        """How many events the open sessions had that became part of each session."""
-        number = self.touched.num_rows
-        before = np.append(self.touched["events"].to_numpy(), 0)
-        return self.unions.sums(before[np.minimum(self.order, number)])
+    def owners(self) -> Numbers:
+        """The number of the session of each interval, by the interval's own number."""
+        owners = np.empty(len(self.order), np.int64)
+        owners[self.order] = self.unions.numbers
+        return owners
 
     @cached_property
-    def opened_counts(self) -> Numbers:
-        """How many open sessions became part of each session."""
-        counts: Numbers = self.unions.sizes - self.counts
-        return counts
+    def events_before(self) -> Numbers:
+        """How many events each interval, in order, stood for already; 0 for an event."""
+        return self._before(self.touched["events"].to_numpy(), 0)
+
+    def _before(self, values: Numbers, none: int) -> Numbers:
+        found: Numbers = np.append(values, none)[np.minimum(self.order, self.touched.num_rows)]
+        return found
+
+    def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
+        """Fold the values of the open sessions that became part of each session into one."""
+        return self.unions.reduced(ufunc, self._before(values, none))
 
     def places_of(self, chosen: Mask) -> Numbers:
         """Return the places of the events of the chosen sessions, in order."""
-        members = self.order[self.unions.spread(chosen) & self.is_event]
-        places: Numbers = members - self.touched.num_rows
-        return places
+        return self.event_places[np.repeat(chosen, self.counts)]
 
     def opened_of(self, chosen: Mask) -> pa.Table:
         """Return the rows of the open sessions that became part of the chosen ones, in order."""
@@ -119,47 +153,73 @@ class Plan:
         first, unions = self.unions.first[chosen], self.unions
         marks = self.horizon.marks(unions.start[chosen])
         if self.traces is not None:
-            marks = told_apart(self.traces, self.keys_of(chosen), unions.start[chosen], marks)
+            marks = marks_within(self.traces, self.keys_of(chosen), unions.start[chosen], marks)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
         marks[goes_on] = marks_of(self.touched)[self.order[first[goes_on]]]
         return marks
 
-    def held_of(self, chosen: Mask) -> tuple[pa.Table, Numbers]:
+    def states_of(self, chosen: Mask) -> tuple[pa.Table, Numbers]:
         """
         Return the open sessions that became part of the chosen ones, and how many each has.
 
-        Those whose events are all in rows that discard them have a place and an id, but no state.
+        Without those whose events are all in rows that discard them: they have no state.
         """
-        opened, counts = self.opened_of(chosen), self.opened_counts[chosen]
-        if not self.spec.discards:
-            return opened, counts
-        held = opened["events"].to_numpy() > 0
-        owners = np.repeat(np.arange(len(counts)), counts)[held]
-        return opened.filter(pa.array(held)), np.bincount(owners, minlength=len(counts))
-
-    @property
-    def with_states(self) -> "Plan":
-        """The plan of the sessions that have events, without the open ones that have no state."""
-        plan = self.only(self.active)
-        held = plan.touched["events"].to_numpy() > 0
-        stays = plan.is_event.copy()
-        stays[~plan.is_event] = held
-        is_event, sizes = (
-            plan.is_event[stays],
-            np.add.reduceat(stays, plan.unions.first, dtype=np.intp),
-        )
-        after_held = int(held.sum()) + np.cumsum(is_event)
-        return attrs.evolve(
-            plan,
-            touched=plan.touched.filter(pa.array(held)),
-            order=np.where(is_event, after_held, np.cumsum(~is_event)) - 1,
-            is_event=is_event,
-            unions=attrs.evolve(plan.unions, first=np.cumsum(sizes) - sizes, sizes=sizes),
-        )
+        stays = self.unions.spread(chosen) & (self.events_before > 0)
+        counts = self.unions.reduced(np.add, stays.astype(np.int64))[chosen]
+        return self.touched.take(pa.array(self.order[stays])), counts
 
     def keys_of(self, chosen: Mask) -> pa.Table:
         """Return the key columns of the chosen sessions, each of which has events."""
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
         return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
+
+    def lists_of(self, name: str, chosen: Mask) -> pa.Array:
+        """
+        Return what the chosen sessions keep of all of their events, as lists in no order.
+
+            events     each.NAME    what is kept of one
+            sessions   NAME         the list of these
+        """
+        kept, came = whole(self.touched[name]), whole(self.events.table[f"each.{name}"])
+        of_kept, of_event = np.split(self.owners, [len(kept)])
+        owners = np.concatenate([of_kept[pc.list_parent_indices(kept)], of_event])
+        order = pa.array(np.argsort(owners, kind="stable"))
+        values = pa.concat_arrays([kept.flatten(), came]).take(order)
+        sizes = np.bincount(owners, minlength=len(chosen))
+        return lists_of(values, sizes).filter(pa.array(chosen))
+
+
+Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
+
+
+@attrs.frozen
+class Closed:
+    """
+    What became of sessions that are over.
+
+    Attributes:
+        rows: The result rows: key columns, session columns, the fields of the result.
+        failed_output: Those whose `finish` failed.
+        sessions: How many closed, without those.
+        places: For each result row, the place of its session.
+        failed: The places of the sessions whose `finish` failed.
+        events: Their events, where these are handed out.
+    """
+
+    rows: pa.Table
+    failed_output: list[Rejected]
+    sessions: int
+    places: Places = range(0)
+    failed: Collection[int] = ()
+    events: Sequence[Rejected] = ()
+
+
+@attrs.frozen
+class Joined:
+    """The open sessions after events have joined them, how many did, and those that did not."""
+
+    sessions: pa.Table
+    events: int
+    rejected: list[Rejected]

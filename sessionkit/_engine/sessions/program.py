@@ -1,8 +1,8 @@
 """
-What a session spec compiles to: everything that follows from it, worked out once.
+What a session spec compiles to, and the stages of a micro-batch around the fold.
 
-The stages of a micro-batch read the program, never the options of the spec. A feature that a spec
-doesn't use is None here, so nothing of its module runs.
+Everything that follows from a spec is worked out once. The stages read the program, never the
+options of the spec. A feature that a spec doesn't use is None here, so nothing of its module runs.
 """
 
 import json
@@ -10,22 +10,38 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.logic import shared_identity
-from sessionkit._engine.rows.table import BEHIND, INSTANT, key_schema
-from sessionkit._engine.sessions.aggregates.kernels import stored_fields
-from sessionkit._engine.sessions.behind import Horizons
+from sessionkit._engine.boundaries import is_late, window_end
+from sessionkit._engine.logic import BatchClocks, shared_identity
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.table import (
+    BEHIND,
+    INSTANT,
+    Mask,
+    Rejected,
+    has_closed,
+    has_state,
+    instants,
+    is_trace,
+    key_schema,
+    micros,
+    parted,
+    stacked,
+)
+from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
-from sessionkit._engine.sessions.features.revisions import Revisions, forget_revisions
+from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
-from sessionkit._engine.sessions.fold import SessionFold
-from sessionkit._instants import span_us
+from sessionkit._engine.sessions.intervals import WindowedEvents, unite
+from sessionkit._engine.sessions.plan import Horizon, Plan
+from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit.spec.functions import Failure
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
 from sessionkit.timeouts import EventTimeGap
 
@@ -35,6 +51,31 @@ KINDS: Final = {
     Events: "session of events",
 }
 Feature: TypeAlias = Duplicates | SessionEvents | Rules | Revisions
+
+LATE_EVENT: Final = "its own window is over: event time + gap is at or before the watermark"
+LATE_DAY: Final = (
+    "its own window is over: event time + gap, or midnight, is at or before the watermark"
+)
+LATE_SESSION: Final = "the session it would join is over: its end is at or before the watermark"
+LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or before the watermark"
+
+
+@attrs.frozen
+class Timely:
+    """
+    The events that can be processed, and those that can't.
+
+    Attributes:
+        plan: What the timely ones that are new belong to; None where there is none.
+        late: Those that aren't in time.
+        duplicates: Those with an id that came before.
+        repeated: The same as events, since what they repeat may fail yet.
+    """
+
+    plan: Plan | None
+    late: list[Rejected]
+    duplicates: list[Rejected] = attrs.field(factory=list)
+    repeated: WindowedEvents | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -50,7 +91,10 @@ class Program:
         closes: The column that says when a session is over.
         gap_us: The gap of each event, unless functions of events say it.
         gap_inclusive: Whether an event exactly one gap after the last one joins its session.
-        horizons: What the watermark has passed, as it moves.
+        in_time_order: Whether events wait for the watermark.
+        lateness_us: How late an event may be.
+        stays_us: How long after its close a session can still become part of another.
+        shortest_us: How long after its start a session is over at the earliest.
         late_by_event: Whether an event whose own window is over is late.
         late_by_session: Whether one is whose session is over.
         event_functions: What is asked of each event.
@@ -58,7 +102,7 @@ class Program:
         session_events: What hands out the events of closed sessions.
         rules: What cuts sessions before their gap.
         revisions: What lets sessions give several rows.
-        features: Those of these four that a spec uses, in the order of the columns they store.
+        features: Those of the last four that a spec uses, in the order of the columns they store.
         functions: The functions that fold a session; None where there are none.
     """
 
@@ -68,7 +112,10 @@ class Program:
     closes: str
     gap_us: int
     gap_inclusive: bool
-    horizons: Horizons
+    in_time_order: bool
+    lateness_us: int
+    stays_us: int
+    shortest_us: int
     late_by_event: bool
     late_by_session: bool
     event_functions: EventFunctions | None
@@ -80,42 +127,38 @@ class Program:
     functions: SessionFold | None
 
     @classmethod
-    def of(cls, spec: AnySessionSpec) -> "Program":
-        """Compile a spec."""
-        duplicates, rules = Duplicates.of(spec), Rules.of(spec)
-        session_events, revisions = SessionEvents.of(spec), Revisions.of(spec, duplicates)
+    def of(cls, spec: AnySessionSpec, state_fields: Sequence[Field]) -> "Program":
+        rules, lateness = Rules.of(spec), spec.lateness
+        closes = "end" if rules is None else "closes"
+        duplicates, session_events = Duplicates.of(spec), SessionEvents.of(spec)
+        revisions = Revisions.of(spec, closes)
         every = duplicates, session_events, rules, revisions
         features = [feature for feature in every if feature is not None]
         own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
         own += [BEHIND, *(field for feature in features for field in feature.fields)]
-        codec = codec_of(spec.state).type.fields
-        state = stored_fields(spec) if isinstance(spec.logic, Aggregates) else codec
-        own += [pa.field(f"state.{field.name}", field.type.arrow) for field in state]
-        has_functions = isinstance(spec.logic, Functions)
-        extends = spec.rules is not None and spec.rules.extends is not None
+        own += [pa.field(f"state.{field.name}", field.type.arrow) for field in state_fields]
+        extends = rules is not None and rules.rules.extends is not None
         return cls(
             spec=spec,
-            state_fields=state,
+            state_fields=state_fields,
             schema=pa.schema([*key_schema(spec), *own]),
-            closes="end" if rules is None else "closes",
+            closes=closes,
             gap_us=span_us(spec.timeout.longest),
             gap_inclusive=spec.timeout.gap_inclusive,
-            horizons=Horizons(
-                0 if spec.lateness.allowed is None else span_us(spec.lateness.allowed),
-                0 if spec.mergeable is None else span_us(spec.mergeable),
-                _shortest_us(spec),
-                in_time_order=spec.order == "event_time",
-            ),
-            late_by_event=spec.lateness.judged_by == "event",
+            in_time_order=spec.order == "event_time",
+            lateness_us=0 if lateness.allowed is None else span_us(lateness.allowed),
+            stays_us=0 if revisions is None else revisions.stays_us,
+            shortest_us=_shortest_us(spec),
+            late_by_event=lateness.judged_by == "event",
             # The windows of events that keep no session open are over as soon as they happen.
-            late_by_session=spec.lateness.judged_by == "session" or extends,
+            late_by_session=lateness.judged_by == "session" or extends,
             event_functions=EventFunctions.of(spec),
             duplicates=duplicates,
             session_events=session_events,
             rules=rules,
             revisions=revisions,
             features=features,
-            functions=SessionFold.of(spec) if has_functions else None,
+            functions=SessionFold.of(spec) if isinstance(spec.logic, Functions) else None,
         )
 
     @property
@@ -135,6 +178,170 @@ class Program:
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
 
+    def obstacles(self, old: AnySessionSpec) -> list[str]:
+        """Return a line for each thing in which sessions of another spec don't fit the features."""
+        features = self.duplicates, self.rules
+        return [line for one in features if one is not None for line in one.obstacles(old)]
+
+    def migrated(self, old: AnySessionSpec, sessions: pa.Table) -> pa.Table:
+        """
+        Return the sessions of another spec with what the features store of them.
+
+        Those that are over, and only wait for late events, stay where this spec waits for them too;
+        otherwise their ids do.
+        """
+        if self.duplicates is None:
+            sessions = forget_ids(sessions)
+        else:
+            sessions = self.duplicates.migrated(sessions)
+        if self.rules is not None:
+            sessions = self.rules.migrated(sessions)
+        if not self.stays_us:
+            over, sessions = parted(sessions, has_closed(sessions) & ~is_trace(sessions))
+            if self.duplicates is not None:
+                over = self.duplicates.remembered(over, BEGINNING_US)
+                sessions = stacked([sessions, over])
+        return sessions if self.revisions is None else self.revisions.migrated(sessions, old)
+
+    # -- before the fold ------------------------------------------------------------------------
+
+    def horizon(self, clocks: BatchClocks) -> Horizon:
+        """Return what the watermark has passed in a micro-batch."""
+        watermark_us, since_us = clocks.watermark_us, clocks.since_us
+        late_us: int | None = watermark_us - self.lateness_us
+        gone_us = watermark_us - self.stays_us
+        if watermark_us == BEGINNING_US:
+            late_us = gone_us = BEGINNING_US
+        if self.in_time_order:
+            # Events of an instant are folded in one micro-batch, and later ones are late.
+            late_us, gone_us = None, BEGINNING_US
+        if since_us is None:
+            marked = watermark_us, self.stays_us, BEGINNING_US
+            return Horizon(late_us, gone_us, self.shortest_us, marked)
+        # Sessions from before may have had other rules.
+        if not self.in_time_order:
+            gone_us = max(gone_us, since_us)
+        marked = watermark_us, self.stays_us, since_us
+        return Horizon(late_us, max(gone_us, clocks.idle_us), 0, marked)
+
+    def read(self, arrived: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
+        """Return the events of a table with their windows, and those that can't be processed."""
+        starts, rejected = micros(arrived["time"]), list[Rejected]()
+        events = WindowedEvents(arrived, starts, window_end(starts, self.gap_us))
+        if self.event_functions is not None:
+            events, rejected = self.event_functions.asked(events)
+        for keeper in (self.duplicates, self.session_events):
+            if keeper is not None:
+                events = attrs.evolve(events, table=keeper.read(events.table))
+        return events, rejected
+
+    def timely(self, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Timely:
+        """Plan for the events that are neither late nor duplicates."""
+        late_us, late = horizon.late_us, list[Rejected]()
+        if late_us is not None and self.late_by_event:
+            events, late = self._in_time(events, late_us)
+        found = self._planned(sessions, events, late, horizon)
+        if late_us is None or not self.late_by_session:
+            return found
+        # A duplicate joins no session, so it's found first. Where the one that it repeats is late,
+        # it isn't one.
+        while (plan := found.plan) is not None:
+            is_over = np.zeros(len(plan.events.starts), np.bool_)
+            is_over[plan.places_of(is_late(plan.unions.closes, late_us))] = True
+            if not is_over.any():
+                break
+            why = self.late_for_session
+            late = late + Rejected.chosen("late", why, plan.events.table, is_over)
+            events = plan.events.only(~is_over).joined(found.repeated)
+            found = self._planned(sessions, events, late, horizon)
+        return found
+
+    def _in_time(
+        self, events: WindowedEvents, late_us: int
+    ) -> tuple[WindowedEvents, list[Rejected]]:
+        """Return the events whose own windows aren't over, and the late ones."""
+        late = is_late(events.ends if self.rules is None else self.rules.closes(events), late_us)
+        if not late.any():
+            return events, []
+        if self.late_by_session and self.event_functions is not None:
+            late &= self.event_functions.extend(events)
+        by_day = self.rules is not None and self.rules.rules.midnight is not None
+        why = self._why(LATE_DAY if by_day else LATE_EVENT)
+        return events.only(~late), Rejected.chosen("late", why, events.table, late)
+
+    @property
+    def late_for_session(self) -> str:
+        """Why events are late for the session that they would join."""
+        return self._why(LATE_HEARTBEAT if self.late_by_event else LATE_SESSION)
+
+    def _why(self, reason: str) -> str:
+        return f"{reason}, less `Lateness(allowed=...)`" if self.lateness_us else reason
+
+    def _planned(
+        self,
+        sessions: pa.Table,
+        events: WindowedEvents,
+        late: list[Rejected],
+        horizon: Horizon,
+    ) -> Timely:
+        """Find out what belongs together."""
+        repeated, rejected = None, list[Rejected]()
+        if self.duplicates is not None:
+            events, repeated, rejected = self.duplicates.distinct(sessions, events)
+        if not len(events.starts):
+            return Timely(None, late, rejected, repeated)
+        number = len(self.spec.keys)
+        numbers, found = key_numbers(events.table.columns[:number], sessions.columns[:number])
+        concerned, traces = found >= 0, None
+        dropped = is_trace(sessions)
+        if dropped.any():
+            traces = sessions.filter(pa.array(dropped))
+        if self.duplicates is not None or traces is not None:
+            concerned &= has_state(sessions)
+        touched, untouched = parted(sessions, concerned)
+        keys = np.concatenate([found[concerned], numbers])
+        starts = np.concatenate([micros(touched["start"]), events.starts])
+        ends = np.concatenate([micros(touched["end"]), events.ends])
+        order = in_total_order(keys, starts, events.table, touched.num_rows)
+        failures = dict[int, Failure]()
+        if self.rules is None:
+            inclusive = self.gap_inclusive
+            unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
+        else:
+            unions, failures = self.rules.united(touched, events, order, (keys, starts, ends))
+        is_event = order >= touched.num_rows
+        counts = unions.reduced(np.add, is_event.astype(np.int64))
+        parts = self.spec, events, touched, untouched, order, is_event, unions, counts, horizon
+        return Timely(Plan(*parts, failures, traces), late, rejected, repeated)
+
+    # -- after the fold -------------------------------------------------------------------------
+
+    def sessions_after(self, plan: Plan, good: Mask, states: Sequence[pa.Array]) -> pa.Table:
+        """
+        Return the table of sessions: those without events as they were, and the folded ones.
+
+        Args:
+            plan: What belongs together.
+            good: The sessions with events that have a new state.
+            states: The columns of their states.
+        """
+        counts = plan.counts + plan.unions.reduced(np.add, plan.events_before)
+        folded = [
+            *plan.keys_of(good).columns,
+            instants(plan.unions.start[good]),
+            instants(plan.unions.end[good]),
+            pa.array(counts[good]),
+            pa.array(plan.marks_of(good)),
+        ]
+        for feature in self.features:
+            folded += feature.columns(plan, good)
+        folded += states
+        parts = [plan.untouched, pa.Table.from_arrays(folded, schema=self.schema)]
+        if not plan.active.all():
+            passed = plan.touched.take(pa.array(plan.order[plan.unions.first[~plan.active]]))
+            parts.append(passed if self.rules is None else self.rules.passed(plan, passed))
+        return stacked(parts)
+
 
 def _shortest_us(spec: AnySessionSpec) -> int:
     """Return how long after its start a session is over at the earliest, whatever its events."""
@@ -142,20 +349,3 @@ def _shortest_us(spec: AnySessionSpec) -> int:
     if isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap):
         return span_us(spec.timeout.longest)
     return 0
-
-
-def obstacles(old: AnySessionSpec, program: Program) -> list[str]:
-    """Return a line for each thing in which sessions of another spec don't fit the features."""
-    features = program.duplicates, program.rules
-    return [line for one in features if one is not None for line in one.obstacles(old)]
-
-
-def migrated(old: AnySessionSpec, program: Program, sessions: pa.Table) -> pa.Table:
-    """Return the sessions of another spec with what the features of a program store of them."""
-    duplicates, rules, revisions = program.duplicates, program.rules, program.revisions
-    sessions = forget_ids(sessions) if duplicates is None else duplicates.migrated(sessions)
-    if rules is not None:
-        sessions = rules.migrated(sessions)
-    if revisions is None:
-        return forget_revisions(sessions, duplicates)
-    return revisions.migrated(sessions, old)

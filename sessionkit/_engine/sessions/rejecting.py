@@ -16,21 +16,32 @@ A state must fit its fields where it's stored, after the last event. Where it do
 is folded anew, and each event must leave one that fits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._engine.boundaries import starts_new_session
-from sessionkit._engine.sessions.careful_fold import CarefulFold
-from sessionkit._engine.sessions.cutting import Instant, Interval, Piece, instants_of
-from sessionkit._engine.sessions.fold import FoldError
+from sessionkit._engine.boundaries import is_late, starts_new_session
+from sessionkit._engine.rows.order import key_numbers
+from sessionkit._engine.rows.table import Mask, Numbers, Rejected, key_columns, micros
+from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, Members
+from sessionkit._engine.sessions.cutting import (
+    Interval,
+    Piece,
+    RuledIntervals,
+    by_times,
+    closed_pieces,
+    instant_of,
+    instants_of,
+)
+from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
 Together: TypeAlias = Sequence[Interval]
 """What stands at one instant."""
 
@@ -40,7 +51,7 @@ class Session:
     """A session so far. Some of the open sessions that are merged may come only later."""
 
     turn: int
-    begins: Instant
+    begins: Interval
     piece: Piece
     state: Any
     previous: "Session | None" = None
@@ -101,7 +112,7 @@ class Walk:
         """Return whether what stands at an instant belongs to another session."""
         if session is None or any(one.place in self.alone for one in together):
             return True
-        return session.piece.is_cut_at(self.rules, Instant.of(together))
+        return session.piece.is_cut_at(self.rules, instant_of(together))
 
     def _back(self, session: Session) -> int:
         """Give up a session; return the turn from which on what it has is judged again."""
@@ -139,7 +150,7 @@ class Walk:
             try:
                 for one in together:
                     if self.part.event_at(one.place) is not None:
-                        session.state = self.part.taken(session.state, one.place)
+                        session.state = self.part.after(session.state, one.place)
                 self._take(session, together)
             except FoldError:
                 if number:
@@ -167,7 +178,7 @@ class Walk:
             planned = int(self.reach[first - part.first])
             end = min([planned, *(place for place in self.alone if place > first)])
             ahead = part.opened(range(first, min(end, self.limits.get(first, end))))
-            instant, state = Instant.of(together), part.state_of(ahead)
+            instant, state = instant_of(together), part.state_of(ahead)
             return Session(turn, instant, Piece.at(instant), state, session, [], {*ahead})
         opened, merged = part.opened(one.place for one in together), session.merged
         if merged.issuperset(opened):
@@ -180,8 +191,8 @@ class Walk:
 
     def _take(self, session: Session, together: Together) -> None:
         """Let a session take an instant, after the state has."""
-        instant, last = Instant.of(together), together[-1].place
-        gap_us = self.part.gap_us(session.state, last, extends=instant.extends)
+        instant, last = instant_of(together), together[-1].place
+        gap_us = self.part.gap_us(self.rules, session.state, last, extends=instant.extends)
         session.piece = session.piece.after(self.rules, instant, gap_us)
         session.places += [one.place for one in together]
 
@@ -192,7 +203,7 @@ class Walk:
             try:
                 if self.part.event_at(one.place) is not None:
                     state = self.part.copied(session.state)
-                    session.state = self.part.taken(state, one.place)
+                    session.state = self.part.after(state, one.place)
             except FoldError as error:
                 self._fails(error)
                 if begins and session.begins.shows:
@@ -236,3 +247,136 @@ class Walk:
             event = self.part.event_at(one.place)
             if event is not None and not starts_new_session(at, one.end, gap_inclusive=inclusive):
                 self.failures[event] = failure
+
+
+@attrs.frozen
+class FoldedAgain:
+    """
+    What is left of a plan without the events that fail.
+
+    Attributes:
+        plan: The plan of the sessions that were not folded again, then of those that were.
+        failures: Why events fail, by their places in the plan before.
+        late: The places there of events that are late without these.
+        kept: Which of the sessions of the plan before are not folded again.
+        states: The states of those that were and have events.
+    """
+
+    plan: Plan
+    failures: Mapping[int, Failure]
+    late: Sequence[int]
+    kept: Mask
+    states: list[Any]
+
+    def rejected(self, program: Program, before: Plan) -> list[Rejected]:
+        """Return the events that failed, and the late ones."""
+        reasons = dict.fromkeys(self.late, program.late_for_session)
+        return [
+            *Rejected.with_failures("failed", self.failures, before.events.table),
+            *Rejected.with_reasons("late", reasons, before.events.table),
+        ]
+
+
+def folded_again(program: Program, plan: Plan, failed: Mask) -> FoldedAgain:
+    """
+    Fold the sessions that failed again, from what is stored, without the events that fail.
+
+    All that the gap alone would join is cut again too: where a rule cuts depends on what's before.
+    What comes out is a plan again, without these events. So what holds for a plan (ids, duplicates,
+    revisions, what rules store) holds for it.
+    """
+    found, failures = list[Session](), dict[int, Failure]()
+    rules = _gap_alone(program) if program.rules is None else program.rules.rules
+    intervals = _intervals(program, plan)
+    whole, unions = by_times(rules, intervals), plan.unions
+    concerned = whole.reduced(np.logical_or, unions.spread(failed))
+    reach = unions.spread(unions.first + unions.sizes)
+    members = Members(plan.spec, plan.touched, plan.events, plan.order)
+    for part in members.parts(whole.first[concerned], whole.sizes[concerned]):
+        own = intervals.part(rules, part.first, len(part.numbers))
+        found += Walk(part, rules, own, reach[part.first :], failures).sessions()
+    late_us = plan.horizon.late_us if program.late_by_session else None
+    left, late = _in_time(plan, rules, intervals, found, late_us)
+    kept = ~whole.spread(concerned)[unions.first]
+    after = _replanned(plan, rules, kept, left, [*failures, *late])
+    has_events = after.active[int(kept.sum()) :]
+    states = [one.state for one, came in zip(left, has_events, strict=True) if came]
+    return FoldedAgain(after, failures, late, kept, states)
+
+
+def _gap_alone(program: Program) -> SessionRules:
+    return SessionRules(program.spec.timeout.longest, gap_inclusive=program.gap_inclusive)
+
+
+def _intervals(program: Program, plan: Plan) -> RuledIntervals:
+    """Return what the sessions of a plan are made of, as the rules see it."""
+    events, touched, order = plan.events, plan.touched, plan.order
+    numbers, found = key_numbers(key_columns(events.table), key_columns(touched))
+    bounds = (
+        np.concatenate([found, numbers]),
+        np.concatenate([micros(touched["start"]), events.starts]),
+        np.concatenate([micros(touched["end"]), events.ends]),
+    )
+    if program.rules is not None:
+        return program.rules.intervals(touched, events, order, bounds)
+    return RuledIntervals.by_gap(*(column[order] for column in bounds))
+
+
+def _in_time(
+    plan: Plan,
+    rules: SessionRules,
+    intervals: RuledIntervals,
+    found: Sequence[Session],
+    late_us: int | None,
+) -> tuple[list[Session], list[int]]:
+    """Return sessions, the stored ones alone where they're late, and the events that so are."""
+    numbers = plan.order - plan.touched.num_rows
+    left, late = list[Session](), list[int]()
+    closes, _ = closed_pieces(rules, [one.piece for one in found])
+    for one, closes_us in zip(found, closes.tolist(), strict=True):
+        events = [number for number in numbers[one.places].tolist() if number >= 0]
+        over = late_us is not None and is_late(closes_us, late_us)
+        if (events and not over) or (not events and len(one.places) == 1):
+            left.append(one)
+            continue
+        late += events
+        # A stored session is over here only where it's kept beyond that, so as it is.
+        for place in one.places:
+            if numbers[place] < 0:
+                instant = instant_of(intervals.part(rules, place, 1))
+                piece = Piece.at(instant).after(rules, instant)
+                left.append(Session(one.turn, instant, piece, None, None, [place]))
+    return left, late
+
+
+def _replanned(
+    plan: Plan, rules: SessionRules, kept: Mask, sessions: Sequence[Session], gone: Sequence[int]
+) -> Plan:
+    """Return a plan with others in place of some sessions, after those that stay."""
+    stored, unions = plan.touched.num_rows, plan.unions
+    stays = np.ones(stored + len(plan.events.starts), np.bool_)
+    stays[stored + np.array(gone, np.int64)] = False
+    places = np.array([place for one in sessions for place in one.places], np.int64)
+    members = np.concatenate([np.flatnonzero(unions.spread(kept)), places])
+    order = (np.cumsum(stays) - 1)[plan.order[members]]
+    pieces = [one.piece for one in sessions]
+    new: list[npt.NDArray[Any]] = [
+        np.array([len(one.places) for one in sessions], np.intp),
+        np.array([one.start for one in pieces], np.int64),
+        np.array([one.end for one in pieces], np.int64),
+        *closed_pieces(rules, pieces),
+    ]
+    old: list[npt.NDArray[Any]]
+    old = [unions.sizes, unions.start, unions.end, unions.closes, unions.closed_by]
+    columns = [np.concatenate([one[kept], two]) for one, two in zip(old, new, strict=True)]
+    others = Unions(np.cumsum(columns[0]) - columns[0], *columns)
+    is_event = order >= stored
+    return attrs.evolve(
+        plan,
+        events=plan.events.without(gone),
+        order=order,
+        is_event=is_event,
+        unions=others,
+        counts=others.reduced(np.add, is_event.astype(np.int64)),
+        failures={},
+    )

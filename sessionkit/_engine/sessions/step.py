@@ -15,12 +15,10 @@ Rules of this file:
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import Any, Final
 
 import attrs
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_over
@@ -28,6 +26,9 @@ from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
+    Mask,
+    Numbers,
+    has_closed,
     has_state,
     micros,
     no_events,
@@ -39,24 +40,21 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.aggregates.folding import (
     close_by_aggregates,
     join_by_aggregates,
+    results_by_aggregates,
     states_by_aggregates,
+    stored_fields,
 )
-from sessionkit._engine.sessions.aggregates.kernels import results_by_aggregates
-from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import close
-from sessionkit._engine.sessions.features.revisions import closed_ones
-from sessionkit._engine.sessions.folding import join
+from sessionkit._engine.sessions.fold import join
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
-from sessionkit._engine.sessions.program import Program, migrated, obstacles
-from sessionkit._engine.sessions.results import Closed, Joined
+from sessionkit._engine.sessions.plan import Closed, Horizon, Joined
+from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock
-
-Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen
@@ -65,16 +63,22 @@ class Fold:
     How events become states, and states rows. Which events belong together is the same in all.
 
     Attributes:
+        fields: Returns the fields of the state as they are stored.
         join: Lets events join the open sessions.
         close: Makes result rows of those that are over, at least one.
         states: Returns the states of open sessions as objects.
         columns: Returns them as columns.
     """
 
+    fields: Callable[[AnySessionSpec], Sequence[Field]]
     join: Callable[[Program, pa.Table, pa.Table, Horizon], Joined]
     close: Callable[[Program, pa.Table], Closed]
     states: Callable[[AnySessionSpec, pa.Table], list[Any]]
     columns: Callable[[AnySessionSpec, pa.Table], list[pa.Array]]
+
+
+def _fields(spec: AnySessionSpec) -> Sequence[Field]:
+    return codec_of(spec.state).type.fields
 
 
 def _decoded(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
@@ -85,12 +89,17 @@ def _stored(_: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     return prefixed_columns(sessions, "state.")
 
 
-FUNCTIONS: Final = Fold(join, close, _decoded, _stored)
-AGGREGATES: Final = Fold(
-    join_by_aggregates, close_by_aggregates, states_by_aggregates, results_by_aggregates
-)
-EVENTS: Final = Fold(join_per_event, close_per_event, _decoded, _stored)
-FOLDS: Final = {Functions: FUNCTIONS, Aggregates: AGGREGATES, Events: EVENTS}
+FOLDS: Final = {
+    Functions: Fold(_fields, join, close, _decoded, _stored),
+    Aggregates: Fold(
+        stored_fields,
+        join_by_aggregates,
+        close_by_aggregates,
+        states_by_aggregates,
+        results_by_aggregates,
+    ),
+    Events: Fold(_fields, join_per_event, close_per_event, _decoded, _stored),
+}
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -104,34 +113,29 @@ class SessionLogic:
     no_rows: Closed = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Compile the spec."""
-        object.__setattr__(self, "program", Program.of(self.spec))
-        object.__setattr__(self, "fold", FOLDS[type(self.spec.logic)])
+        fold = FOLDS[type(self.spec.logic)]
+        object.__setattr__(self, "fold", fold)
+        object.__setattr__(self, "program", Program.of(self.spec, fold.fields(self.spec)))
         object.__setattr__(self, "no_rows", Closed(no_results(self.spec), [], 0))
 
     @cached_property
     def nothing(self) -> Memory:
-        """The memory of a group that remembers nothing."""
         return Memory(self.program.schema.empty_table(), no_events(self.spec))
 
     @cached_property
     def identity(self) -> bytes:
-        """The rules and the types under which a group is stored, as JSON."""
         return self.program.identity
 
     @property
     def state_fields(self) -> Sequence[Field]:
-        """The fields of the state as they are stored."""
         return self.program.state_fields
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The schema of the table of sessions."""
         return self.program.schema
 
     @cached_property
     def keeps_only_open(self) -> bool:
-        """Whether nothing of a session stays once it has closed."""
         return self.program.duplicates is None and self.program.revisions is None
 
     def has_state(self, kept: pa.Table) -> Mask:
@@ -144,20 +148,20 @@ class SessionLogic:
 
     def obstacles(self, old: AnySessionSpec) -> list[str]:
         """Return what stops sessions of another spec."""
-        return obstacles(old, self.program)
+        return self.program.obstacles(old)
 
     def migrated(self, old: AnySessionSpec, kept: pa.Table) -> pa.Table:
         """Return sessions of another spec with what the features of this one store of them."""
-        return migrated(old, self.program, kept)
+        return self.program.migrated(old, kept)
 
     def open_in(self, kept: pa.Table) -> pa.Table:
         """Return the open sessions, without closed ones that wait or are only remembered."""
-        sessions = parted(kept, has_state(kept))[0]
-        if self.program.revisions is None:
-            return sessions
-        return parted(sessions, ~closed_ones(sessions))[0]
+        are_open = has_state(kept)
+        if self.program.revisions is not None:
+            are_open &= ~has_closed(kept)
+        return parted(kept, are_open)[0]
 
-    def due(self, kept: pa.Table) -> dict[Clock, Instants]:
+    def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         """Return when each session ends."""
         if self.program.revisions is not None:
             return self.program.revisions.due(kept)
@@ -165,12 +169,12 @@ class SessionLogic:
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""
-        if self.program.horizons.in_time_order:
+        if self.program.in_time_order:
             return self._in_time_order(memory, arrived, clocks)
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
         joined = Joined(kept, 0, [])
         if arrived.num_rows:
-            joined = self.fold.join(self.program, kept, arrived, self.program.horizons.at(clocks))
+            joined = self.fold.join(self.program, kept, arrived, self.program.horizon(clocks))
         outcome = _outcome(joined, closed, Memory(joined.sessions, memory.buffered))
         if self.program.revisions is None:
             return outcome
@@ -183,7 +187,7 @@ class SessionLogic:
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
         joined = Joined(memory.kept, 0, [])
         if turns.due.num_rows:
-            horizon = self.program.horizons.at(clocks)
+            horizon = self.program.horizon(clocks)
             joined = self.fold.join(self.program, memory.kept, turns.due, horizon)
         kept, closed = self._settled(joined.sessions, clocks)
         outcome = _outcome(joined, closed, Memory(kept, turns.waiting))
@@ -197,19 +201,23 @@ class SessionLogic:
         self, sessions: pa.Table, clocks: BatchClocks, *, only_final: bool = False
     ) -> tuple[pa.Table, Closed]:
         """Return the sessions that stay, and what became of those that are over."""
-        program = self.program
+        program, watermark_us = self.program, clocks.watermark_us
         if program.revisions is not None:
-            rows = partial(self._rows, clocks)
-            found = program.revisions.settled(sessions, clocks, rows, only_final=only_final)
-            return found.kept, found.closed
-        over = is_over(micros(sessions[program.closes]), clocks.watermark_us)
-        if not over.any():
-            return sessions, self.no_rows
-        ended, kept = parted(sessions, over)
-        ended, _ = parted(ended, has_state(ended))
-        if program.duplicates is not None:
-            kept = stacked([kept, program.duplicates.remembered(ended, clocks.watermark_us)])
-        return kept, self._rows(clocks, ended)
+            giving = program.revisions.giving(sessions, clocks, only_final=only_final)
+            if giving is None:
+                return sessions, self.no_rows
+            rows = self._rows(clocks, giving.given)
+            kept, ended, closed = program.revisions.after(giving, rows, clocks)
+        else:
+            over = is_over(micros(sessions[program.closes]), watermark_us)
+            if not over.any():
+                return sessions, self.no_rows
+            ended, kept = parted(sessions, over)
+            ended, _ = parted(ended, has_state(ended))
+            closed = self._rows(clocks, ended)
+        if program.duplicates is not None and ended.num_rows:
+            kept = stacked([kept, program.duplicates.remembered(ended, watermark_us)])
+        return kept, closed
 
     def _rows(self, clocks: BatchClocks, over: pa.Table) -> Closed:
         """Return the rows of sessions that are over, or that give early ones."""
@@ -221,9 +229,9 @@ class SessionLogic:
         closed = self.fold.close(program, over)
         if program.session_events is None:
             return closed
-        told = {"session_id": pa.array(ids_of(over))}
-        told |= {} if program.rules is None else {"ended_by": program.rules.reasons(over)}
-        return attrs.evolve(closed, events=program.session_events.of_closed(over, told))
+        facts = {"session_id": pa.array(ids_of(over))}
+        facts |= {} if program.rules is None else {"ended_by": program.rules.reasons(over)}
+        return attrs.evolve(closed, events=program.session_events.of_closed(over, facts))
 
 
 def _outcome(joined: Joined, closed: Closed, memory: Memory) -> Outcome:

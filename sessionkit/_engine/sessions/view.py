@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import as_struct, key_struct
 from sessionkit._engine.rows.table import micros, whole
-from sessionkit._engine.sessions.behind import Horizon
 from sessionkit._engine.sessions.close import sessions_of
 from sessionkit._engine.sessions.ids import ids_of
+from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import instant_of
 from sessionkit.spec.logic import Aggregates
@@ -59,9 +59,9 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
     states = logic.fold.states(spec, table)
-    if spec.discards:
-        held = table["events"].to_pylist()
-        states = [state if events else None for state, events in zip(states, held, strict=True)]
+    # Rows may discard all events of an open session: then it has no state.
+    counts = table["events"].to_pylist()
+    states = [state if count else None for state, count in zip(states, counts, strict=True)]
     closes = map(instant_of, micros(table[program.closes]).tolist())
     sessions = sessions_of(program, table, ids_of(table))
     return [
@@ -84,6 +84,7 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
     reasons = pa.repeat(pa.scalar("gap"), table.num_rows)
+    missing = pc.equal(whole(table["events"]), 0)
     state = codec_of(spec.result if isinstance(spec.logic, Aggregates) else spec.state).type.fields
     columns = {
         "key": key_struct(spec, table),
@@ -93,16 +94,9 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
         "closes": table[program.closes],
         "closed_by": reasons if program.rules is None else program.rules.reasons(table),
         "events": table["events"],
-        "state": _held(spec, table, as_struct(state, logic.fold.columns(spec, table))),
+        "state": as_struct(state, logic.fold.columns(spec, table), missing),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
-
-
-def _held(spec: AnySessionSpec, table: pa.Table, states: pa.Array) -> pa.Array:
-    """Return states, nulls for those that are discarded."""
-    if not spec.discards:
-        return states
-    return pc.if_else(pc.greater(whole(table["events"]), 0), states, pa.scalar(None, states.type))
 
 
 def _open(logic: SessionLogic, memory: Memory) -> pa.Table:

@@ -336,4 +336,6 @@ def marked(
     if BEHIND.name not in schema.names or BEHIND.name in rows.column_names:
         return rows
     marks = np.zeros(rows.num_rows, np.int64) if marks is None else marks
-    return rows.append_column(BEHIND, pa.array(marks))
+    # At its place, so that what is stored under the rules in force needn't be put in order.
+    place = min(schema.get_field_index(BEHIND.name), rows.num_columns)
+    return rows.add_column(place, BEHIND, pa.array(marks))

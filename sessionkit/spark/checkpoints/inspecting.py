@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.boundaries import is_over, watermark_in_force
-from sessionkit._engine.rows.table import has_state
-from sessionkit._engine.sessions.features.revisions import closed_ones
-from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
+from sessionkit._engine.rows.table import has_closed, has_state
+from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._engine.shell.payload import peek_identity, unpack, unpack_page
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
@@ -153,7 +152,7 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
         rows = pa.ipc.read_record_batch(unpack_page(start, page)[0], tables[1].schema)
         kept = pa.Table.from_batches([rows])
     sessions = kept.filter(pa.array(has_state(kept)))
-    return int((~closed_ones(sessions)).sum())
+    return int((~has_closed(sessions)).sum())
 
 
 def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Group]:

@@ -71,7 +71,7 @@ def test_where_nothing_fails_only_the_fast_fold_is_entered(on_error: str) -> Non
     """What cuts by rules, says why, leaves out or drops costs nothing there."""
     files = entered(on_error, 4)
 
-    assert {"fold.py", "folding.py"} <= files
+    assert "fold.py" in files
     assert not files & CAREFUL
 
 

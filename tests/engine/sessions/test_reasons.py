@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from sessionkit import SessionRules, SessionSpec
-from sessionkit._engine.sessions.reasons import event_that_closes, rule_text
+from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit.aggregates import count
 from sessionkit.testing import at, minutes
 from sessionkit.timeouts import ClosedBy

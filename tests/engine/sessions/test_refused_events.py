@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.behind import Horizon
-from sessionkit._engine.sessions.folding import join
-from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.results import Joined
+from sessionkit._engine.sessions.fold import join
+from sessionkit._engine.sessions.plan import Horizon, Joined
+from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 
@@ -62,7 +61,7 @@ def joined(
         "event.number": list(numbers),
     }
     arrived = pa.table(columns, schema=events_schema(spec))
-    program = Program.of(spec)
+    program = SessionLogic(spec).program
     horizon = Horizon(micros_of(at(watermark)))
     return join(program, program.schema.empty_table(), arrived, horizon)
 

@@ -424,7 +424,7 @@ def test_an_event_at_the_watermark_is_late_in_order() -> None:
 
 def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
     """It cannot happen under one spec; stored state from elsewhere does not pass in silence."""
-    from sessionkit._engine.sessions.fold import FoldError, SessionFold  # noqa: PLC0415 (the unit under test)
+    from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold  # noqa: PLC0415 (the unit under test)
 
     spec = in_order(EventTimeGap(GAP))
 

@@ -15,7 +15,7 @@ import pytest
 
 from sessionkit import Functions
 from sessionkit._engine.keys.program import stored_keys_of
-from sessionkit._engine.sessions.closings import CODES
+from sessionkit._engine.sessions.cutting import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.shell.payload import FORMAT_VERSION, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory

@@ -1,32 +1,118 @@
 """Events join open sessions, and sessions that are over become rows, by aggregates alone."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import conditions_met, decode_keys
-from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.sessions.aggregates.kernels import (
-    folded,
-    results_by_aggregates,
-    stored_fields,
+from sessionkit._engine.rows.table import Rejected, remembered, whole
+from sessionkit._engine.sessions.aggregates.numbers import (
+    COUNT,
+    DURATION,
+    MEAN,
+    SUM,
+    TRUTH,
+    SumTooLargeError,
 )
-from sessionkit._engine.sessions.aggregates.numbers import SumTooLargeError
-from sessionkit._engine.sessions.aggregates.rows import Mask, Rows, Segments
-from sessionkit._engine.sessions.behind import Horizon
+from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME
+from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
 from sessionkit._engine.sessions.close import result_rows
-from sessionkit._engine.sessions.dropping import dropped_sessions, traced
+from sessionkit._engine.sessions.dropping import dropped_sessions, with_traces
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.planning import read_events, sessions_after, timely
+from sessionkit._engine.sessions.plan import Closed, Horizon, Joined, Plan
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.results import Closed, Joined
+from sessionkit.aggregates import Condition
 from sessionkit.errors import StateValueError, with_hint
+from sessionkit.spec.aggregates import BoundAggregate, condition_of, evaluated
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
+from sessionkit.state._scalars import BoolType, DecimalType
+from sessionkit.state._times import TimedeltaType
+from sessionkit.state._types import FieldType
+
+Bound: TypeAlias = tuple[BoundAggregate, Kernel]
+
+KERNELS: Final[Mapping[str, Kernel]] = {
+    "count": COUNT,
+    "sum": SUM,
+    "mean": MEAN,
+    "min": EXTREME,
+    "max": EXTREME,
+    "first": EDGE,
+    "last": EDGE,
+    "count_distinct": DISTINCT,
+    "collect": COLLECT,
+    "any": TRUTH,
+    "all": TRUTH,
+    "duration": DURATION,
+}
+"""By their kind. A `holds` has none: its parts are stored and folded, each by its own."""
+
+
+@remembered
+def kernels_of(spec: AnySessionSpec) -> Sequence[Bound]:
+    """Return the aggregates of a spec with their kernels, the parts of a `holds` in its place."""
+    flat = [part for bound in spec.bound for part in bound.parts or [bound]]
+    return [(bound, KERNELS[bound.aggregate.kind]) for bound in flat]
+
+
+def stored_fields(spec: AnySessionSpec) -> list[Field]:
+    """Return the columns of the state of a spec with aggregates."""
+    return [
+        attrs.evolve(field, default=partial(_nothing, bound.aggregate.kind, field.type))
+        if bound.aggregate.is_from_now
+        else field
+        for bound, kernel in kernels_of(spec)
+        for field in kernel.stored(bound)
+    ]
+
+
+def _nothing(kind: str, stored: FieldType) -> Any:
+    """Return what is stored of no events."""
+    match inner_type(stored):
+        case ListType():
+            return []
+        case _ if isinstance(stored, OptionalType):
+            return None
+        case BoolType():
+            return kind == "all"
+        case TimedeltaType():
+            return timedelta(0)
+        case DecimalType():
+            return Decimal(0)
+    return 0
+
+
+@remembered
+def _conditions(spec: AnySessionSpec) -> dict[str, Condition]:
+    """Return the conditions that a spec asks of events, by their text."""
+    return {repr(asked): asked for one in spec.bound for asked in one.conditions}
+
+
+def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    """Return the columns of the results, in the order of the fields of their class."""
+    found = {bound.name: kernel.result(bound, sessions) for bound, kernel in kernels_of(spec)}
+    for bound in spec.bound:
+        if bound.parts:
+            found[bound.name] = _holds(bound, found)
+    return [found[field.name] for field in codec_of(spec.result).type.fields]
+
+
+def _holds(bound: BoundAggregate, found: Mapping[str, pa.Array]) -> pa.Array:
+    """Return for which sessions a condition over other aggregates is true; a null isn't."""
+    names = [name for name, _ in bound.aggregate.parts]
+    parts = pa.table([found[part.name] for part in bound.parts], names)
+    condition: Any = bound.aggregate.of
+    (holds,) = evaluated(parts, [condition_of(condition)])
+    return whole(holds).fill_null(fill_value=False)
 
 
 def join_by_aggregates(
@@ -38,85 +124,72 @@ def join_by_aggregates(
     Raises:
         StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
     """
-    events, rejected = read_events(program, arrived)
-    judged = timely(program, sessions, events, horizon)
-    plan = judged.plan
-    while plan is not None:
+    events, rejected = program.read(arrived)
+    found = program.timely(sessions, events, horizon)
+    while (plan := found.plan) is not None:
         try:
-            joined = sessions_after(program, plan, plan.active, _states(plan))
+            joined = program.sessions_after(plan, plan.active, _states(plan))
         except SumTooLargeError as error:
             failure, failed = _too_large(plan, error), error.sessions
             if program.spec.on_error == "drop_session":
                 rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
-                untouched = traced(plan, failed, plan.untouched)
-                plan = attrs.evolve(plan.only(~failed), untouched=untouched)
+                untouched = with_traces(plan, failed, plan.untouched)
+                left = attrs.evolve(plan.only(~failed), untouched=untouched)
+                found = attrs.evolve(found, plan=left)
                 continue
             failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
             rejected += Rejected.with_failures("failed", failures, plan.events.table)
-            others = judged.distinct.with_others(plan.events.without(failures))
-            rejected += judged.late
-            judged = timely(program, sessions, others, horizon)
-            plan = judged.plan
+            rejected += found.late
+            others = plan.events.without(failures).joined(found.repeated)
+            found = program.timely(sessions, others, horizon)
         else:
-            return Joined(joined, plan.events.table.num_rows, rejected + judged.rejected)
-    return Joined(sessions, 0, rejected + judged.rejected)
+            rejected += [*found.late, *found.duplicates]
+            return Joined(joined, len(plan.events.starts), rejected)
+    return Joined(sessions, 0, [*rejected, *found.late, *found.duplicates])
 
 
 def _states(plan: Plan) -> list[pa.Array]:
     """Return the columns of the states of the sessions that have events."""
-    if not plan.active.any():
+    active = plan.active
+    if not active.any():
         return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
-    if plan.spec.discards:
-        return _new_states(plan)
-    columns, active = _folded(plan), plan.active
-    if active.all():
-        return columns
-    return [column.filter(pa.array(active)) for column in columns]
+    if np.count_nonzero(plan.events_before) < plan.touched.num_rows:
+        try:
+            return _folded(plan.only(active, with_state=True))
+        except SumTooLargeError as error:
+            sessions = active.copy()
+            sessions[active] = error.sessions
+            raise SumTooLargeError(error.bound, sessions) from error
+    columns = _folded(plan)
+    return columns if active.all() else [column.filter(pa.array(active)) for column in columns]
 
 
 def _folded(plan: Plan) -> list[pa.Array]:
-    spec, events = plan.spec, plan.events
-    rows = Rows(
-        segments=Segments(plan.order, plan.unions.first, plan.unions.sizes),
-        stored=plan.touched,
-        events=events.table,
-        times=events.starts,
-        conditions=_conditions(spec, events.table),
-    )
-    return folded(spec, rows)
+    """
+    Return the columns of the states, a row for each session of a plan.
 
-
-def _new_states(plan: Plan) -> list[pa.Array]:
-    """Return the same where rows discard what they have, so that some sessions have no state."""
-    try:
-        return _folded(plan.with_states)
-    except SumTooLargeError as error:
-        sessions = plan.active.copy()
-        sessions[plan.active] = error.sessions
-        raise SumTooLargeError(error.bound, sessions) from error
-
-
-def _conditions(spec: AnySessionSpec, events: pa.Table) -> dict[str, pa.Array]:
-    """Return for which events each condition of a spec holds, by its text."""
-    conditions = {repr(asked): asked for one in spec.bound for asked in one.conditions}
-    return dict(zip(conditions, conditions_met(spec, events, conditions.values()), strict=True))
+    Raises:
+        SumTooLargeError: Sums do not fit.
+    """
+    spec, asked = plan.spec, _conditions(plan.spec)
+    holds: dict[str, pa.Array] = {}
+    if asked:
+        found = conditions_met(spec, plan.events.table, asked.values())
+        holds = dict(zip(asked, found, strict=True))
+    rows = Rows(plan, holds)
+    return [column for bound, kernel in kernels_of(spec) for column in kernel.fold(bound, rows)]
 
 
 def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
     """Return why sessions whose sums do not fit have failed."""
     bound = error.bound
-    key = decode_keys(plan.spec, plan.keys_of(_only_first(error.sessions)))[0]
+    key = decode_keys(plan.spec, plan.keys_of(error.sessions).slice(0, 1))[0]
     text = f"`{bound.name}`, `{bound.aggregate}`, does not fit {bound.type.arrow} for {key!r}"
     hint = "sum a float or a Decimal column, or count such events as failed with on_error='reject'"
     message = with_hint(text, hint)
     if plan.spec.on_error == "raise":
         raise StateValueError(message) from error
     return Failure(f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
-
-
-def _only_first(chosen: Mask) -> Mask:
-    first: Mask = np.arange(len(chosen)) == int(chosen.argmax())
-    return first
 
 
 def close_by_aggregates(program: Program, over: pa.Table) -> Closed:

@@ -13,17 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import micros, whole
-from sessionkit._engine.sessions.aggregates.rows import (
-    Kernel,
-    Mask,
-    Numbers,
-    Rows,
-    Segments,
-    array_of,
-    mask_of,
-    numbers_of,
-)
+from sessionkit._engine.rows.table import Mask, Numbers, micros, whole
+from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows, array_of, mask_of, numbers_of
+from sessionkit._engine.sessions.intervals import Unions
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
@@ -70,7 +62,7 @@ def _count(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     chosen = rows.chosen(bound)
     ones = np.ones(len(rows.times), np.int64) if chosen is None else chosen.astype(np.int64)
     counts = rows.joined(numbers_of(rows.part(bound.name)), ones)
-    return [pa.array(rows.segments.reduced(np.add, counts))]
+    return [pa.array(rows.plan.unions.reduced(np.add, counts))]
 
 
 def _count_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -92,7 +84,7 @@ def _mean_stored(bound: BoundAggregate) -> list[Field]:
 def _mean(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     before = numbers_of(rows.part(f"{bound.name}.sum"))
     values = _chosen_numbers(bound, rows).astype(np.float64)
-    sums = rows.segments.reduced(np.add, rows.joined(before, values))
+    sums = rows.plan.unions.reduced(np.add, rows.joined(before, values))
     return [pa.array(sums), *_count(_counted(bound), rows)]
 
 
@@ -116,7 +108,7 @@ def _truth(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     if chosen is not None:
         flags = flags & chosen if is_any else flags | ~chosen
     values = rows.joined(mask_of(rows.part(bound.name)), flags)
-    return [pa.array(rows.segments.reduced(np.logical_or if is_any else np.logical_and, values))]
+    return [pa.array(rows.plan.unions.reduced(np.logical_or if is_any else np.logical_and, values))]
 
 
 TRUTH: Final = Kernel(lambda bound: [_field(bound.name, BoolType())], _truth)
@@ -125,7 +117,7 @@ TRUTH: Final = Kernel(lambda bound: [_field(bound.name, BoolType())], _truth)
 def _last_times(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     """Return when the last event was: with gaps that vary, the end of the session doesn't say."""
     times = rows.joined(numbers_of(rows.part(bound.name)), rows.times)
-    return [array_of(rows.segments.reduced(np.maximum, times), DatetimeType.arrow)]
+    return [array_of(rows.plan.unions.reduced(np.maximum, times), DatetimeType.arrow)]
 
 
 def _durations(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -149,13 +141,13 @@ def _sum_type(bound: BoundAggregate) -> Any:
 def _sum(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     kind, over = _sum_type(bound), None
     if isinstance(kind, DecimalType):
-        sums, over = _decimal_sums(rows.segments, _decimals(bound, rows, kind.arrow))
+        sums, over = _decimal_sums(rows.plan.unions, _decimals(bound, rows, kind.arrow))
     else:
         before = numbers_of(rows.part(bound.name))
         values = rows.joined(before, _chosen_numbers(bound, rows))
         if isinstance(kind, FloatType):
-            return [pa.array(rows.segments.reduced(np.add, values))]
-        found, over = _integer_sums(rows.segments, values)
+            return [pa.array(rows.plan.unions.reduced(np.add, values))]
+        found, over = _integer_sums(rows.plan.unions, values)
         sums = array_of(found, kind.arrow)
     if over is not None and over.any():
         raise SumTooLargeError(bound, over)
@@ -171,26 +163,26 @@ def _decimals(bound: BoundAggregate, rows: Rows, kind: pa.DataType) -> pa.Array:
     if chosen is not None:
         events = pc.if_else(pa.array(chosen), events, pa.scalar(0).cast(kind))
     both = pa.concat_arrays([rows.part(bound.name), events])
-    return both.take(pa.array(rows.segments.order))
+    return both.take(pa.array(rows.plan.order))
 
 
-def _integer_sums(segments: Segments, values: Numbers) -> tuple[Numbers, Mask | None]:
+def _integer_sums(unions: Unions, values: Numbers) -> tuple[Numbers, Mask | None]:
     """Return the sum for each session, and which of them do not fit; None if all do."""
     largest = max(int(values.max()), -int(values.min()))
-    if largest * int(segments.sizes.max()) < FITS:
-        return segments.reduced(np.add, values), None
-    low, high = _carried(segments, [values & LOW, values >> BITS])
+    if largest * int(unions.sizes.max()) < FITS:
+        return unions.reduced(np.add, values), None
+    low, high = _carried(unions, [values & LOW, values >> BITS])
     sums: Numbers = (high << BITS) | low
     return sums, _beyond(high)
 
 
-def _decimal_sums(segments: Segments, values: pa.Array) -> tuple[pa.Array, Mask]:
+def _decimal_sums(unions: Unions, values: pa.Array) -> tuple[pa.Array, Mask]:
     """Return the sum of decimals of 38 digits for each session, and which of them do not fit."""
     words = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)[: len(values)]
     limbs = [part for word in words.T for part in (word & LOW, word >> BITS)]
     # The upper half of the lower word has no sign.
     limbs[1] &= LOW
-    limbs = _carried(segments, limbs)
+    limbs = _carried(unions, limbs)
     low = (limbs[1] << BITS) | limbs[0]
     high = (limbs[3] << BITS) | limbs[2]
     packed = np.ascontiguousarray(np.stack([low, high], axis=1).astype("<i8"))
@@ -198,9 +190,9 @@ def _decimal_sums(segments: Segments, values: pa.Array) -> tuple[pa.Array, Mask]
     return sums, _beyond(limbs[3]) | _outside(high, low)
 
 
-def _carried(segments: Segments, limbs: list[Numbers]) -> list[Numbers]:
+def _carried(unions: Unions, limbs: list[Numbers]) -> list[Numbers]:
     """Add up limbs, the lowest first, and carry."""
-    sums = [segments.reduced(np.add, limb) for limb in limbs]
+    sums = [unions.reduced(np.add, limb) for limb in limbs]
     for place in range(len(sums) - 1):
         sums[place + 1] += sums[place] >> BITS
         sums[place] &= LOW

@@ -7,13 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import lists_of, whole
+from sessionkit._engine.rows.table import Mask, Numbers, lists_of, whole
 from sessionkit._engine.sessions.aggregates.rows import (
     Kernel,
-    Mask,
-    Numbers,
     Rows,
-    Segments,
     array_of,
     coded,
     is_number,
@@ -22,6 +19,8 @@ from sessionkit._engine.sessions.aggregates.rows import (
     own_column,
     ranked,
 )
+from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._times import DatetimeType
@@ -35,9 +34,9 @@ def _value_field(bound: BoundAggregate) -> Field:
     return Field(bound.name, kind, bound.name)
 
 
-def _without(segments: Segments, valid: Mask | None) -> Mask | None:
+def _without(unions: Unions, valid: Mask | None) -> Mask | None:
     """Mark the sessions without a value."""
-    return None if valid is None else ~segments.reduced(np.logical_or, valid)
+    return None if valid is None else ~unions.reduced(np.logical_or, valid)
 
 
 # -- the least and the greatest -----------------------------------------------------------------
@@ -47,17 +46,17 @@ def _extreme(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     """Return the least or the greatest values; NaN is greater than all numbers."""
     before, events = rows.part(bound.name), rows.values(bound)
     valid = rows.all_valid(before, rows.chosen(bound)) if bound.may_be_missing else None
-    missing, is_min = _without(rows.segments, valid), bound.aggregate.kind == "min"
+    missing, is_min = _without(rows.plan.unions, valid), bound.aggregate.kind == "min"
     if is_number(events.type):
         values = rows.joined(numbers_of(before), numbers_of(events))
-        best = _best(rows.segments, values, valid, is_min=is_min)
+        best = _best(rows.plan.unions, values, valid, is_min=is_min)
         return [array_of(best, events.type, missing)]
     ranks, values = ranked(pa.concat_arrays([before, events]))
-    best = _best(rows.segments, ranks[rows.segments.order], valid, is_min=is_min)
+    best = _best(rows.plan.unions, ranks[rows.plan.order], valid, is_min=is_min)
     return [values.take(pa.array(best, mask=missing))]
 
 
-def _best(segments: Segments, values: Any, valid: Mask | None, *, is_min: bool) -> Any:
+def _best(unions: Unions, values: Any, valid: Mask | None, *, is_min: bool) -> Any:
     is_float = values.dtype.kind == "f"
     if valid is not None:
         # What changes nothing: `fmin` passes over NaN.
@@ -65,7 +64,7 @@ def _best(segments: Segments, values: Any, valid: Mask | None, *, is_min: bool) 
         neutral = LARGEST if is_min and not is_float else neutral
         values = np.where(valid, values, values.dtype.type(neutral))
     least = np.fmin if is_float else np.minimum
-    return segments.reduced(least if is_min else np.maximum, values)
+    return unions.reduced(least if is_min else np.maximum, values)
 
 
 EXTREME: Final = Kernel(lambda bound: [_value_field(bound)], _extreme)
@@ -92,30 +91,30 @@ def _edge_stored(bound: BoundAggregate) -> list[Field]:
 
 def _edge(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     """Return the value at the earliest or at the latest time; of several there, by value."""
-    segments, before = rows.segments, rows.part(bound.name)
+    plan, unions, before = rows.plan, rows.plan.unions, rows.part(bound.name)
     stores_time, sign = _stores_time(bound), 1 if bound.aggregate.kind == "first" else -1
     values = pa.chunked_array([before, rows.values(bound)])
     valid = rows.all_valid(before, rows.chosen(bound))
     times_before = numbers_of(rows.part(f"{bound.name}.at")) if stores_time else rows.starts
     # Ascending for both: the last is the first from the other end.
     keys = np.where(valid, sign * rows.joined(times_before, rows.times), LARGEST)
-    best = segments.reduced(np.minimum, keys)
-    at = np.flatnonzero(valid & (keys == segments.spread(best)))
-    at = at[_wins(segments, at, values, sign)]
-    places = np.full(len(segments), -1)
-    places[segments.numbers[at]] = segments.order[at]
+    best = unions.reduced(np.minimum, keys)
+    at = np.flatnonzero(valid & (keys == unions.spread(best)))
+    at = at[_wins(plan, at, values, sign)]
+    places = np.full(len(unions), -1)
+    places[unions.numbers[at]] = plan.order[at]
     missing = places < 0
     found = whole(values.take(pa.array(places, mask=missing)))
     return [found, *([array_of(sign * best, DatetimeType.arrow, missing)] if stores_time else [])]
 
 
-def _wins(segments: Segments, at: Numbers, values: pa.ChunkedArray, sign: int) -> Mask:
+def _wins(plan: Plan, at: Numbers, values: pa.ChunkedArray, sign: int) -> Mask:
     """Mark, of the rows at the time of their session, the one that is it; equal ones all."""
-    sessions = segments.numbers[at]
+    sessions = plan.unions.numbers[at]
     if not (np.diff(sessions) == 0).any():
         return np.ones(len(at), np.bool_)
-    ranks, _ = ranked(whole(values.take(pa.array(segments.order[at]))))
-    best = np.full(len(segments), LARGEST)
+    ranks, _ = ranked(whole(values.take(pa.array(plan.order[at]))))
+    best = np.full(len(plan.unions), LARGEST)
     np.minimum.at(best, sessions, sign * ranks)
     wins: Mask = sign * ranks == best[sessions]
     return wins
@@ -130,7 +129,7 @@ EDGE: Final = Kernel(_edge_stored, _edge)
 def _flat(bound: BoundAggregate, rows: Rows, before: pa.Array) -> tuple[pa.Array, Numbers]:
     """Return the stored values, then those of the chosen events, and the session of each."""
     chosen = rows.chosen(bound)
-    events, by_row = rows.values(bound), rows.segments.by_row
+    events, by_row = rows.values(bound), rows.plan.owners
     stored_of, event_of = by_row[: len(before)], by_row[len(before) :]
     if chosen is not None:
         events, event_of = events.filter(pa.array(chosen)), event_of[chosen]
@@ -141,14 +140,14 @@ def _flat(bound: BoundAggregate, rows: Rows, before: pa.Array) -> tuple[pa.Array
 
 def _distinct(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     """Return the different values; their list is null once there are too many."""
-    before, number = rows.part(bound.name), len(rows.segments)
+    before, number = rows.part(bound.name), len(rows.plan.unions)
     values, sessions = _flat(bound, rows, before)
     codes, different = coded(values)
     found = np.sort(sessions * (len(different) + 1) + codes)
     owners, codes = np.divmod(found[np.diff(found, prepend=-1) != 0], len(different) + 1)
     sizes = np.bincount(owners, minlength=number)
     full = sizes > (bound.aggregate.at_most or 0)
-    full[rows.segments.by_row[: len(before)][~mask_of(before.is_valid())]] = True
+    full[rows.plan.owners[: len(before)][~mask_of(before.is_valid())]] = True
     kept = different.take(pa.array(codes[~full[owners]]))
     return [lists_of(kept, np.where(full, 0, sizes), full)]
 
@@ -179,7 +178,7 @@ def _collect(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     times = rows.times if chosen is None else rows.times[chosen]
     times = np.concatenate([numbers_of(times_before), times])
     order = in_total_order(sessions, times, pa.table({"event.value": values}), 0)
-    sizes = np.bincount(sessions, minlength=len(rows.segments))
+    sizes = np.bincount(sessions, minlength=len(rows.plan.unions))
     most = bound.aggregate.at_most or 0
     if sizes.max() > most:
         first = np.cumsum(sizes) - sizes

@@ -1,12 +1,11 @@
 """
-What the aggregates of one micro-batch are computed from: rows, and the sessions they belong to.
+What the aggregates of one micro-batch are computed from: the intervals of a plan.
 
-The rows are those of the open sessions, then those of the events. `order` sorts them by session, so
-that the rows of each session follow each other: NumPy's `reduceat` then folds all sessions at once.
+Open sessions and events are in the order of the plan, so that those of each session follow each
+other: NumPy's `reduceat` then folds all sessions at once.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -15,82 +14,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import micros, whole
+from sessionkit._engine.rows.table import Mask, Numbers, micros, whole
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state._collections import Field
 
 Array: TypeAlias = npt.NDArray[Any]
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD: Final = 64
 
 
 @attrs.frozen
-class Segments:
-    """
-    Which rows make which session.
-
-    Attributes:
-        order: The numbers of the rows, by session.
-        first: For each session, the place of its first row in that order.
-        sizes: For each session, how many rows it has, at least one.
-    """
-
-    order: Numbers
-    first: npt.NDArray[np.intp]
-    sizes: npt.NDArray[np.intp]
-
-    def __len__(self) -> int:
-        """Return the number of sessions."""
-        return len(self.first)
-
-    def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
-        """Fold the values of each session into one; they are given in order."""
-        found: Array = ufunc.reduceat(values, self.first)
-        return found
-
-    def spread(self, values: Array) -> Array:
-        """Return, for each row in order, the value of its session."""
-        return np.repeat(values, self.sizes)
-
-    @cached_property
-    def numbers(self) -> Numbers:
-        """The number of the session of each row, in order."""
-        return self.spread(np.arange(len(self)))
-
-    @cached_property
-    def by_row(self) -> Numbers:
-        """The number of the session of each row, by the row's own number."""
-        numbers = np.empty(len(self.order), np.int64)
-        numbers[self.order] = self.numbers
-        return numbers
-
-
-@attrs.frozen
 class Rows:
-    """
-    The rows of a micro-batch.
+    """The rows of a micro-batch, and for which events each condition holds, by its text."""
 
-    Attributes:
-        segments: Which rows make which session.
-        stored: The rows of the open sessions.
-        events: The rows of the events.
-        times: The times of the events, in microseconds.
-        conditions: For which events each condition holds, by its text.
-    """
-
-    segments: Segments
-    stored: pa.Table
-    events: pa.Table
-    times: Numbers
+    plan: Plan
     conditions: Mapping[str, pa.Array]
 
     def values(self, bound: BoundAggregate) -> pa.Array:
         """Return what an aggregate is of: the field of each event, or its condition."""
         if bound.is_of_condition:
             return self.conditions[repr(bound.aggregate.of)]
-        return whole(self.events[f"event.{bound.aggregate.of}"])
+        return whole(self.plan.events.table[f"event.{bound.aggregate.of}"])
 
     def chosen(self, bound: BoundAggregate) -> Mask | None:
         """Mark the events that have a part in an aggregate; None for all."""
@@ -102,11 +47,11 @@ class Rows:
 
     def part(self, name: str) -> pa.Array:
         """Return a column of the stored states."""
-        return whole(self.stored[f"state.{name}"])
+        return whole(self.plan.touched[f"state.{name}"])
 
     def joined(self, stored: Array, events: Array) -> Array:
         """Return the values of open sessions and events, in order."""
-        both: Array = np.concatenate([stored, events])[self.segments.order]
+        both: Array = np.concatenate([stored, events])[self.plan.order]
         return both
 
     def all_valid(self, stored: pa.Array, chosen: Mask | None) -> Mask:
@@ -115,9 +60,14 @@ class Rows:
         return self.joined(mask_of(stored.is_valid()), events)
 
     @property
+    def times(self) -> Numbers:
+        """The times of the events, in microseconds."""
+        return self.plan.events.starts
+
+    @property
     def starts(self) -> Numbers:
         """The starts of the open sessions, in microseconds."""
-        return micros(self.stored["start"])
+        return micros(self.plan.touched["start"])
 
 
 def own_column(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:

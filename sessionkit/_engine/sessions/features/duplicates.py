@@ -13,7 +13,7 @@ a key have a pair that does with one of less than n**2 in 2**129.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -25,6 +25,7 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.encoding import ID, event_digests
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
+    Mask,
     Rejected,
     filled,
     has_state,
@@ -36,13 +37,10 @@ from sessionkit._engine.rows.table import (
     whole,
     with_column,
 )
-from sessionkit._engine.sessions.events import Distinct, WindowedEvents
-from sessionkit._engine.sessions.lists import gathered
+from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 IDS: Final = pa.field("ids", pa.list_(ID))
 EXISTS: Final = pa.field("exists", pa.bool_())
@@ -60,41 +58,40 @@ class Duplicates:
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Duplicates | None":
-        """Return the feature, where a spec asks for it."""
         span = spec.inputs.drop_duplicates_for
         return None if span is None else cls(spec, span_us(span))
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change while a checkpoint lives."""
         return {"drop_duplicates_for_us": self.remembered_us, "event_id": self.spec.inputs.event_id}
 
     def read(self, events: pa.Table) -> pa.Table:
-        """Return events with their ids."""
         return events.append_column("each.ids", pa.array(event_digests(self.spec, events), ID))
 
-    def distinct(self, sessions: pa.Table, events: WindowedEvents) -> Distinct:
-        """Tell events apart from each other, and from those that stored rows have processed."""
+    def distinct(
+        self, sessions: pa.Table, events: WindowedEvents
+    ) -> tuple[WindowedEvents, WindowedEvents, list[Rejected]]:
+        """Return events that are new, those with an id that came before, and why these are out."""
         if not len(events.starts):
-            return Distinct(events)
+            return events, events, []
         repeated = _repeated(sessions, events)
-        others = events.only(repeated)
         rejected = Rejected.chosen("duplicate", REASON, events.table, repeated)
-        return Distinct(events.only(~repeated), others, rejected)
+        return events.only(~repeated), events.only(repeated), rejected
 
-    def left(self, found: Distinct, failed: Sequence[Rejected]) -> WindowedEvents | None:
+    def left(
+        self, first: WindowedEvents, repeated: WindowedEvents | None, failed: Sequence[Rejected]
+    ) -> WindowedEvents | None:
         """Return the events but those that failed, if one of these has a copy; None otherwise."""
-        if found.others is None or not failed or not len(found.others.starts):
+        if repeated is None or not failed:
             return None
         known = {one for part in failed for one in _names(part.rows)}
-        if known.isdisjoint(_names(found.others.table)):
+        if known.isdisjoint(_names(repeated.table)):
             return None
-        good = np.array([one not in known for one in _names(found.first.table)], np.bool_)
-        return found.first.only(good).joined(found.others)
+        good = np.array([one not in known for one in _names(first.table)], np.bool_)
+        return first.only(good).joined(repeated)
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of the chosen sessions of a plan."""
-        return [gathered("ids", plan, chosen), pa.repeat(pa.scalar(value=True), int(chosen.sum()))]
+        return [plan.lists_of("ids", chosen), pa.repeat(pa.scalar(value=True), int(chosen.sum()))]
 
     def remembered(self, over: pa.Table, watermark_us: int) -> pa.Table:
         """

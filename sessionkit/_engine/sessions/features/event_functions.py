@@ -9,25 +9,22 @@ quarantined, and one for which a function raises has failed.
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.objects import build_events, conditions_met
-from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.sessions.events import WindowedEvents
+from sessionkit._engine.rows.table import Mask, Numbers, Rejected
+from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, name_of, traceback_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import Predicate
 
-Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 A = TypeVar("A", bool, timedelta)
 
 PREDICATES: Final = ("until", "starts_with", "extends")
@@ -51,22 +48,19 @@ class EventFunctions:
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "EventFunctions | None":
-        """Return the feature, where a spec asks for it."""
-        rules = (
-            {} if spec.rules is None else {name: getattr(spec.rules, name) for name in PREDICATES}
-        )
-        predicates = {name: asked for name, asked in rules.items() if asked is not None}
+        rules = spec.rules
+        asked = {name: getattr(rules, name, None) for name in PREDICATES}
+        predicates = {name: one for name, one in asked.items() if one is not None}
         # `state_gap` is asked later, by objects of the same events.
-        asked = [spec.timeout.gap, spec.rules and spec.rules.state_gap, *predicates.values()]
-        needs_objects = any(map(callable, asked))
+        functions = [spec.timeout.gap, rules and rules.state_gap, *predicates.values()]
+        needs_objects = any(map(callable, functions))
         return cls(spec, predicates, needs_objects) if predicates or needs_objects else None
 
     def asked(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         """Return events with their own gaps and the rules that they fire, and the rejected ones."""
         spec, table, starts, ends = self.spec, events.table, events.starts, events.ends
-        answers = _Answers(
-            spec, *(build_events(spec, table) if self.needs_objects else ([], {})), {}
-        )
+        objects, refused = build_events(spec, table) if self.needs_objects else ([], {})
+        answers = _Answers(spec, objects, refused)
         if callable(spec.timeout.gap):
             ends = window_end(starts, _gaps(spec, answers))
         for name, held in _predicates(self, table, answers).items():
@@ -87,7 +81,7 @@ class EventFunctions:
         return events.ends > events.starts + (0 if self.spec.timeout.gap_inclusive else 1)
 
 
-def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Instants:
+def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
     """Return the gap of each event, and refuse those whose gap can't be."""
     longest = span_us(spec.timeout.longest)
     gaps = np.ones(len(answers.objects), np.int64)
@@ -118,20 +112,13 @@ def _predicates(asked: EventFunctions, table: pa.Table, answers: "_Answers") -> 
 
 @attrs.frozen
 class _Answers:
-    """
-    What functions of an event return.
-
-    Attributes:
-        spec: Whose functions.
-        objects: The events; None for those that their class refuses.
-        refused: Why events are quarantined, by their places.
-        failed: Why events have failed.
-    """
+    """What functions of an event return; by places, why events are quarantined, or have failed."""
 
     spec: AnySessionSpec
     objects: list[Any]
+    """None for those that their class refuses."""
     refused: dict[int, str]
-    failed: dict[int, Failure]
+    failed: dict[int, Failure] = attrs.field(factory=dict)
 
     def of_function(self, role: str, kind: type[A]) -> Iterator[tuple[int, A]]:
         """Yield what a function returns for each event that is good so far, with its place."""

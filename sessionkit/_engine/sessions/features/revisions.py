@@ -18,14 +18,13 @@ from then on, and its next row supersedes the one that is out, as it does those 
 it has swallowed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_over
@@ -33,7 +32,10 @@ from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import (
     INSTANT,
+    Mask,
+    Numbers,
     Rejected,
+    has_closed,
     has_state,
     instants,
     is_trace,
@@ -41,25 +43,20 @@ from sessionkit._engine.rows.table import (
     lists_of,
     marks_of,
     micros,
+    numbers_in,
     parted,
     replaced,
     stacked,
     whole,
     with_column,
 )
-from sessionkit._engine.sessions.behind import FIRST_MARK
-from sessionkit._engine.sessions.features.duplicates import Duplicates
-from sessionkit._engine.sessions.ids import ids_of, session_ids
-from sessionkit._engine.sessions.plan import Plan
-from sessionkit._engine.sessions.results import Closed
-from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit._engine.sessions.ids import FIRST_MARK, ids_of, session_ids
+from sessionkit._engine.sessions.plan import Closed, Plan
+from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure, name_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import Clock, Every
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 REVISED: Final = (
     pa.field("revision", pa.int64()),
@@ -71,17 +68,27 @@ NEXT_ROW: Final = pa.field("next_row", pa.int64())
 
 
 @attrs.frozen
-class Settled:
+class Giving:
     """
-    What came of sessions at an instant.
+    Which sessions give a row at an instant.
 
     Attributes:
-        kept: Those that are remembered.
-        closed: The rows that sessions gave, and how many of these closed.
+        sessions: The sessions.
+        others: What only remembers sessions.
+        over: Which of them are over.
+        final: Which of them close.
+        gives_row: Which give a row.
+        given: Those with what their rows say of revisions.
+        next_row: From when on each gives its next row, in microseconds; None where none is timed.
     """
 
-    kept: pa.Table
-    closed: Closed
+    sessions: pa.Table
+    others: pa.Table
+    over: Mask
+    final: Mask
+    gives_row: Mask
+    given: pa.Table
+    next_row: Numbers | None
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -92,32 +99,26 @@ class Revisions:
     Attributes:
         spec: The spec.
         early: How often a session gives a row before it closes; None for never.
-        stays_us: How long it can still become part of another after that, in microseconds.
+        waits: After what time it gives the next one, in microseconds; None for no time.
+        stays_us: How long it can still become part of another after its close, in microseconds.
         discards: Whether a row has the events since the last one alone.
         closes: The column that says when a session is over.
-        duplicates: What remembers the ids of sessions that are forgotten.
     """
 
     spec: AnySessionSpec
     early: Every | None
+    waits: int | None
     stays_us: int
     discards: bool
     closes: str
-    duplicates: Duplicates | None
 
     @classmethod
-    def of(cls, spec: AnySessionSpec, duplicates: Duplicates | None) -> "Revisions | None":
-        """Return the feature, where a spec asks for it."""
+    def of(cls, spec: AnySessionSpec, closes: str) -> "Revisions | None":
         if not spec.revises:
             return None
-        stays_us = 0 if spec.mergeable is None else span_us(spec.mergeable)
-        closes = "end" if spec.rules is None else "closes"
-        return cls(spec, spec.early, stays_us, spec.discards, closes, duplicates)
-
-    @cached_property
-    def waits(self) -> int | None:
-        """After what time a session gives its next row, in microseconds; None for no time."""
-        return None if self.early is None else _span_us(self.early.duration)
+        early, stays_us = spec.early, _span_us(spec.mergeable) or 0
+        waits = None if early is None else _span_us(early.duration)
+        return cls(spec, early, waits, stays_us, spec.discards, closes)
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
@@ -126,56 +127,38 @@ class Revisions:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change while a checkpoint lives."""
-        lateness = self.spec.lateness
+        results, lateness = self.spec.results, self.spec.lateness
         spans = {"allowed_lateness": lateness.allowed, "reopen_within": lateness.reopen_within}
         own = {f"{name}_us": _span_us(span) for name, span in spans.items()}
-        entries: dict[str, Any] = {"revisions": {"emit": str(self.spec.results.emit), **own}}
+        entries: dict[str, Any] = {"revisions": {"emit": str(results.emit), **own}}
         return entries | ({"row_has": "new events"} if self.discards else {})
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan, which have taken events."""
-        came, sizes = plan.counts[chosen], plan.opened_counts[chosen]
-        return self.joined(plan.opened_of(chosen), np.repeat(np.arange(len(came)), sizes), came)
-
-    def joined(self, parts: pa.Table, owners: Numbers, came: Numbers) -> list[pa.Array]:
-        """
-        Return what is stored of sessions with so many new events.
-
-        `parts` are the sessions that became part of them, `owners` the place for each of the one
-        that it became part of.
-        """
-        number, pending = len(came), came.copy()
-        revision, sizes = np.zeros(number, np.int64), np.zeros(number, np.int64)
-        np.maximum.at(revision, owners, _numbers(parts, "revision"))
-        np.add.at(pending, owners, _numbers(parts, "pending"))
-        shown = whole(parts["shown"])
-        np.add.at(sizes, owners, shown.value_lengths().to_numpy(zero_copy_only=False))
+        before, came = plan.touched, plan.counts[chosen]
+        shown = whole(plan.opened_of(chosen)["shown"]).flatten()
+        lengths = whole(before["shown"]).value_lengths().to_numpy()
+        pending = plan.of_opened(np.add, numbers_in(before, "pending"))[chosen]
         # A failed event may leave a closed session as it was.
-        closed = np.zeros(number, np.bool_)
-        np.logical_or.at(closed, owners, closed_ones(parts))
+        closed = plan.of_opened(np.maximum, has_closed(before).astype(np.int64))[chosen] > 0
         columns = [
-            pa.array(revision),
-            lists_of(shown.flatten(), sizes),
-            pa.array(pending),
+            pa.array(plan.of_opened(np.maximum, numbers_in(before, "revision"))[chosen]),
+            lists_of(shown, plan.of_opened(np.add, lengths.astype(np.int64))[chosen]),
+            pa.array(pending + came),
             pa.array(closed & (came == 0)),
         ]
         if self.waits is not None:
-            next_row = np.full(number, NEVER_US)
-            np.minimum.at(next_row, owners, _numbers(parts, "next_row"))
-            columns.append(pa.array(next_row))
+            next_row = numbers_in(before, "next_row")
+            columns.append(pa.array(plan.of_opened(np.minimum, next_row, NEVER_US)[chosen]))
         return columns
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
         """
         Return sessions of another spec with what is stored here.
 
-        Those that are over, and only wait for late events, stay where this spec waits for them too;
-        otherwise their ids do. Of those that have given no rows, all events are new. When a session
-        may give its next row is up to this spec.
+        Of those that have given no rows, all events are new. When a session may give its next row
+        is up to this spec.
         """
-        if not self.stays_us:
-            sessions = forget_revisions(sessions, self.duplicates)
         if "next_row" in sessions.column_names and old.results.emit != self.spec.results.emit:
             sessions = sessions.drop_columns("next_row")
         number = sessions.num_rows
@@ -183,7 +166,7 @@ class Revisions:
         fresh = {
             "revision": pa.array(none),
             "shown": lists_of(pa.array([], INSTANT), none),
-            "pending": pa.array(_numbers(sessions, "events")),
+            "pending": pa.array(numbers_in(sessions, "events")),
             "closed": pa.array(is_trace(sessions)),
             "next_row": pa.array(np.full(number, NEVER_US)),
         }
@@ -194,11 +177,11 @@ class Revisions:
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         """Return when each session closes, is forgotten, or gives a row while it's open."""
-        closed = closed_ones(kept)
+        closed = has_closed(kept)
         due: dict[Clock, Numbers] = {"event_time": self._forgotten_us(kept, closed)}
         if self.waits is not None and self.early is not None:
-            waits = ~closed & (_numbers(kept, "pending") > 0)
-            at = np.where(waits, _numbers(kept, "next_row"), NEVER_US)
+            waits = ~closed & (numbers_in(kept, "pending") > 0)
+            at = np.where(waits, numbers_in(kept, "next_row"), NEVER_US)
             due[self.early.clock] = np.minimum(due.get(self.early.clock, NEVER_US), at)
         return due
 
@@ -207,98 +190,91 @@ class Revisions:
         forgotten_us: Numbers = micros(sessions[self.closes]) + np.where(closed, self.stays_us, 0)
         return forgotten_us
 
-    def settled(
-        self,
-        sessions: pa.Table,
-        clocks: BatchClocks,
-        close: Callable[[pa.Table], Closed],
-        *,
-        only_final: bool = False,
-    ) -> Settled:
-        """Let sessions give rows, made by `close`; or only those that are over give one."""
-        sessions, others = parted(sessions, has_state(sessions))
-        closes, closed = micros(sessions[self.closes]), closed_ones(sessions)
-        over = is_over(closes, clocks.watermark_us)
-        final = over & ~closed
-        gives_row, columns = final, dict[str, Numbers]()
-        if self.early is not None and not (only_final or clocks.whole):
-            columns = self._next_row(sessions, clocks)
-            gives_row = final | (self._is_due(sessions, columns, clocks) & ~over & ~closed)
+    def giving(self, kept: pa.Table, clocks: BatchClocks, *, only_final: bool) -> Giving | None:
+        """Return which sessions give a row, or only which are over; None where none may."""
+        early = None if only_final or clocks.whole else self.early
+        over = is_over(micros(kept[self.closes]), clocks.watermark_us)
+        if early is None and not over.any():
+            return None
+        are_sessions = has_state(kept)
+        (sessions, others), over = parted(kept, are_sessions), over[are_sessions]
+        closed, next_row = has_closed(sessions), None
+        final = gives_row = over & ~closed
+        if early is not None:
+            next_row = self._next_row(sessions, early, clocks)
+            gives_row = final | (self._is_due(sessions, early, next_row, clocks) & ~over & ~closed)
         if self.discards:
-            gives_row = gives_row & (_numbers(sessions, "events") > 0)
+            gives_row = gives_row & (numbers_in(sessions, "events") > 0)
         given = _revised(sessions.filter(pa.array(gives_row)), final[gives_row])
-        done = close(given)
-        vanished = self._vanished(given, done)
-        if (gives_row | final).any():
-            shows = np.zeros(len(closes), np.bool_)
+        return Giving(sessions, others, over, final, gives_row, given, next_row)
+
+    def after(
+        self, giving: Giving, done: Closed, clocks: BatchClocks
+    ) -> tuple[pa.Table, pa.Table, Closed]:
+        """Return the sessions that stay, those that are forgotten, and what became of the rows."""
+        sessions, over, gives_row = giving.sessions, giving.over, giving.gives_row
+        vanished = self._vanished(giving.given, done)
+        if (gives_row | giving.final).any():
+            shows = np.zeros(len(over), np.bool_)
             shows[np.flatnonzero(gives_row)[np.unique(np.asarray(done.places, np.int64))]] = True
-            columns |= self._after_rows(sessions, gives_row, shows, columns, clocks)
-            sessions = replaced(
-                sessions, {"closed": pa.array(over), "shown": _shown(sessions, shows)}
-            )
-        sessions = replaced(sessions, {name: pa.array(one) for name, one in columns.items()})
+            sessions = self._after_rows(giving, shows, clocks)
+        elif giving.next_row is not None:
+            sessions = replaced(sessions, {"next_row": pa.array(giving.next_row)})
+        closes = micros(sessions[self.closes])
         forgotten = over & is_over(closes + self.stays_us, clocks.watermark_us)
         gone, kept = parted(sessions, forgotten)
-        if others.num_rows:
-            until = self._forgotten_us(others, closed_ones(others))
+        if (others := giving.others).num_rows:
+            until = self._forgotten_us(others, has_closed(others))
             others = others.filter(pa.array(~is_over(until, clocks.watermark_us)))
-        kept = stacked([kept, others, *self._ids(gone, clocks.watermark_us)])
         failed = [*{*done.failed, *vanished}]
-        number = int(final.sum() - final[gives_row][failed].sum())
-        failed_output = done.failed_output + _without_rows(given, vanished)
-        return Settled(
-            kept,
-            attrs.evolve(done, failed_output=failed_output, sessions=number, places=(), failed=()),
+        closed = attrs.evolve(
+            done,
+            failed_output=done.failed_output + _without_rows(giving.given, vanished),
+            sessions=int(giving.final.sum() - giving.final[gives_row][failed].sum()),
         )
+        return stacked([kept, others]), gone, closed
 
-    def _ids(self, gone: pa.Table, watermark_us: int) -> list[pa.Table]:
-        if self.duplicates is None or not gone.num_rows:
-            return []
-        return [self.duplicates.remembered(gone, watermark_us)]
-
-    def _next_row(self, sessions: pa.Table, clocks: BatchClocks) -> dict[str, Numbers]:
+    def _next_row(self, sessions: pa.Table, early: Every, clocks: BatchClocks) -> Numbers | None:
         """Return when sessions give their next row; in event time their start may still move."""
-        if self.waits is None or self.early is None:
-            return {}
-        stored = _numbers(sessions, "next_row")
+        if self.waits is None:
+            return None
+        stored = numbers_in(sessions, "next_row")
         begins, begun = stored == NEVER_US, np.full(len(stored), clocks.processing_us)
-        if self.early.clock == "event_time":
-            begins |= _numbers(sessions, "revision") == 0
+        if early.clock == "event_time":
+            begins |= numbers_in(sessions, "revision") == 0
             begun = micros(sessions["start"])
-        return {"next_row": np.where(begins, begun + self.waits, stored)}
+        return np.where(begins, begun + self.waits, stored)
 
     def _is_due(
-        self, sessions: pa.Table, columns: Mapping[str, Numbers], clocks: BatchClocks
+        self, sessions: pa.Table, early: Every, next_row: Numbers | None, clocks: BatchClocks
     ) -> Mask:
         """Mark the sessions that give a row if they're open."""
-        pending = _numbers(sessions, "pending")
-        if self.early is not None and self.early.events is not None:
-            return pending >= self.early.events
-        return (pending > 0) & is_over(columns["next_row"], self._now_us(clocks))
+        pending = numbers_in(sessions, "pending")
+        if next_row is None:
+            return pending >= (early.events or 0)
+        return (pending > 0) & is_over(next_row, self._now_us(clocks))
 
     def _now_us(self, clocks: BatchClocks) -> int:
         by_events = self.early is None or self.early.clock == "event_time"
         return clocks.watermark_us if by_events else clocks.processing_us
 
-    def _after_rows(
-        self,
-        sessions: pa.Table,
-        gives_row: Mask,
-        shows: Mask,
-        columns: Mapping[str, Numbers],
-        clocks: BatchClocks,
-    ) -> dict[str, Numbers]:
-        """Return the numbers of sessions after some of them gave a row, which some show."""
+    def _after_rows(self, giving: Giving, shows: Mask, clocks: BatchClocks) -> pa.Table:
+        """Return the sessions after some of them gave a row, which some show."""
+        sessions, gives_row = giving.sessions, giving.gives_row
         found = {
-            "revision": _numbers(sessions, "revision") + gives_row,
-            "pending": np.where(gives_row, 0, _numbers(sessions, "pending")),
+            "closed": pa.array(giving.over),
+            "shown": _shown(sessions, shows),
+            "revision": pa.array(numbers_in(sessions, "revision") + gives_row),
+            "pending": pa.array(np.where(gives_row, 0, numbers_in(sessions, "pending"))),
         }
         if self.discards:
-            found["events"] = np.where(shows, 0, _numbers(sessions, "events"))
+            found["events"] = pa.array(np.where(shows, 0, numbers_in(sessions, "events")))
         if self.waits is not None:
-            stored = columns.get("next_row", _numbers(sessions, "next_row"))
-            found["next_row"] = np.where(gives_row, self._now_us(clocks) + self.waits, stored)
-        return found
+            stored = giving.next_row
+            stored = numbers_in(sessions, "next_row") if stored is None else stored
+            next_row = np.where(gives_row, self._now_us(clocks) + self.waits, stored)
+            found["next_row"] = pa.array(next_row)
+        return replaced(sessions, found)
 
     def _vanished(self, given: pa.Table, done: Closed) -> dict[int, Failure]:
         """
@@ -326,39 +302,13 @@ class Revisions:
         return failures
 
 
-def forget_revisions(sessions: pa.Table, duplicates: Duplicates | None) -> pa.Table:
-    """Return sessions without those that only wait for late events; their ids may stay."""
-    over, others = parted(sessions, closed_ones(sessions) & ~is_trace(sessions))
-    if duplicates is None or not over.num_rows:
-        return others
-    return stacked([others, duplicates.remembered(over, BEGINNING_US)])
-
-
-def closed_ones(sessions: pa.Table) -> Mask:
-    """Mark the sessions that are over, and only wait for late events."""
-    if "closed" not in sessions.column_names:
-        return np.zeros(sessions.num_rows, np.bool_)
-    closed = whole(sessions["closed"])
-    if closed.null_count:
-        closed = closed.fill_null(fill_value=False)
-    mask: Mask = closed.to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _numbers(sessions: pa.Table, name: str) -> Numbers:
-    """Return a column of numbers; 0 for what only remembers the ids of a session."""
-    column = whole(sessions[name])
-    numbers: Numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
-    return numbers
-
-
 def _span_us(span: timedelta | None) -> int | None:
     return None if span is None else span_us(span)
 
 
 def _revised(given: pa.Table, final: Mask) -> pa.Table:
     """Return sessions that give a row with its number, whether it's final, and what it replaces."""
-    given = replaced(given, {"revision": pa.array(_numbers(given, "revision") + 1)})
+    given = replaced(given, {"revision": pa.array(numbers_in(given, "revision") + 1)})
     owners, starts, marks = _shown_of(given)
     other = (starts != micros(given["start"])[owners]) | (marks != marks_of(given)[owners])
     ids: list[str] = []

@@ -7,31 +7,36 @@ What cuts a session before its gap: `SessionRules`.
 """
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, instants, is_trace, micros, whole, with_column
+from sessionkit._engine.boundaries import event_that_moves_to
+from sessionkit._engine.rows.table import (
+    INSTANT,
+    Mask,
+    Numbers,
+    instants,
+    is_trace,
+    micros,
+    whole,
+    with_column,
+)
 from sessionkit._engine.sessions.careful_fold import Members, StateGaps
-from sessionkit._engine.sessions.closings import CODES, NAMES, closings
-from sessionkit._engine.sessions.cutting import RuledIntervals, cut
-from sessionkit._engine.sessions.events import WindowedEvents
-from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._engine.sessions.cutting import CODES, NAMES, RuledIntervals, closings, cut
+from sessionkit._engine.sessions.intervals import Unions, WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._instants import span_us
+from sessionkit._instants import duration_text, instant_of, micros_of, span_us
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
-from sessionkit.timeouts import SessionRules
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from sessionkit.timeouts import ClosedBy, SessionRules
 
 CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 
@@ -46,11 +51,10 @@ class Rules:
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Rules | None":
-        """Return the feature, where a spec asks for it."""
-        if spec.rules is None:
+        if (rules := spec.rules) is None:
             return None
         fields = {field.name: field for field in codec_of(spec.event).type.fields}
-        return cls(spec, spec.rules, [fields[name] for name in spec.rules.changes_of])
+        return cls(spec, rules, [fields[name] for name in rules.changes_of])
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
@@ -59,7 +63,7 @@ class Rules:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change while a checkpoint lives: not the predicates, which are code."""
+        # Not the predicates: they are code.
         longest = self.rules.max_duration
         return {
             "rules": {
@@ -83,20 +87,14 @@ class Rules:
         bounds: tuple[Numbers, Numbers, Numbers],
     ) -> tuple[Unions, dict[int, Failure]]:
         """
-        Join open sessions and events into sessions.
+        Join open sessions and events into sessions; also return why events failed on the way.
 
-        Args:
-            touched: The open sessions.
-            events: The events.
-            order: The numbers of both, first those of sessions, by key and start.
-            bounds: The keys, the starts and the ends of both.
-
-        Returns:
-            The sessions, and why events failed on the way, by their places.
+        `order` has the numbers of both, first those of sessions, by key and start; `bounds` the
+        keys, the starts and the ends of both.
         """
         gaps = None
         if self.rules.state_gap is not None:
-            gaps = StateGaps(Members(self.spec, touched, events, order))
+            gaps = StateGaps(self.rules, Members(self.spec, touched, events, order))
         unions = cut(self.rules, self.intervals(touched, events, order, bounds), gaps)
         return unions, {} if gaps is None else gaps.failures
 
@@ -127,13 +125,9 @@ class Rules:
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan."""
-        unions = plan.unions
-        last = unions.first + unions.sizes - 1
-        values = [
-            _last(one.name, plan, unions.first, last).filter(pa.array(chosen))
-            for one in self.changing
-        ]
-        return [instants(unions.closes[chosen]), pa.array(unions.closed_by[chosen]), *values]
+        closes, closed_by = plan.unions.closes[chosen], plan.unions.closed_by[chosen]
+        values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.changing]
+        return [instants(closes), pa.array(closed_by), *values]
 
     def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
         """Return the sessions of a plan that have no events: a rule may have cut them."""
@@ -199,11 +193,45 @@ def _codes(name: str, touched: pa.Table, events: pa.Table, order: Numbers) -> Nu
     return codes
 
 
-def _last(
-    name: str, plan: Plan, first: npt.NDArray[np.intp], last: npt.NDArray[np.intp]
-) -> pa.Array:
+def _last(name: str, plan: Plan) -> pa.Array:
     """Return the last value of each session that isn't null."""
     values = _values(name, plan.touched, plan.events.table)
     there = values.is_valid().to_numpy(zero_copy_only=False)[plan.order]
-    latest = np.maximum.accumulate(np.where(there, np.arange(len(there)), -1))[last]
-    return values.take(pa.array(plan.order[latest], mask=latest < first))
+    latest = plan.unions.reduced(np.maximum, np.where(there, np.arange(len(there)), -1))
+    return values.take(pa.array(plan.order[latest], mask=latest < 0))
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def event_that_closes(spec: AnySessionSpec, closes: datetime) -> datetime:
+    """Return the earliest event time that moves the watermark to where a session closes."""
+    return instant_of(event_that_moves_to(micros_of(closes), spec.delay_ms or 0))
+
+
+def rule_text(spec: AnySessionSpec, rule: ClosedBy) -> str:
+    """Return what is so where a rule of a spec closes a session."""
+    rules, longest = spec.rules, duration_text(spec.timeout.longest)
+    if rules is not None and rule != "gap":
+        return _cut_text(rules, rule)
+    event = "no event" if rules is None or rules.extends is None else "no event that extends it"
+    if rules is not None and rules.state_gap is not None:
+        return f"{event} within the gap by its state, of at most {longest}"
+    if callable(spec.timeout.gap):
+        return f"{event} within the gaps of its events"
+    return f"{event} for {longest}"
+
+
+def _cut_text(rules: SessionRules, rule: ClosedBy) -> str:
+    if rule == "midnight":
+        return f"midnight in {rules.midnight}"
+    if rule == "max_duration":
+        return f"it has lasted {duration_text(rules.max_duration or timedelta(0))}"
+    if rule == "max_events":
+        return f"it has {rules.max_events:,} event{'s' if rules.max_events != 1 else ''}"
+    if rule == "idle":
+        span = duration_text(rules.close_idle_after or timedelta(0))
+        return f"nothing has moved the watermark for {span} of processing time"
+    if rule == "changes_of":
+        return f"an event has another {' or '.join(f'`{name}`' for name in rules.changes_of)}"
+    return "an event ends it" if rule == "until" else "an event starts the next session"

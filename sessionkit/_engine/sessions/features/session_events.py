@@ -6,23 +6,19 @@ The events of closed sessions, each with its session: `with_events=True`.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import Rejected, events_schema, micros, whole
-from sessionkit._engine.sessions.lists import gathered
+from sessionkit._engine.rows.table import Mask, Rejected, events_schema, micros, whole
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import forms_of
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen(eq=False)
@@ -34,7 +30,6 @@ class SessionEvents:
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "SessionEvents | None":
-        """Return the feature, where a spec asks for it."""
         if not spec.results.with_events:
             return None
         kind = pa.struct([one for one in events_schema(spec) if not one.name.startswith("key.")])
@@ -42,7 +37,6 @@ class SessionEvents:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change while a checkpoint lives."""
         fields = codec_of(self.spec.event).type.fields
         return {"held": forms_of([*fields, *self.spec.passthrough_fields])}
 
@@ -55,17 +49,10 @@ class SessionEvents:
         )
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of the chosen sessions of a plan."""
-        return [gathered("held", plan, chosen)]
+        return [plan.lists_of("held", chosen)]
 
-    def of_closed(self, over: pa.Table, told: dict[str, Any]) -> list[Rejected]:
-        """
-        Return the events of sessions that are over, by session, time and content.
-
-        Args:
-            over: The sessions.
-            told: What is told of the session of each event, by column.
-        """
+    def of_closed(self, over: pa.Table, facts: dict[str, Any]) -> list[Rejected]:
+        """Return the events of sessions that are over, by session, time and content, with facts."""
         if not over.num_rows:
             return []
         lists = whole(over["held"])
@@ -76,7 +63,7 @@ class SessionEvents:
         order = in_total_order(owners, micros(held["time"]), held, 0)
         places = pa.array(owners[order])
         own = {name: over[name] for name in over.column_names if name.startswith("key.")}
-        own |= {**told, "start": over["start"], "end": over["end"]}
+        own |= {**facts, "start": over["start"], "end": over["end"]}
         sizes = np.bincount(owners, minlength=over.num_rows)
         numbers = 1 + np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows = {

@@ -36,10 +36,8 @@ FEATURES = frozenset(
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
         "sessions/features/session_events.py",
-        "sessions/lists.py",
         "sessions/per_event.py",
         "sessions/rejecting.py",
-        "sessions/traces.py",
     }
 )
 """Those of which a spec without options, whose sessions close, uses ids alone."""
@@ -101,7 +99,7 @@ def test_aggregates_without_options_enter_no_feature() -> None:
     """They're another kind of fold, of the same plan."""
     spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **grouped(**SHARED, **GAP))
     assert set() == of_features(spec)
-    assert not {"sessions/fold.py", "sessions/folding.py"} & entered(spec)
+    assert "sessions/fold.py" not in entered(spec)
 
 
 def test_functions_enter_no_aggregates() -> None:
@@ -120,9 +118,9 @@ def test_functions_enter_no_aggregates() -> None:
     ],
 )
 def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:
-    """What keeps something of each event also enters the lists of them."""
+    """And no other."""
     found = of_features(SessionSpec.of(Total, **grouped(**SHARED, **GAP, **options)))
-    assert {f"sessions/features/{name}" for name in feature} == found - {"sessions/lists.py"}
+    assert {f"sessions/features/{name}" for name in feature} == found
 
 
 @pytest.mark.parametrize(
