@@ -285,7 +285,7 @@ class Query:
                 left,
                 groups=groups,
                 clocks=self.clocks.after_events(self.spec, latest_us),
-                seed=left.seed and left.seed.spent,
+                seed=left.seed and attrs.evolve(left.seed, frames={}),
                 planned=None,
                 batch_id=left.batch_id + 1,
             )

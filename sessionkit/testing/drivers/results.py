@@ -1,6 +1,6 @@
 """What comes out of a driver: result rows, rejections and events of a micro-batch, typed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import whole
-from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
+from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
@@ -175,24 +175,29 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
     for counted in [found for frame in frames for found in frame[COUNTS_COLUMN].dropna()]:
         counts += Counts(**dict(zip(COUNTED, counted, strict=False)))
     output = Output([], [], counts, [])
+    keys = key_class(tuple(spec.keys))
     for row in _output_rows(spec, frames):
+        key = keys(*(row[name] for name in spec.keys))
         match row["kind"]:
             case "session":
-                output.rows.append(_session_row(spec, row))
+                output.rows.append(_session_row(spec, key, row))
             case "result":
-                output.rows.append(KeyRow(_key_of(spec, row), _built(spec.result, row)))
+                output.rows.append(KeyRow(key, _built(spec.result, row)))
             case "event":
-                output.events.append(_session_event(spec, row))
-            case _:
-                output.rejections.append(_rejection(spec, row))
+                number = row[NUMBER_COLUMN]
+                output.events.append(SessionEvent(key=key, number=number, **_about(spec, row)))
+            case kind:
+                why = {name: row[name] for name in ("reason", "traceback")}
+                about = _about(spec, row)
+                output.rejections.append(Rejection(kind=kind, key=key, **why, **about))
     return output
 
 
-def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
+def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
     name, start, end = (row[column] for column in SESSION_COLUMNS)
     is_final = row.get("is_final", True)
     return SessionRow(
-        key=_key_of(spec, row),
+        key=key,
         id=name,
         start=start,
         end=end,
@@ -204,66 +209,41 @@ def _session_row(spec: AnySpec, row: Mapping[str, Any]) -> SessionRow[Any]:
     )
 
 
-def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
-    """Return the rows in the worker's output as Python values, under the names that users see."""
-    frames = [frame for frame in frames if frame[ROWS_COLUMN].notna().any()]
-    if not frames:
-        return []
-    table = Unpacker.of(spec, with_rejected=True).table(frames)
-    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
-    columns = {field.name: _decoded(field, table[field.name]) for field in fields}
-    columns["event"] = _events(spec, table)
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-
-
-def _events(spec: AnySpec, table: pa.Table) -> list[Row]:
-    """Return the fields of the events of rejected rows: null where the class would refuse it."""
-    fields = codec_of(spec.event).type.fields if "event" in table.column_names else ()
-    parts = whole(table["event"]).flatten() if fields else []
-    columns = [_decoded(field, part) for field, part in zip(fields, parts, strict=True)]
-    names = [field.name for field in fields]
-    rows = zip(*columns, strict=True) if fields else [()] * table.num_rows
-    return [dict(zip(names, values, strict=True)) for values in rows]
-
-
-def _decoded(field: Field, column: pa.Array) -> list[Any]:
-    return decode_column(OptionalType(inner_type(field.type)), column)
-
-
-def _key_of(spec: AnySpec, row: Mapping[str, Any]) -> Any:
-    """Return the key in a row, as the functions of the user see it."""
-    return key_class(tuple(spec.keys))(*(row[name] for name in spec.keys))
-
-
-def _built(cls: type[Any], row: Mapping[str, Any]) -> Any:
+def _built(cls: type[Any], row: Row) -> Any:
     """Return the result in a row as an object of its class."""
     kind = codec_of(cls).type
     return kind.build(*(row[field.name] for field in kind.fields))
 
 
-def _rejection(spec: AnySpec, row: Mapping[str, Any]) -> Rejection:
-    return Rejection(
-        kind=row["kind"],
-        reason=row["reason"],
-        traceback=row["traceback"],
-        key=_key_of(spec, row),
-        event_time=row["event_time"],
-        passthrough={name: row[name] for name in spec.inputs.passthrough},
-        event=row["event"] if row["event_id"] else {},
-        event_id=row["event_id"],
-        **{name: row.get(name) for name in SESSION_COLUMNS},
-    )
+def _about(spec: AnySpec, row: Row) -> dict[str, Any]:
+    """Return which event a row is about, and which session, as far as it is about one."""
+    columns = ("event_time", "event_id", *SESSION_COLUMNS)
+    return {
+        **{name: row.get(name) for name in columns},
+        "event": row["event"] if row["event_id"] else {},
+        "passthrough": {name: row[name] for name in spec.inputs.passthrough},
+    }
 
 
-def _session_event(spec: AnySpec, row: Mapping[str, Any]) -> SessionEvent:
-    return SessionEvent(
-        key=_key_of(spec, row),
-        number=row[NUMBER_COLUMN],
-        event_time=row["event_time"],
-        event=row["event"],
-        event_id=row["event_id"],
-        passthrough={name: row[name] for name in spec.inputs.passthrough},
-        **{name: row[name] for name in SESSION_COLUMNS},
-    )
+def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
+    """Return the rows in the worker's output as Python values, under the names that users see."""
+    table = Unpacker.of(spec, with_rejected=True).table(frames)
+    if not table.num_rows:
+        return []
+    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
+    rows = _rows(fields, [table[field.name] for field in fields])
+    of_event = codec_of(spec.event).type.fields if "event" in table.column_names else ()
+    if not of_event:
+        return [{**row, "event": {}} for row in rows]
+    events = _rows(of_event, whole(table["event"]).flatten())
+    return [{**row, "event": event} for row, event in zip(rows, events, strict=True)]
+
+
+def _rows(fields: Sequence[Field], columns: Iterable[pa.Array]) -> list[Row]:
+    """Return rows of Python values: null where the class of an event would refuse one."""
+    values = [
+        decode_column(OptionalType(inner_type(field.type)), column)
+        for field, column in zip(fields, columns, strict=True)
+    ]
+    names = [field.name for field in fields]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]

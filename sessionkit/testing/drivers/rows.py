@@ -134,25 +134,18 @@ def _input_table(
     return pa.table(columns)
 
 
-def group_of(spec: AnySpec, row: Row) -> Group:
+def group_of(spec: AnySpec, row: Mapping[str, Any]) -> Group:
     """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
     if spec.storage.layout == "per_key":
-        return key_on_wire(spec, row)
+        columns = [column for column in wire_columns(spec) if column.role == "key"]
+        return tuple(_as_grouped(column, row.get(column.field.name)) for column in columns)
     key = repr([row.get(name) for name in spec.keys])
     return zlib.crc32(key.encode()) % spec.storage.buckets
 
 
-def key_on_wire(spec: AnySpec, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of a row as Spark groups by it, a null filled."""
-    return tuple(
-        _grouped(column, _wire_value(column, row.get(column.field.name)))
-        for column in wire_columns(spec)
-        if column.role == "key"
-    )
-
-
-def _grouped(column: WireColumn, value: Any) -> Any:
-    form = key_form(column.field.type)
+def _as_grouped(column: WireColumn, value: Any) -> Any:
+    """Return a value of a key column as Spark groups by it."""
+    form, value = key_form(column.field.type), _wire_value(column, value)
     if value is None:
         return form.null
     return value if form.of is None else form.of(value)
@@ -173,11 +166,6 @@ class Seed:
 
     format: SeedFormat
     frames: Mapping[Any, pd.DataFrame] = attrs.field(repr=False)
-
-    @property
-    def spent(self) -> "Seed":
-        """The seed without its rows."""
-        return attrs.evolve(self, frames={})
 
 
 def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat) -> Seed:
