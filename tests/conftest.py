@@ -15,7 +15,7 @@ pytest_plugins = ["pytester", "tests.support.figures"]
 # Time limits and the speed of generation depend on the load of the machine, not on the code.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples in every run: a clone passes or fails the same way everywhere.
-settings.register_profile("dev", _PATIENT, max_examples=50, derandomize=True)
+settings.register_profile("dev", _PATIENT, max_examples=30, derandomize=True)
 # The first of these examples, for `make quick`.
 settings.register_profile("quick", _PATIENT, max_examples=15, derandomize=True)
 # New examples in every run, and many of them: this is the profile that searches.

@@ -28,8 +28,6 @@ from tests.support.options import evolved, grouped
 
 @attrs.frozen
 class View:
-    """An event."""
-
     kind: str
     seconds: float
     clicks: int | None
@@ -38,7 +36,6 @@ class View:
 
 
 def spec_of(aggregates: Any, event: type[Any] = View, **rules: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec with these aggregates."""
     settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts"}
     settings |= {"watermark_delay": "1m", "gap": "1m", **rules}
     return SessionSpec.aggregate(event, aggregates, **grouped(**settings))

@@ -29,16 +29,12 @@ RULES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Place:
-    """A part of an event."""
-
     page: str
     depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An event."""
-
     place: Place
     seconds: float | None = None
 
@@ -52,13 +48,11 @@ class Visit:
     last: Place | None = field(default=None, kw_only=True)
 
     def update(self, event: View) -> None:
-        """Add a page."""
         self.pages.append(event.place.page)
         self._seconds += event.seconds or 0.0
         self.last = event.place
 
     def merge(self, other: "Visit") -> None:
-        """Add the pages of another."""
         self.pages += other.pages
         self._seconds += other._seconds
         self.last = other.last
@@ -73,8 +67,6 @@ class Shared:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A frozen state."""
-
     number: int = 0
 
     def update(self, event: View) -> None:
@@ -140,8 +132,6 @@ def test_a_field_that_can_not_be_stored_is_named() -> None:
 
     @dataclass
     class Odd:
-        """A state with a set."""
-
         pages: set[str] = field(default_factory=set)
 
     with pytest.raises(FieldTypeError, match=r"`Odd\.pages`"):
@@ -153,8 +143,6 @@ def test_what_a_dataclass_does_when_it_is_made_has_no_effect_on_aggregates() -> 
 
     @dataclass
     class Checked:
-        """An event that checks itself."""
-
         seconds: float
 
         def __post_init__(self) -> None:

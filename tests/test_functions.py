@@ -19,8 +19,6 @@ class Loaded:
 
 @attrs.define
 class View(Loaded):
-    """An event."""
-
     url: str
 
 
@@ -33,39 +31,28 @@ class LongView(View):
 
 @attrs.define
 class Visit:
-    """A state."""
-
     pages: int = 0
 
 
 class HasPages(Protocol):
-    """Anything that counts pages."""
-
     pages: int
 
 
 class Counter:
-    """An object that can be called."""
-
     def __call__(self, state: Visit, _event: View) -> Visit:
-        """Count nothing."""
         return state
 
 
 class AsyncCounter:
-    """An object whose call is asynchronous."""
-
     async def __call__(self, state: Visit, _event: View) -> Visit:
         """Count nothing, later."""
         return state
 
     def method(self, state: Visit, _event: View) -> Visit:
-        """Count nothing, as a method."""
         return state
 
 
 def update(state: Visit, event: View) -> Visit:
-    """Take what `update` is given."""
     return state
 
 
@@ -80,17 +67,14 @@ async def updates_later(state: Visit, event: View) -> Any:
 
 
 def update_with_bound(limit: int, state: Visit, event: View) -> Visit:
-    """Take a setting first."""
     return state
 
 
 def any_update(state: Any, event: Any) -> Any:
-    """Declare nothing."""
     return state
 
 
 def protocol_update(state: HasPages, event: View) -> HasPages:
-    """Declare what is needed only."""
     return state
 
 
@@ -100,7 +84,6 @@ def update_of_numbers(state: Visit, event: int) -> Visit:
 
 
 def check(function: Any) -> None:
-    """Check a function as `update`."""
     check_function(function, "update", state=Visit, event=View)
 
 
@@ -266,7 +249,6 @@ def test_a_function_is_named_as_its_author_would_look_for_it() -> None:
 
 
 def raised_by(function: Callable[[], Any]) -> Exception:
-    """Return what a function raises."""
     with pytest.raises(Exception) as raised:  # noqa: PT011 (whatever it is)
         function()
     return raised.value

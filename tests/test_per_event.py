@@ -20,8 +20,6 @@ RULES: dict[str, Any] = {
 
 @attrs.frozen
 class View:
-    """An event."""
-
     page: str
     seconds: int | None = None
 
@@ -36,7 +34,6 @@ class WithKeyAndTime:
 
 
 def names_of(spec: SessionSpec[Any, Any, Any]) -> list[str]:
-    """Return the columns of the output."""
     return [field.name for field in spec.result_fields]
 
 

@@ -21,8 +21,6 @@ HALF = minutes(30)
 
 @attrs.frozen
 class View:
-    """An event."""
-
     kind: str = "view"
     campaign: str | None = None
 
@@ -161,19 +159,16 @@ class Visit:
     events: int = 0
 
     def update(self, event: View) -> None:
-        """Count an event."""
         self.events += 1
         self.views += event.kind == "view"
         self.buys += event.kind == "buy"
 
     def merge(self, other: "Visit") -> None:
-        """Add the counts of a later part."""
         self.events += other.events
         self.views += other.views
         self.buys += other.buys
 
     def finish(self, session: Session) -> "Engaged":
-        """Say whether the session is engaged."""
         lasted = session.end - session.start - HALF
         engaged = presets.ga4_is_engaged(lasted, page_views=self.views, key_events=self.buys)
         return Engaged(self.events, engaged)

@@ -15,7 +15,6 @@ REVISION = ["revision", "is_final", "supersedes"]
 
 
 def names_of(spec: SessionSpec[Any, Any, Any]) -> list[str]:
-    """Return the columns that the library adds."""
     return [field.name for field in spec.own_fields]
 
 

@@ -25,23 +25,17 @@ KEY_TYPES = "use str, int, bool, bytes, date, datetime, time or Decimal; cast a 
 
 @attrs.define
 class View:
-    """An event."""
-
     url: str
     seconds: float
 
 
 @attrs.define
 class Visit:
-    """A state."""
-
     pages: int = 0
 
 
 @attrs.frozen
 class VisitRow:
-    """A result."""
-
     pages: int
 
 
@@ -54,27 +48,22 @@ class Unstorable:
 
 
 def create(key: Any, event: View) -> Visit:
-    """Begin a visit."""
     return Visit(1)
 
 
 def update(state: Visit, event: View) -> Visit:
-    """Count a page."""
     return Visit(state.pages + 1)
 
 
 def merge(left: Visit, right: Visit) -> Visit:
-    """Add two visits."""
     return Visit(left.pages + right.pages)
 
 
 def finish(session: Session, state: Visit) -> VisitRow:
-    """Report a visit."""
     return VisitRow(state.pages)
 
 
 def silent(first: Any, second: Any) -> Any:
-    """Annotate nothing."""
     return first
 
 
@@ -82,7 +71,6 @@ SILENT: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish"), 
 
 
 def gap_of(event: View) -> timedelta:
-    """Return a gap of the event's own."""
     return HALF_HOUR
 
 

@@ -38,29 +38,21 @@ from tests.support.options import evolved, grouped, session_spec
 
 
 class User(NamedTuple):
-    """A key."""
-
     user_id: str
 
 
 @attrs.define
 class View:
-    """An event."""
-
     url: str
 
 
 @attrs.define
 class LongView(View):
-    """An event with more to it."""
-
     seconds: float
 
 
 @attrs.define
 class Click:
-    """Another event."""
-
     button: int
 
 
@@ -71,18 +63,14 @@ class Visit:
     pages: int = 0
 
     def update(self, event: View) -> None:
-        """Count a page."""
         self.pages += 1
 
     def merge(self, other: "Visit") -> None:
-        """Add the pages of another visit."""
         self.pages += other.pages
 
 
 @attrs.frozen
 class Row:
-    """A result."""
-
     pages: int
     user: str = ""
 
@@ -96,19 +84,15 @@ class Reading:
 
     @classmethod
     def create(cls, key: User, event: View, time: datetime) -> Self:
-        """Start with a page."""
         return cls(1, time)
 
     def update(self, event: View, time: datetime) -> Self:
-        """Count a page."""
         return attrs.evolve(self, pages=self.pages + 1, last=max(self.last, time))
 
     def merge(self, other: Self) -> Self:
-        """Add two readings."""
         return attrs.evolve(self, pages=self.pages + other.pages, last=max(self.last, other.last))
 
     def finish(self, session: Session[User]) -> Row:
-        """Show it."""
         return Row(self.pages, session.key.user_id)
 
 
@@ -120,22 +104,18 @@ SETTINGS: dict[str, Any] = {
 
 
 def create(key: Any, event: View) -> Visit:
-    """Start a visit."""
     return Visit(1)
 
 
 def update(state: Visit, event: View) -> Visit:
-    """Count a page."""
     return Visit(state.pages + 1)
 
 
 def merge(left: Visit, right: Visit) -> Visit:
-    """Add two visits."""
     return Visit(left.pages + right.pages)
 
 
 def finish(session: Session, state: Visit) -> Row:
-    """Show a visit."""
     return Row(state.pages)
 
 
@@ -185,12 +165,10 @@ def test_a_result_is_found_inside_of_what_finish_returns(returned: Any) -> None:
 
 
 def update_of_text(state: "Visit", event: "View") -> "Visit":
-    """Say the classes as text."""
     return state
 
 
 def untyped(first: Any, second: Any) -> Any:
-    """Say nothing."""
     return first
 
 
@@ -209,7 +187,6 @@ def test_one_function_that_says_it_is_enough() -> None:
 
 
 def update_long(state: Visit, event: LongView) -> Visit:
-    """Take a kind of event."""
     return state
 
 
@@ -219,7 +196,6 @@ def test_the_class_that_fits_all_functions_is_taken() -> None:
 
 
 def update_click(state: Visit, event: Click) -> Visit:
-    """Take another event."""
     return state
 
 
@@ -253,7 +229,6 @@ class OddVisit(Visit):
 
 
 def create_click(key: Any, event: View) -> Click:
-    """Return something else than a state."""
     return Click(1)
 
 
@@ -368,12 +343,10 @@ def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTime
 
 
 def frame(key: Any, events: pd.DataFrame, state: KeyState[Visit], times: KeyTimes) -> Row:
-    """Count the rows."""
     return Row(len(events))
 
 
 def on_timer(key: Any, name: str, state: KeyState[Visit], times: KeyTimes) -> Iterator[Row]:
-    """Yield one row."""
     yield Row(1)
 
 
@@ -382,7 +355,6 @@ def bare(key: Any, events: list[View], state: KeyState, times: KeyTimes) -> None
 
 
 def stateful(process: Any, **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    """Make a spec of state per key."""
     return StatefulSpec(
         **grouped(**{**SETTINGS, "process": process, "timeout": NoTimeout(), **changes})
     )
@@ -550,7 +522,6 @@ def test_a_frozen_state_cannot_be_changed_in_place(role: str) -> None:
 
 
 def takes_when(state: Visit, event: View, when: datetime) -> Visit:
-    """Take the time by another name."""
     return state
 
 
@@ -606,8 +577,6 @@ def test_only_the_function_that_asks_gets_the_time() -> None:
 
 
 class Other(NamedTuple):
-    """A key of other columns."""
-
     user: str
 
 
@@ -620,7 +589,6 @@ def by_other(key: Other, events: list[View], state: KeyState[Visit], times: KeyT
 
 
 def finish_other(session: Session[Other], state: Visit) -> Row:
-    """Declare another key."""
     return Row(1)
 
 
@@ -703,7 +671,6 @@ class Shown(Visit):
     """A state that is its own row."""
 
     def finish(self, session: Session) -> Self:
-        """Show it as it is."""
         return self
 
 
@@ -712,7 +679,6 @@ class ShownIfLong(Visit):
     """A state that is its own row, or none."""
 
     def finish(self, session: Session) -> list[Self] | None:
-        """Show it if it has several pages."""
         return [self] if self.pages > 1 else None
 
 
@@ -736,8 +702,6 @@ def test_a_spec_of_a_state_class_pickles(tool: Any, state: Any) -> None:
 
 @attrs.define
 class Silent:
-    """A state without methods."""
-
     pages: int = 0
 
 
@@ -746,7 +710,6 @@ class Unbound(Visit):
     """A state whose `create` is a method of an object."""
 
     def create(self, key: Any, event: View) -> Self:
-        """Be of no use."""
         return self
 
 

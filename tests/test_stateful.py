@@ -44,24 +44,19 @@ class Unstorable:
 
 @attrs.frozen
 class KeyedSum:
-    """A state that repeats the key."""
-
     key: str
     total: int
 
 
 def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
-    """Keep every state."""
     return BucketResult(states)
 
 
 def framed(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
-    """Count the rows of a frame."""
     return Added("framed", len(events))
 
 
 def gap_of(event: Amount) -> timedelta:
-    """Return a gap of the event's own."""
     return HALF_HOUR
 
 
@@ -463,7 +458,6 @@ def test_a_function_may_take_whatever_comes() -> None:
 
 
 def annotated(key: Any, events: list[Amount], state: KeyState[Any], times: KeyTimes) -> Added:
-    """Say what it is given."""
     return Added("annotated", len(events))
 
 

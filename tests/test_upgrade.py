@@ -12,52 +12,39 @@ from tests.support.options import grouped, session_spec
 
 @attrs.frozen
 class View:
-    """An event."""
-
     url: str
 
 
 @attrs.define
 class VisitV1:
-    """The oldest state."""
-
     pages: int = 0
 
 
 @attrs.define
 class VisitV2:
-    """A later one."""
-
     views: int = 0
 
 
 @attrs.define
 class Visit:
-    """The present one."""
-
     urls: list[str] = attrs.field(factory=list)
 
     def update(self, event: View) -> None:
-        """Add a page."""
         self.urls.append(event.url)
 
     def merge(self, other: "Visit") -> None:
-        """Add pages."""
         self.urls += other.urls
 
 
 def from_v1(old: VisitV1) -> VisitV2:
-    """Rename."""
     return VisitV2(old.pages)
 
 
 def from_v2(old: VisitV2) -> Visit:
-    """Forget which pages they were."""
     return Visit(["?"] * old.views)
 
 
 def at_once(old: VisitV1) -> Visit:
-    """Skip a version."""
     return Visit(["?"] * old.pages)
 
 
@@ -66,7 +53,6 @@ def untyped(old: Any) -> Any:
 
 
 def of_two(old: VisitV1, other: int) -> Visit:
-    """Take too much."""
     return Visit([str(old), str(other)])
 
 
@@ -79,7 +65,6 @@ RULES: dict[str, Any] = {
 
 
 def spec(**more: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec whose functions are methods."""
     return SessionSpec.of(Visit, **grouped(**RULES, **more))
 
 

@@ -54,7 +54,6 @@ def read(name: str, *columns: str) -> list[dict[str, Any]]:
 
 
 def hours(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows in ten parts, by time."""
     rows = sorted(rows, key=lambda row: row["timestamp"])
     for start in range(0, len(rows), len(rows) // 9 + 1):
         yield rows[start : start + len(rows) // 9 + 1]

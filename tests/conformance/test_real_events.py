@@ -59,7 +59,6 @@ class Line:
 
 
 def shop() -> list[dict[str, Any]]:
-    """Return the events of the shop."""
     with gzip.open(SHOP, "rt", encoding="utf-8") as file:
         return [
             {

@@ -72,7 +72,6 @@ def test_pages_say_what_buckets_do(script: Script, spark: SparkSession) -> None:
 
 
 def on_driver(script: Script) -> Report:
-    """Run a script without Spark."""
     # Events in the future are those that are far ahead of now, on Spark and so here.
     driver = SessionDriver(script.spec, processing_time=datetime.now(UTC))
     report = Report({}, {}, {}, [])
@@ -88,7 +87,6 @@ def on_driver(script: Script) -> Report:
 
 
 def on_spark(script: Script, spark: SparkSession) -> Report:
-    """Run a script on a Spark stream."""
     report = Report({}, {}, {}, [])
     with TemporaryDirectory() as folder:
         stream = Batches.of(spark, script.spec, SCHEMA, Path(folder))

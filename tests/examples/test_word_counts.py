@@ -63,7 +63,6 @@ class Server:
         return str(host), int(port)
 
     def accept(self) -> socket.socket:
-        """Wait for the client."""
         client, _ = self.listener.accept()
         return client
 
@@ -76,7 +75,6 @@ def _server() -> Iterator[Server]:
 
 
 def wait_for(shown: list[str], line: str) -> None:
-    """Wait until a line has been shown."""
     end = time.monotonic() + PATIENCE_SECONDS
     while line not in shown:
         assert time.monotonic() < end, f"{line!r} did not come; there is {shown}"

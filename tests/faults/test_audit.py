@@ -39,7 +39,6 @@ def rows_of_engine(name: str) -> tuple[Row, ...]:
 
 
 def audit(rows: list[Row]) -> Audit:
-    """Look for every event in rows."""
     return audited(TIMELINE.places(BATCHES), rows)
 
 

@@ -89,7 +89,6 @@ def older(path: Path) -> None:
 
 
 def move(log: str, key: str, by_ms: int, root: Path) -> None:
-    """Move a watermark in a log."""
     path = newest(root, FILES[log])
     first, about, *others = path.read_text().splitlines()
     found = json.loads(about)
@@ -99,7 +98,6 @@ def move(log: str, key: str, by_ms: int, root: Path) -> None:
 
 
 def swap(checkpoint: Path) -> None:
-    """Put two partitions in each other's place."""
     state = checkpoint / "state/0"
     for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
         (state / source).rename(state / target)
@@ -125,7 +123,6 @@ def take_folder(other: Path, folder: str, root: Path) -> None:
 
 
 def lose_folder(folder: str, root: Path) -> None:
-    """Lose a folder."""
     shutil.rmtree(root / folder)
 
 

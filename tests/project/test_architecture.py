@@ -49,12 +49,10 @@ every_facade = pytest.mark.parametrize(
 
 @cache
 def tree_of(module: str) -> ast.Module:
-    """Return the syntax tree of a module."""
     return ast.parse((ROOT / module).read_text(encoding="utf-8"))
 
 
 def address_of(public: str) -> str:
-    """Return the file of a module."""
     path = public.replace(".", "/")
     return f"{path}.py" if f"{path}.py" in MODULES else f"{path}/__init__.py"
 
@@ -73,7 +71,6 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def exported_by(tree: ast.Module) -> list[str] | None:
-    """Return what `__all__` of a module lists."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=names):

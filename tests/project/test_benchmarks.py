@@ -49,12 +49,10 @@ def result(
 
 
 def sessions(seconds: float, users: tuple[str, ...] = ("ada", "bob")) -> pa.Table:
-    """Rows as an entrant hands them out."""
     return pa.table({"user_id": users, "seconds": [seconds] * len(users)})
 
 
 def times_us(batch: int, workload: Workload = SMALL) -> Any:
-    """The event times of one batch."""
     return batch_of_events(workload, batch)["ts"].cast(pa.int64()).to_numpy()
 
 

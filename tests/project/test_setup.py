@@ -31,7 +31,6 @@ OpenJDK Runtime Environment (build {version}+6)
 
 
 def report(*, home: str = "/jdk", version: str = "17.0.15", word: str = "openjdk") -> str:
-    """What Java prints of itself."""
     return REPORT.format(home=home, version=version, word=word)
 
 

@@ -72,5 +72,4 @@ def islands(database: sqlite3.Connection, rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def micros(instant: datetime) -> int:
-    """Return microseconds since the epoch."""
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -48,8 +48,6 @@ in_order: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 @attrs.frozen
 class Step:
-    """The event of a click."""
-
     value: int
     ends: bool
     begins: bool
@@ -68,26 +66,20 @@ class Listing:
             raise ValueError(event.value)
 
     def merge(self, other: "Listing") -> None:
-        """Add the values of a later session."""
         self.values = sorted([*self.values, *other.values])
 
 
 @attrs.define
 class Total:
-    """A sum that fits 64 bits."""
-
     total: int = 0
 
     def update(self, event: Step) -> None:
-        """Add a value."""
         self.add(event.value)
 
     def merge(self, other: "Total") -> None:
-        """Add another sum."""
         self.add(other.total)
 
     def add(self, value: int) -> None:
-        """Add a number, or fail."""
         if self.total + value > LARGEST:
             raise OverflowError(value)
         self.total += value
@@ -107,7 +99,6 @@ def timelines(draw: st.DrawFn, *, bad_factor: int = -1) -> list[Click]:
 
 
 def spec_of(rules: SessionRules, state: Any = Listing, **options: Any) -> Any:
-    """Return a spec that drops sessions."""
     settings: dict[str, Any] = {
         "keys": {"key": str},
         "event_time": "at",
@@ -150,7 +141,6 @@ def seen(rows: Sequence[Any]) -> list[tuple[object, ...]]:
 
 
 def expected(cuts: Sequence[Cut]) -> list[tuple[object, ...]]:
-    """Return what the model says."""
     return [(one.key, one.start, one.end, sorted(one.values), one.closed_by) for one in cuts]
 
 
@@ -244,5 +234,4 @@ def test_aggregates_drop_what_functions_drop(ordered: bool, data: st.DataObject)
 
 
 def without_reasons(rejections: Sequence[Rejection]) -> list[tuple[object, ...]]:
-    """Return rejections, whatever they say."""
     return told([attrs.evolve(one, reason="", traceback=None) for one in rejections])

@@ -39,8 +39,6 @@ class Message:
 
 @attrs.define
 class Numbers:
-    """The numbers of a session."""
-
     values: list[int] = attrs.field(factory=list)
 
     def update(self, event: Message) -> None:
@@ -48,12 +46,10 @@ class Numbers:
         self.values = sorted([*self.values, event.value])
 
     def merge(self, other: "Numbers") -> None:
-        """Add the numbers of a later session."""
         self.values = sorted([*self.values, *other.values])
 
 
 def spec_of(way: str = "functions", **changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Make a spec that drops duplicates."""
     settings: dict[str, Any] = {
         "keys": {"key": str},
         "event_time": "at",

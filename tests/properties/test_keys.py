@@ -134,7 +134,6 @@ def run(
 
 
 def move(driver: StatefulDriver[Any, Any, Any], step: Step) -> None:
-    """Move both clocks."""
     if driver.watermark is not None:
         driver.advance_watermark_to(driver.watermark + step.watermark)
     driver.advance_processing_time(step.processing_time)
@@ -167,12 +166,10 @@ def run_naively(
 
 
 def have_run(done: Sequence[tuple[Any, ...]]) -> list[bool]:
-    """Tell which batches ran."""
     return [batch_id is not None for batch_id, *_ in done]
 
 
 def without_ids(done: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Leave out the numbers of the batches."""
     return [(rows, numbers) for _, rows, numbers in done]
 
 
@@ -262,7 +259,6 @@ def with_batch_before(step: Step) -> list[Step]:
 
 
 def without_clocks(done: Sequence[tuple[Any, ...]]) -> dict[str, list[tuple[str, list[int]]]]:
-    """Return what each key heard, in order."""
     heard: dict[str, list[tuple[str, list[int]]]] = {}
     for _, rows, _ in done:
         for key, row in rows:

@@ -60,12 +60,10 @@ def timelines(draw: st.DrawFn) -> list[Event]:
 
 
 def own_gap(event: Reading) -> timedelta:
-    """Return the gap that an event brings."""
     return event.gap
 
 
 def by_functions(**options: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec of functions."""
     return collecting(**options)
 
 
@@ -89,7 +87,6 @@ class Run:
 
     @property
     def spec(self) -> SessionSpec[Any, Any, Any]:
-        """The spec."""
         return self.driver.spec
 
     def batch(self, events: Sequence[Event], pause: timedelta) -> None:
@@ -114,14 +111,12 @@ class Run:
             self.table.upsert(result.rows)
 
     def _seen(self, watermark: datetime | None, came: Sequence[Event] = ()) -> list[Event]:
-        """Return the events that are in sessions."""
         self.arrived += came
         if self.spec.order == "arrival":
             return [*self.arrived]
         return [one for one in self.arrived if watermark is not None and one.at <= watermark]
 
     def restart(self) -> None:
-        """Stop the query, and start it again."""
         self.driver = SessionDriver.restore(self.spec, self.driver.snapshot())
 
 
@@ -238,7 +233,6 @@ def naive_sessions_of(run: Run) -> set[Any]:
 
 
 def sessions_in(table: Table) -> set[Any]:
-    """Return the sessions in a table."""
     return {
         (row.key[0], row.start, row.end, tuple(sorted(row.result.values)))
         for row in table.rows.values()

@@ -31,14 +31,11 @@ steps = st.sampled_from(
 
 @attrs.frozen
 class Counted:
-    """What the aggregates come to."""
-
     n: int
     values: list[int]
 
 
 def counting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec of aggregates."""
     aggregates = {"n": count(), "values": collect("value")}
     return SessionSpec.aggregate(
         Reading,
@@ -75,7 +72,6 @@ def timelines(draw: st.DrawFn) -> list[Event]:
 
 
 def rows_of(events: list[Event]) -> list[dict[str, Any]]:
-    """Return events as rows."""
     return [{"key": e.key, "at": e.at, "value": e.value, "gap": e.gap} for e in events]
 
 
@@ -178,27 +174,21 @@ def test_each_event_keeps_the_gap_under_which_it_came(
 
 @attrs.frozen
 class Number:
-    """An event: a number."""
-
     value: int
 
 
 @attrs.define
 class Values:
-    """The numbers of a key."""
-
     values: list[int]
 
 
 def process(key: Any, events: list[Number], state: KeyState[Values], times: KeyTimes) -> None:
-    """Add the numbers, and report in time."""
     before = state.get(Values([])).values
     state.set(Values([*before, *(event.value for event in events)]))
     times.set_event_timer("report", times.event_times[-1] + GAP)
 
 
 def on_timer(key: Any, name: str, state: KeyState[Values], times: KeyTimes) -> Values:
-    """Report, and forget."""
     found = state.get(Values([]))
     state.remove()
     return found

@@ -40,8 +40,6 @@ storages = st.fixed_dictionaries(
 
 @attrs.frozen
 class Shown:
-    """The event of a click."""
-
     value: int
     gap: timedelta
     ends: bool
@@ -64,11 +62,9 @@ class Values:
         self.values.append(event.value)
 
     def merge(self, other: "Values") -> None:
-        """Add the values of a later session."""
         self.values += other.values
 
     def finish(self, session: Session) -> "Values":
-        """Say what ended it."""
         return Values(self.values, session.closed_by)
 
 
@@ -93,22 +89,18 @@ def either(name: str, function: Any) -> st.SearchStrategy[Any]:
 
 
 def ends(event: Shown) -> bool:
-    """Tell whether an event ends a session."""
     return event.ends
 
 
 def begins(event: Shown) -> bool:
-    """Tell whether an event begins one."""
     return event.begins
 
 
 def keeps(event: Shown) -> bool:
-    """Tell whether an event keeps one open."""
     return event.keeps
 
 
 def gap_of(event: Shown) -> timedelta:
-    """Read the gap from the event."""
     return event.gap
 
 
@@ -257,13 +249,11 @@ class Fussy(Values):
     """Values that don't take every other one."""
 
     def update(self, event: Shown) -> None:
-        """Add a value, if it fits."""
         if does_not_fit(self.values, event.value):
             raise ValueError(event.value)
         self.values.append(event.value)
 
     def finish(self, session: Session) -> "Fussy":
-        """Say what ended it."""
         return Fussy(self.values, session.closed_by)
 
 

@@ -89,17 +89,14 @@ def in_value_order(found: Sequence[Found]) -> list[Found]:
 
 
 def fixed_gap() -> EventTimeGap:
-    """Return the gap that all events share."""
     return EventTimeGap(GAP)
 
 
 def own_gap() -> EventTimeGap:
-    """Return the gap that each event brings."""
     return EventTimeGap(gap_of, at_most=LONGEST)
 
 
 def gap_of(event: Reading) -> timedelta:
-    """Read the gap from the event."""
     return event.gap
 
 
@@ -240,7 +237,6 @@ def test_a_failed_event_leaves_no_trace(order: list[int]) -> None:
 
 
 def spoil(state: Any, event: Reading) -> Any:
-    """Change the state, then fail."""
     state.values = sorted([*state.values, event.value])
     if event.value == 13:
         message = "unlucky"

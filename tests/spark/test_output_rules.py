@@ -155,7 +155,6 @@ def modes_table() -> str:
 
 
 def sinks_table() -> str:
-    """Return the table of sinks and modes."""
     head = "| sink | append | update | complete |\n| --- | --- | --- | --- |"
     lines = []
     for sink in dict.fromkeys(rule.sink for rule in output_rules()):

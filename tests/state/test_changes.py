@@ -133,14 +133,10 @@ def test_a_class_inside_may_change_as_one_outside(
 
 
 class Plan(Enum):
-    """An enumeration."""
-
     FREE = "free"
 
 
 class MorePlans(Enum):
-    """The same with a member more."""
-
     FREE = "free"
     PAID = "paid"
 

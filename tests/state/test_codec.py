@@ -46,8 +46,6 @@ class OldColour(str, enum.Enum):  # noqa: UP042 - what code before Python 3.11 h
 
 @attrs.define
 class Item:
-    """A part of a visit."""
-
     price: float
 
 
@@ -60,8 +58,6 @@ class SpecialItem(Item):
 
 @attrs.define
 class Visit:
-    """A state with parts in parts."""
-
     items: list[Item]
     pages: int = 0
     limits: dict[str, tuple[int, str]] = attrs.Factory(dict)
@@ -69,7 +65,6 @@ class Visit:
 
 
 def stored(annotation: Any, value: object) -> Any:
-    """Send one value through Arrow and back."""
     kind = field_type(annotation, "Visit.field")
     (back,) = decode_column(kind, encode_column(kind, [value], "Visit.field"))
     return back

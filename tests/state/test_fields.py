@@ -44,8 +44,6 @@ T = TypeVar("T")
 
 
 class Mixed(enum.Enum):
-    """Members of two types."""
-
     ONE = 1
     TWO = "two"
 
@@ -73,8 +71,6 @@ class Plain:
 
 @attrs.define
 class Item:
-    """A part of a visit."""
-
     price: float
 
 
@@ -88,15 +84,11 @@ class Later:
 
 @attrs.define
 class Below:
-    """The class that comes later."""
-
     number: "int"
 
 
 @attrs.define
 class Node:
-    """A class that contains itself."""
-
     value: int
     next: "Node | None"
 
@@ -110,8 +102,6 @@ class Hen:
 
 @attrs.define
 class Egg:
-    """The other."""
-
     hen: "Hen"
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-__all__ = ["CACHE", "cached"]
-
 CACHE: Final = Path.home() / ".cache" / "sessionkit-tests"
 
 

@@ -16,8 +16,6 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit.spark._output_rules import OutputRule, QueryType, Sink
 
-__all__ = ["QUERIES", "Events", "Outcomes", "quick", "try_cells"]
-
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
 QUICK: Final = {
@@ -43,21 +41,17 @@ class Events:
 
     @property
     def source(self) -> str:
-        """The folder of the file."""
         return str(self.folder / "events")
 
     def write(self) -> "Events":
-        """Write the file."""
         event = "SELECT 'a' AS key, TIMESTAMP '2026-03-08 12:00:00' AS at, 1L AS value"
         self.spark.sql(event).write.parquet(self.source)
         return self
 
     def batch(self) -> DataFrame:
-        """Return the event as a batch."""
         return self.spark.read.parquet(self.source)
 
     def stream(self) -> DataFrame:
-        """Return the event as a stream."""
         return self.spark.readStream.schema(self.batch().schema).parquet(self.source)
 
     def watermarked(self) -> DataFrame:
@@ -76,7 +70,6 @@ def session_windowed(frame: DataFrame) -> DataFrame:
 
 
 def joined(events: Events, kind: str) -> DataFrame:
-    """Join two streams by key and time."""
     left = events.watermarked().select(F.col("key").alias("key1"), F.col("at").alias("at1"))
     right = events.watermarked().select(F.col("key").alias("key2"), F.col("at").alias("at2"))
     return left.join(right, F.expr(f"key1 = key2 AND {HOUR}"), kind)
@@ -120,8 +113,6 @@ QUERIES: Final[dict[QueryType, Callable[[Events], DataFrame]]] = {
 
 @attrs.frozen
 class Outcomes:
-    """What Spark said of each cell."""
-
     said: dict[OutputRule, str]
 
     @property
@@ -134,7 +125,6 @@ class Outcomes:
         ]
 
     def summary(self, not_tried: int, reason: str) -> str:
-        """Return the figures in one line."""
         agreed = len(self.said) - len(self.disagreements)
         figures = f"cells tried: {len(self.said)}, agreed: {agreed}, not tried: {not_tried}"
         return f"{figures} ({reason})" if not_tried else figures

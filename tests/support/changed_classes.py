@@ -17,30 +17,6 @@ from sessionkit import (
 from sessionkit.testing import SessionDriver, StatefulDriver, at
 from tests.support.options import grouped, session_spec
 
-__all__ = [
-    "SPECS",
-    "USERS",
-    "First",
-    "Fourth",
-    "LaterView",
-    "Second",
-    "Third",
-    "View",
-    "add",
-    "changed",
-    "count",
-    "count_later",
-    "count_texts",
-    "count_words",
-    "driver_of",
-    "ignore",
-    "keys",
-    "of_first",
-    "of_third",
-    "sessions",
-    "states",
-]
-
 USERS = [f"user {number}" for number in range(100)]
 SESSIONS = ["buckets", "pages"]
 KEYS = ["buckets", "pages", "per_key"]
@@ -48,24 +24,18 @@ KEYS = ["buckets", "pages", "per_key"]
 
 @attrs.frozen
 class View:
-    """An event."""
-
     number: int
     note: str = ""
 
 
 @attrs.frozen
 class LaterView:
-    """An event of today."""
-
     count: Annotated[float, RenamedFrom("number")]
     source: Annotated[str | None, RenamedFrom()] = None
 
 
 @attrs.define
 class First:
-    """The state as it was first."""
-
     views: int = 0
     note: str = ""
     gone: list[str] = attrs.field(factory=list)
@@ -95,24 +65,20 @@ class Fourth:
 
 
 def count(state: First, event: View) -> None:
-    """Count a view."""
     state.views += event.number
     state.note = event.note
 
 
 def count_later(state: Second, event: Any) -> None:
-    """Count a view as of today."""
     state.pages += event.count if isinstance(event, LaterView) else event.number
     state.note = None if isinstance(event, LaterView) else event.note
 
 
 def count_texts(state: Third, event: View) -> None:
-    """Add to a text."""
     state.text += "+" * event.number
 
 
 def count_words(state: Fourth, event: View) -> None:
-    """Add words."""
     state.words += ["+"] * event.number
 
 
@@ -121,12 +87,10 @@ def ignore(state: Any, event: Any) -> None:
 
 
 def of_first(old: First) -> Third:
-    """Tell the first state as text."""
     return Third(f"{old.views} {old.note}")
 
 
 def of_third(old: Third) -> Fourth:
-    """Take a text apart."""
     return Fourth(old.text.split())
 
 
@@ -186,7 +150,6 @@ def keys(
 
 
 def driver_of(spec: Any) -> Any:
-    """Return a driver of a spec."""
     return SessionDriver(spec) if isinstance(spec, SessionSpec) else StatefulDriver(spec)
 
 
@@ -203,7 +166,6 @@ def add(driver: Any, event: Any, when: datetime, users: list[str] = USERS) -> No
 
 
 def states(driver: Any) -> dict[str, Any]:
-    """Return what is stored, by user."""
     found = driver.open_sessions if isinstance(driver, SessionDriver) else driver.stored_keys
     return {one.key.user: one.state for one in found()}
 

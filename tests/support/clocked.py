@@ -27,8 +27,6 @@ from sessionkit._instants import micros_of
 from sessionkit.spark import batch_counts
 from tests.support.streams import FileStream, needs_own_process
 
-__all__ = ["ClockedStream", "Trigger"]
-
 Row: TypeAlias = Mapping[str, Any]
 
 NOT_YET: Final = "planned, and not run yet"

@@ -8,8 +8,6 @@ from typing import Final
 
 import pyspark
 
-__all__ = ["bare_python", "cluster_environment"]
-
 PYSPARK: Final = Path(pyspark.__file__).parent
 
 

@@ -7,8 +7,6 @@ from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-__all__ = ["batches", "is_ahead"]
-
 
 class Timed(Protocol):
     """An event with its time, and a value of its own."""

@@ -9,8 +9,6 @@ from typing import Final, TypeAlias
 
 import pytest
 
-__all__ = ["FIGURES", "Record"]
-
 Record: TypeAlias = Callable[[str, object], None]
 """What the fixture `record_property` is."""
 

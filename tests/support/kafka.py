@@ -25,8 +25,6 @@ from pyspark.sql import SparkSession
 from tests.support.cache import CACHE, cached
 from tests.support.ports import free_ports
 
-__all__ = ["Kafka", "KafkaMissingError", "running_kafka"]
-
 SCALA: Final = "2.13"
 KAFKA: Final = "3.9.1"
 LAST_SEEN_TO_WORK: Final = {

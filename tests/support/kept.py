@@ -11,8 +11,6 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["Kept"]
-
 
 @attrs.frozen
 class Kept:

@@ -13,8 +13,6 @@ from typing import Final
 from benchmarks.environments import MissingToolError, compile_java, javac
 from tests.support.cache import cached
 
-__all__ = ["FILE_SYSTEM", "compiled_file_system"]
-
 SOURCE: Final = Path(__file__).with_name("PlainLocalFileSystem.java")
 FILE_SYSTEM: Final = SOURCE.stem
 

@@ -15,12 +15,8 @@ from sessionkit import DecimalType, EventTimeGap, Functions, Session, SessionSpe
 from sessionkit import aggregates as agg
 from tests.support.options import grouped, session_spec
 
-__all__ = ["AGGREGATES", "Act", "Colour", "Row", "by_aggregates", "by_functions", "naive_row"]
-
 
 class Colour(Enum):
-    """An enumeration of texts."""
-
     RED = "red"
     BLUE = "blue"
 
@@ -188,7 +184,6 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
 
 
 def by_aggregates(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Any, Any]:
-    """Return the spec with aggregates."""
     settings = grouped(keys={"key": str}, event_time="ts", timeout=timeout, **options)
     return SessionSpec.aggregate(Act, AGGREGATES, **settings)
 
@@ -202,8 +197,6 @@ Row: Any = attrs.make_class(
 
 @attrs.define
 class Kept:
-    """All events of a session."""
-
     times: list[datetime] = attrs.field(factory=list)
     acts: list[Act] = attrs.field(factory=list)
 
@@ -234,7 +227,6 @@ def _finish(session: Session, state: Kept) -> Any:
 
 
 def by_functions(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Kept, Any]:
-    """Return the same spec written with functions."""
     logic = Functions(
         event=Act, state=Kept, result=Row, update=_update, merge=_merge, finish=_finish
     )

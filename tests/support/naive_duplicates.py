@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import attrs
 
-__all__ = ["Arrival", "Counted", "NaiveDuplicates", "Part"]
-
 
 class Arrival(NamedTuple):
     """An event; of two at one instant, the one with the smaller name and value comes first."""
@@ -29,8 +27,6 @@ class Part(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a micro-batch rejected."""
-
     late: int
     duplicate: int
 
@@ -61,7 +57,6 @@ class NaiveDuplicates:
     waiting: list[Arrival] = attrs.field(factory=list)
 
     def run(self, events: Iterable[Arrival], watermark: datetime) -> Counted:
-        """Run a micro-batch."""
         if not self.in_order:
             self._close(watermark)
         late = [one for one in events if self._is_late(one, watermark)]

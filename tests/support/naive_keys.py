@@ -15,12 +15,8 @@ import attrs
 from sessionkit import StatefulSpec, Timer
 from sessionkit.timeouts._policies import Deadline, deadlines_of
 
-__all__ = ["Arrival", "NaiveBatch", "NaiveKey", "NaiveKeys"]
-
 
 class Arrival(NamedTuple):
-    """One event before the source."""
-
     key: str
     at: datetime
     event: Any
@@ -37,8 +33,6 @@ class NaiveKey:
 
 @attrs.define
 class NaiveBatch:
-    """What one micro-batch did."""
-
     rows: list[tuple[str, Any]] = attrs.field(factory=list)
     late: int = 0
     failed: int = 0
@@ -59,16 +53,13 @@ class View:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a state."""
         return self.held.value is not None
 
     @property
     def timers(self) -> Mapping[str, Timer]:
-        """The timers that have not gone off."""
         return self.held.timers
 
     def get(self, default: Any = None) -> Any:
-        """Return the state."""
         return self.held.value if self.exists else default
 
     def set(self, value: Any) -> None:
@@ -80,14 +71,12 @@ class View:
         self.was_set = True
 
     def remove(self) -> None:
-        """Forget state and timers."""
         self.held.value = None
         self.held.timers.clear()
         self.held.since.pop("created", None)
         self.held.since.pop("updated", None)
 
     def set_event_timer(self, name: str, at: datetime) -> None:
-        """Set a timer on the watermark."""
         self.held.timers[name] = Timer("event_time", at)
 
     def set_processing_timer(self, name: str, at: datetime) -> None:
@@ -98,7 +87,6 @@ class View:
         self.held.timers[name] = Timer("processing_time", at)
 
     def delete_timer(self, name: str) -> None:
-        """Delete a timer."""
         self.held.timers.pop(name, None)
 
 
@@ -112,7 +100,6 @@ class NaiveKeys:
     def batch(
         self, arrivals: Iterable[Arrival], watermark: datetime | None, now: datetime
     ) -> NaiveBatch:
-        """Run one micro-batch."""
         clocks = {"event_time": watermark, "processing_time": now}
         done = NaiveBatch()
         events: dict[str, list[Arrival]] = {}

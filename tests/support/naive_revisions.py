@@ -8,8 +8,6 @@ import attrs
 
 from tests.support.naive_sessions import Event, Found
 
-__all__ = ["NaiveRows", "Row", "Table", "Trigger", "row_of"]
-
 
 @attrs.frozen
 class Row:

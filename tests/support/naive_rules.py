@@ -12,8 +12,6 @@ import attrs
 from sessionkit.timeouts import ClosedBy, SessionRules
 from sessionkit.timeouts._session_rules import CLOSED_BY
 
-__all__ = ["Click", "Cut", "naive_cuts"]
-
 Fails: TypeAlias = Callable[[Sequence[int], int], bool]
 """Whether a value fails after those of its session so far."""
 
@@ -44,17 +42,14 @@ class Cut:
 
     @property
     def closed_by(self) -> ClosedBy:
-        """The rule that fired first."""
         return CLOSED_BY[min(self.fired)[-1]]
 
     @property
     def seen(self) -> tuple[object, ...]:
-        """What a user sees of it."""
         return (self.key, self.start, self.end, self.values, self.closed_by)
 
 
 def never(values: Sequence[int], value: int) -> bool:
-    """Let no value fail."""
     return False
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-__all__ = ["Event", "Found", "naive_sessions"]
-
 
 class Event(NamedTuple):
     """One event of a timeline; `gap` is its own where the spec reads it from the event."""

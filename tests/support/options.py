@@ -16,8 +16,6 @@ from sessionkit import (
     by_processing_time,
 )
 
-__all__ = ["evolved", "grouped", "session_spec"]
-
 T = TypeVar("T")
 GROUPS: Final[dict[str, type[Any]]] = {
     "lateness": Lateness,

@@ -14,19 +14,6 @@ import attrs
 from sessionkit import EventTimeGap, NoTimeout, StatefulSpec, TimeToLive
 from tests.support.options import grouped
 
-__all__ = [
-    "EVENT_POLICIES",
-    "GAP",
-    "MICRO",
-    "MILLI",
-    "NAMES",
-    "NOON",
-    "SECOND",
-    "OnTimer",
-    "Told",
-    "spec_of",
-]
-
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND, MILLI, MICRO = timedelta(seconds=1), timedelta(milliseconds=1), timedelta(microseconds=1)
 NAMES = "xyz"
@@ -42,8 +29,6 @@ class Told:
 
 @attrs.define
 class Heard:
-    """A state: the numbers so far."""
-
     numbers: list[int] = attrs.field(factory=list)
 
 
@@ -59,7 +44,6 @@ class Seen:
 
 
 def seen(what: str, state: Any, times: Any) -> Seen:
-    """Show everything that a call can see."""
     timers = [f"{name} {timer.clock} {timer.at}" for name, timer in sorted(times.timers.items())]
     held = state.get(Heard([-1]))
     return Seen(what, list(held.numbers), timers, times.watermark, times.processing_time)
@@ -116,7 +100,6 @@ EVENT_POLICIES = [NoTimeout(), GAP, TTL, TTL | GAP, GAP | TTL]
 
 
 def spec_of(timeout: Any, on_timer: OnTimer, **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    """Make a spec whose functions follow orders."""
     settings: dict[str, Any] = {"processing_timers": True, "on_error": "reject", **changes}
     return StatefulSpec(
         **grouped(

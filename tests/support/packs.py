@@ -22,8 +22,6 @@ from sessionkit._engine.wire.packing import (
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 
-__all__ = ["GROUP", "IS_FUTURE", "Packed", "frame_of", "packed", "run_whole", "sent"]
-
 GROUP: Final = ("group",)
 IS_FUTURE: Final = "is_future"
 

@@ -2,8 +2,6 @@
 
 import socket
 
-__all__ = ["free_ports"]
-
 
 def free_ports(count: int) -> list[int]:
     """Return as many ports of this machine as are asked for, all different."""

@@ -22,8 +22,6 @@ import psycopg
 
 from tests.support.ports import free_ports
 
-__all__ = ["PASSWORD", "Postgres", "PostgresMissingError", "running_postgres"]
-
 PASSWORD: Final = "a-secret-of-the-tests"  # noqa: S105 (so that a test can look for it)
 NOBODY: Final = "nobody"
 START_S: Final = 60
@@ -53,12 +51,10 @@ class Postgres:
     process: "subprocess.Popen[bytes] | None" = None
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """Return the rows of a query, sorted."""
         with psycopg.connect(self.dsn) as connection:
             return sorted(connection.execute(query.encode()).fetchall(), key=repr)
 
     def run(self, statement: str) -> None:
-        """Run a statement, and commit."""
         with psycopg.connect(self.dsn) as connection:
             connection.execute(statement.encode())
 

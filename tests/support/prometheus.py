@@ -17,8 +17,6 @@ import attrs
 from tests.support.cache import cached
 from tests.support.ports import free_ports
 
-__all__ = ["Prometheus", "PrometheusMissingError", "running_prometheus"]
-
 FETCH_S: Final = 120
 PATIENCE_S: Final = 60
 SETTINGS: Final = """\
@@ -37,8 +35,6 @@ class PrometheusMissingError(Exception):
 
 @attrs.frozen
 class Prometheus:
-    """A server that runs."""
-
     url: str
 
     def ask(self, expression: str) -> list[dict[str, Any]]:

@@ -20,8 +20,6 @@ from sessionkit.spec.logic import Events
 from sessionkit.testing import SessionDriver
 from tests.support.options import grouped, session_spec
 
-__all__ = ["Sightings", "lived"]
-
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Driver: TypeAlias = SessionDriver[Any, Any, Any]
 
@@ -45,15 +43,11 @@ class Event:
 
 @attrs.define
 class State:
-    """The numbers so far."""
-
     values: list[int]
 
 
 @attrs.frozen
 class Result:
-    """The numbers, and a sum."""
-
     values: list[int]
     total: int = 0
 
@@ -63,7 +57,6 @@ def _is_poison(value: int) -> bool:
 
 
 def update(state: State, event: Event) -> State:
-    """Add a number."""
     state.values.append(event.value)
     return state
 
@@ -78,17 +71,14 @@ def fussy_update(state: State, event: Event) -> State:
 
 
 def create(key: Any, event: Event) -> State:
-    """Start with one number, whatever it is."""
     return State([event.value])
 
 
 def merge(left: State, right: State) -> State:
-    """Join the numbers."""
     return State(left.values + right.values)
 
 
 def fussy_merge(left: State, right: State) -> State:
-    """Join the numbers, but not every two."""
     if (left.values[-1] + right.values[0]) % 5 == 0:
         message = "these don't go together"
         raise ValueError(message)
@@ -96,12 +86,10 @@ def fussy_merge(left: State, right: State) -> State:
 
 
 def finish(session: Any, state: State) -> Result:
-    """Hand the numbers out."""
     return Result(state.values)
 
 
 def fussy_finish(session: Any, state: State) -> Result:
-    """Hand the numbers out, but not all."""
     if len(state.values) % 4 == 3:
         message = "no threes"
         raise ValueError(message)
@@ -114,12 +102,10 @@ def own_gap(event: Event) -> timedelta:
 
 
 def gap_by_values(state: State) -> timedelta:
-    """Return a gap that shrinks and grows."""
     return timedelta(seconds=GAPS[sum(state.values) % 3])
 
 
 def begins(event: Event) -> bool:
-    """Choose some events."""
     return event.value % 11 == 0
 
 

@@ -14,8 +14,6 @@ from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
 from sessionkit.testing.strategies import Arrival, cuts, timelines
 from tests.support.options import session_spec
 
-__all__ = ["SCHEMA", "Script", "Stretch", "scripts"]
-
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Row: TypeAlias = dict[str, Any]
 
@@ -101,12 +99,10 @@ def update(state: State, event: Event) -> State:
 
 
 def merge(left: State, right: State) -> State:
-    """Join the numbers."""
     return State(left.values + right.values)
 
 
 def fussy_merge(left: State, right: State) -> State:
-    """Join the numbers, but not every two."""
     if (left.values[-1] + right.values[0]) % 3 == 0:
         message = f"{left} does not go with {right}"
         raise ValueError(message)
@@ -114,7 +110,6 @@ def fussy_merge(left: State, right: State) -> State:
 
 
 def finish(session: Session, state: State) -> Result:
-    """Hand the numbers out."""
     return Result(state.values, session.events)
 
 
@@ -142,7 +137,6 @@ def fussy_gap_by_values(state: State) -> timedelta:
 
 
 def is_three(event: Event) -> bool:
-    """Choose some events."""
     return event.value == 3
 
 
@@ -265,6 +259,5 @@ def _row(arrival: Arrival) -> Row:
 
 
 def _faulty(row: Row) -> SearchStrategy[Row]:
-    """Spoil a row now and then."""
     fine: list[Row] = [{}] * 50
     return st.sampled_from([*fine, *FAULTS.values()]).map(lambda fault: {**row, **fault})

@@ -40,7 +40,6 @@ class Batches:
 
     @classmethod
     def of(cls, spark: SparkSession, spec: AnySpec, schema: pa.Schema, folder: Path) -> "Batches":
-        """Prepare a stream in an empty folder."""
         return cls(FileStream(spark, spec, folder), schema)
 
     @property

@@ -21,24 +21,6 @@ from sessionkit.testing import BatchResult, StatefulDriver, StoredKey
 from tests.support.clocked import ClockedStream, Trigger
 from tests.support.options import grouped
 
-__all__ = [
-    "SCHEMA",
-    "AnySpec",
-    "Call",
-    "Command",
-    "Life",
-    "Log",
-    "Report",
-    "command",
-    "commanded",
-    "instant",
-    "instant_us",
-    "live_on_driver",
-    "on_driver",
-    "on_spark",
-    "tick",
-]
-
 AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
 AnyDriver: TypeAlias = StatefulDriver[Any, Any, Any]
 Row: TypeAlias = dict[str, Any]
@@ -252,7 +234,6 @@ def live_on_driver(life: Life) -> tuple[AnyDriver, list[BatchResult[Any]]]:
 
 
 def on_driver(life: Life) -> Report:
-    """Live it without Spark."""
     report = Report()
     driver, results = live_on_driver(life)
     for result in results:
@@ -284,7 +265,6 @@ def _report(report: Report, result: BatchResult[Any]) -> None:
 
 
 def on_spark(life: Life, spark: SparkSession, folder: Path) -> Report:
-    """Live it on a Spark stream."""
     report = Report()
     stream = ClockedStream.of(spark, life.spec, SCHEMA, folder)
     for stretch in life.stretches:

@@ -9,8 +9,6 @@ from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import evolved, session_spec
 
-__all__ = ["Listed", "Open", "Reading", "collecting", "fed", "in_order", "opened"]
-
 
 @attrs.define
 class Reading:
@@ -22,8 +20,6 @@ class Reading:
 
 @attrs.define
 class Open:
-    """The numbers so far."""
-
     values: list[int]
 
 
@@ -36,7 +32,6 @@ class Listed:
 
 
 def create(key: Any, event: Reading) -> Open:
-    """Start with one number."""
     return Open([event.value])
 
 
@@ -58,7 +53,6 @@ def append(state: Open, event: Reading) -> Open:
 
 
 def finish(session: Session, state: Open) -> Listed:
-    """List them."""
     return Listed(state.values, session.events)
 
 
@@ -104,5 +98,4 @@ def fed(
 
 
 def opened(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
-    """Return the numbers of every open session."""
     return [session.state.numbers for session in driver.open_sessions()]

@@ -7,8 +7,6 @@ from importlib.util import find_spec
 from sessionkit.spark._libraries import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
 
-__all__ = ["quick_settings", "spark_release"]
-
 
 def spark_release() -> tuple[int, ...]:
     """Return the release of Spark, such as (4, 0, 2)."""

@@ -11,36 +11,16 @@ from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec
 from sessionkit.testing import StatefulDriver
 from tests.support.options import grouped
 
-__all__ = [
-    "Added",
-    "Amount",
-    "Driver",
-    "Sum",
-    "add",
-    "adding",
-    "driver_of",
-    "failure",
-    "ignore",
-    "report",
-    "summing",
-    "taking",
-    "texts",
-]
-
 Driver = StatefulDriver[Any, Any, Any]
 
 
 @attrs.frozen
 class Amount:
-    """An event: a number."""
-
     number: int = 1
 
 
 @attrs.define
 class Sum:
-    """A state: the sum so far."""
-
     total: int = 0
 
 
@@ -56,14 +36,12 @@ class Added:
 
 
 def add(key: Any, events: list[Any], state: KeyState[Any], times: KeyTimes) -> Any:
-    """Add the numbers."""
     total = Sum(state.get(Sum()).total + sum(event.number for event in events))
     state.set(total)
     return Added("process", total.total)
 
 
 def report(key: Any, name: str, state: KeyState[Any], times: KeyTimes) -> Any:
-    """Tell which timer went off."""
     return Added(name, state.get(Sum(-1)).total)
 
 
@@ -102,7 +80,6 @@ def summing(
 
 
 def driver_of(spec: StatefulSpec[Any, Any, Any], processing_time: datetime | None = None) -> Driver:
-    """Return a driver without events."""
     return StatefulDriver(spec, processing_time=processing_time)
 
 
@@ -115,7 +92,6 @@ def adding(driver: Driver, key: Any, event_time: datetime | None, *numbers: int)
 
 
 def texts(rows: Sequence[Added]) -> list[str]:
-    """Return who said so."""
     return [row.what for row in rows]
 
 

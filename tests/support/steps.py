@@ -15,8 +15,6 @@ from sessionkit._instants import EPOCH
 from tests.support.kept import Kept
 from tests.support.streams import write_files
 
-__all__ = ["Source", "Steps", "TimedRow", "instant", "running"]
-
 TimedRow: TypeAlias = tuple[str | None, int | None, Any]
 """The id of a row, its event time in milliseconds since the epoch, and a number."""
 
@@ -48,13 +46,11 @@ class Source:
         write_files(self.folder, [table], first=there)
 
     def stream(self) -> DataFrame:
-        """Return the files as a stream."""
         self.folder.mkdir(parents=True, exist_ok=True)
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.folder))
 
     def batch(self) -> DataFrame:
-        """Return the files as a batch."""
         return self.spark.read.schema(COLUMNS).parquet(str(self.folder))
 
 
@@ -85,7 +81,6 @@ class Steps:
 
     @property
     def values(self) -> list[int]:
-        """The numbers of the rows emitted, sorted."""
         return sorted(row["value"] for row in self.rows)
 
     def state_rows(self) -> int:

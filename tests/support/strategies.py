@@ -11,34 +11,17 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit.state import DecimalType
 
-__all__ = [
-    "INTS",
-    "Colour",
-    "Level",
-    "Plan",
-    "Typed",
-    "annotated",
-    "attrs_classes",
-    "classes_with_objects",
-    "decimals",
-    "instants",
-]
-
 INTS: Final = st.integers(-(2**63), 2**63 - 1)
 # A duration is stored as microseconds in 64 bits: less than a `timedelta` can hold.
 LONGEST: Final = timedelta(microseconds=2**63 - 1)
 
 
 class Plan(Enum):
-    """An enumeration of texts."""
-
     FREE = "free"
     PAID = "paid"
 
 
 class Level(IntEnum):
-    """An enumeration of whole numbers."""
-
     LOW = -1
     HIGH = 2
 

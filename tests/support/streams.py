@@ -29,8 +29,6 @@ from sessionkit.spark import (
 from sessionkit.spark._libraries import is_connect
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
-__all__ = ["FileStream", "needs_own_process", "observed", "write_files"]
-
 
 def needs_own_process(spark: SparkSession) -> None:
     """Skip a test whose `foreachBatch` keeps rows: Connect calls it in a process of the server."""
@@ -85,12 +83,10 @@ class FileStream:
 
     @property
     def source(self) -> Path:
-        """The folder that the query reads."""
         return self.files or self.folder / "in"
 
     @property
     def checkpoint(self) -> str:
-        """The checkpoint location."""
         return str(self.folder / "checkpoint")
 
     def put(self, *tables: pa.Table) -> None:
@@ -170,9 +166,7 @@ class FileStream:
             commit.unlink()
 
     def rows(self) -> list[Row]:
-        """Return all rows emitted so far."""
         return self.spark.read.parquet(str(self.folder / "out")).collect()
 
     def open(self) -> list[OpenSession[Any]]:
-        """Return the open sessions."""
         return open_sessions(self.checkpoint, self.spec, spark=self.spark)

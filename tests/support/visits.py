@@ -10,16 +10,12 @@ from sessionkit import SessionSpec
 from sessionkit.aggregates import collect, count
 from tests.support.options import grouped
 
-__all__ = ["MINUTE", "NOON", "SESSIONS", "SHARED", "View", "views"]
-
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 
 
 @attrs.frozen
 class View:
-    """A page view."""
-
     url: str
 
 

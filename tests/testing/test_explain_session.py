@@ -40,7 +40,6 @@ class Click:
 
 
 def clicks(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec that counts clicks."""
     in_order = isinstance(timeout, SessionRules) and timeout.in_order
     settings: dict[str, Any] = {"watermark_delay": "10 minutes", **options}
     return SessionSpec.aggregate(
@@ -57,12 +56,10 @@ def clicks(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
 
 
 def pages(*times: str) -> list[tuple[datetime, View]]:
-    """Return page views at some times."""
     return [(at(time), PAGE) for time in times]
 
 
 def broken(state: Visit, event: View) -> Visit:
-    """Refuse one page."""
     if event.url == "/broken":
         msg = "no such page"
         raise LookupError(msg)

@@ -54,12 +54,10 @@ class Typed:
 
 
 def create(key: Any, event: Any) -> Visit:
-    """Start a state, whatever the event."""
     return Visit(1, 0.0)
 
 
 def update(state: Visit, event: Any) -> Visit:
-    """Leave the state alone."""
     return state
 
 
@@ -132,7 +130,6 @@ class Loud:
     at: datetime
 
     def __repr__(self) -> str:
-        """Shout."""
         return "LOUD"
 
 

@@ -55,7 +55,6 @@ class VisitRow:
 
 
 def create(key: Any, event: View) -> Visit:
-    """Start with the first event."""
     return update(Visit(last_at=event.at, last_url=event.url), event)
 
 
@@ -72,7 +71,6 @@ def update(state: Visit, event: View) -> Visit:
 
 
 def merge(left: Visit, right: Visit) -> Visit:
-    """Join two states, lawfully."""
     last_at, last_url = max((left.last_at, left.last_url), (right.last_at, right.last_url))
     return Visit(
         left.pages + right.pages,
@@ -89,17 +87,14 @@ def merge(left: Visit, right: Visit) -> Visit:
 
 
 def take_left(left: Visit, right: Visit) -> Visit:
-    """Forget the second state."""
     return left
 
 
 def take_right(left: Visit, right: Visit) -> Visit:
-    """Forget the first state."""
     return right
 
 
 def finish(session: Session, state: Visit) -> VisitRow:
-    """Return a row."""
     return VisitRow(state.pages)
 
 
@@ -124,8 +119,6 @@ def _spec(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
 
 
 def _creating(fold: Callable[[Visit, View], Visit]) -> dict[str, Any]:
-    """Let a fold start from nothing."""
-
     def create_with(key: Any, event: View) -> Visit:
         return fold(Visit(), event)
 

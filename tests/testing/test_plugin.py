@@ -17,7 +17,6 @@ WITH_PLUGIN = ("-p", "no:sessionkit", "-p", "sessionkit.testing.plugin", "-p", "
 
 
 def entry_point() -> str:
-    """Return what the package declares to pytest."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return str(declared["project"]["entry-points"]["pytest11"]["sessionkit"])
 

@@ -36,28 +36,22 @@ class Reading:
 
 @attrs.define
 class Sum:
-    """A state."""
-
     total: float
 
 
 def create(key: Any, event: Reading) -> Sum:
-    """Start."""
     return Sum(event.value)
 
 
 def update(state: Sum, event: Reading) -> Sum:
-    """Add."""
     return Sum(state.total + event.value)
 
 
 def merge(left: Sum, right: Sum) -> Sum:
-    """Join."""
     return Sum(left.total + right.total)
 
 
 def finish(session: Session, state: Sum) -> Sum:
-    """Hand out."""
     return state
 
 

@@ -22,7 +22,6 @@ def explained(key: Any = "ann", **options: Any) -> Explanation:
 
 
 def image_of(found: Explanation) -> ET.Element:
-    """Parse the picture."""
     return ET.fromstring(str(found._repr_svg_()))  # noqa: S314 (our own)
 
 
@@ -32,7 +31,6 @@ def drawn(image: ET.Element, name: str) -> list[ET.Element]:
 
 
 def numbers(shapes: list[ET.Element], attribute: str) -> list[float]:
-    """Return an attribute of some shapes."""
     return [float(shape.get(attribute, "nan")) for shape in shapes]
 
 

@@ -18,8 +18,6 @@ START = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)
 
 @attrs.frozen
 class View:
-    """An event."""
-
     page: str
     campaign: str | None = None
     is_last: bool = False
@@ -28,22 +26,17 @@ class View:
 
 @attrs.define
 class Visit:
-    """A state."""
-
     pages: list[str] = attrs.field(factory=list)
 
     def update(self, event: View) -> None:
-        """Add a page."""
         self.pages.append(event.page)
 
 
 def short_gap(visit: Visit) -> timedelta:
-    """Take ten minutes off for each page."""
     return timedelta(minutes=40 - 10 * len(visit.pages))
 
 
 def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec under some rules."""
     settings: dict[str, Any] = {
         "keys": {"user": str},
         "event_time": "ts",

@@ -32,22 +32,16 @@ KEYS = {"user_id": str}
 
 
 class User(NamedTuple):
-    """A key."""
-
     user_id: str
 
 
 @attrs.define
 class View:
-    """An event."""
-
     url: str
 
 
 @attrs.frozen
 class Row:
-    """A result."""
-
     pages: int
 
 
@@ -56,8 +50,6 @@ class Row:
 
 @attrs.define
 class Visit:
-    """A state without methods."""
-
     pages: int = 0
 
 
@@ -68,17 +60,14 @@ def create(key: User, event: View) -> Visit:
 
 
 def create_at(key: User, event: View, time: datetime) -> Visit:
-    """Start a visit at a time."""
     return Visit(1)
 
 
 def update(state: Visit, event: View) -> Visit:
-    """Return another state."""
     return Visit(state.pages + 1)
 
 
 def update_in_place(state: Visit, event: View) -> None:
-    """Change the state."""
     state.pages += 1
 
 
@@ -87,12 +76,10 @@ def update_at(state: Visit, event: View, time: datetime) -> Visit | None:
 
 
 def merge(left: Visit, right: Visit) -> Visit:
-    """Add two visits."""
     return Visit(left.pages + right.pages)
 
 
 def merge_in_place(left: Visit, right: Visit) -> None:
-    """Add one visit to another."""
     left.pages += right.pages
 
 
@@ -107,7 +94,6 @@ def finish_many(session: Session, state: Visit) -> list[Row] | None:
 
 
 def finish_all(session: Session, state: Visit) -> Iterator[Row]:
-    """Yield rows."""
     yield Row(state.pages)
 
 
@@ -187,30 +173,23 @@ class Replaced:
 
     @classmethod
     def create(cls, key: User, event: View) -> Self:
-        """Start with one page."""
         return cls(1)
 
     def update(self, event: View, time: datetime) -> Self:
-        """Count a page."""
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add the pages of another."""
         return self
 
     def finish(self, session: Session[User]) -> list[Row]:
-        """Return rows."""
         return [Row(self.pages)]
 
 
 @attrs.define
 class InOrder:
-    """A state without merge."""
-
     pages: int = 0
 
     def update(self, event: View) -> "InOrder":
-        """Count a page."""
         return self
 
 
@@ -246,7 +225,6 @@ assert_type(in_order, SessionSpec[View, InOrder, InOrder])
 
 
 def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row | None:
-    """Take the events as a list."""
     assert_type(state.get(), Visit)
     assert_type(times.event_times, tuple[datetime, ...])
     return Row(len(events)) if events else None
@@ -255,12 +233,10 @@ def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTime
 def process_frame(
     key: Any, events: pd.DataFrame, state: KeyState[Visit], times: KeyTimes
 ) -> Row | pd.DataFrame:
-    """Take the events as a frame."""
     return Row(len(events))
 
 
 def process_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
-    """Take the events of many keys."""
     return BucketResult(states)
 
 

@@ -47,7 +47,6 @@ LAYOUTS = ["buckets", "pages", "per_key"]
 
 
 def generated(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Any:
-    """Yield a row for each event."""
     for event in events:
         yield Added("one", event.number)
 
@@ -228,7 +227,6 @@ def test_keys_of_one_bucket_do_not_get_in_each_others_way(bucket_count: int) -> 
 
 
 def add_frame(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
-    """Add the numbers of a frame."""
     total = Sum(state.get(Sum()).total + int(events["number"].sum()))
     state.set(total)
     return Added("process", total.total)
@@ -340,7 +338,6 @@ def test_a_frame_that_is_changed_changes_no_other_key() -> None:
 
 
 def parts(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Iterator[Any]:
-    """Yield frames and rows in turn."""
     yield pd.DataFrame({"total": [1, 2], "what": ["a", "b"]})
     yield Added("c", 3)
     yield pd.DataFrame({"what": [], "total": []})
@@ -364,8 +361,6 @@ def test_a_frame_of_results_is_as_good_as_rows(expected: list[str], function: An
 
 
 class Mood(Enum):
-    """An enumeration of texts."""
-
     GOOD = "good"
 
 
@@ -443,7 +438,6 @@ def add_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketR
 
 
 def bucketed(function: Any = add_bucket, **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    """Make a spec that folds buckets."""
     return summing(by_bucket(function), **changes)
 
 
@@ -559,7 +553,6 @@ def test_columns_of_other_types_are_cast_where_nothing_is_lost() -> None:
 
 
 def result_of(states: dict[str, Any], results: Any = None) -> Any:
-    """Return a fold that returns these columns."""
     return lambda events, given, times: BucketResult(
         pa.table(states), None if results is None else pa.table(results)
     )
@@ -743,7 +736,6 @@ def test_every_kind_of_key_finds_its_state_again(layout: str, name: str) -> None
 
 
 def all_layouts(**changes: Any) -> list[Driver]:
-    """Return a driver for each layout."""
     return [driver_of(summing(layout=layout, **changes)) for layout in LAYOUTS]
 
 

@@ -181,8 +181,6 @@ def test_none_is_not_how_a_state_is_dropped() -> None:
 
 @attrs.define
 class Part:
-    """A part of a state."""
-
     number: int = 0
 
 
@@ -412,8 +410,6 @@ def test_a_state_that_is_kept_but_not_touched_stays_to_the_bit() -> None:
 
 
 class Mood(Enum):
-    """An enumeration of texts."""
-
     GOOD = "good"
 
 

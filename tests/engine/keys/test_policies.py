@@ -356,7 +356,6 @@ def test_a_state_that_a_timer_sets_lives_from_then_whatever_the_steps(
 
 
 def told_first(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-    """Set timers alone."""
     for event in events:
         times.set_event_timer(f"minute {event.number}", NOON + minutes(event.number))
 

@@ -22,7 +22,6 @@ WORKED_OUT = frozenset({"deadlines_of", "key_schema", "shared_identity", "span_u
 
 
 def events_of(logic: KeyLogic) -> pa.Table:
-    """Return one event at noon."""
     return pa.table([["ann"], [at("12:00")], [1]], schema=logic.nothing.buffered.schema)
 
 

@@ -22,8 +22,6 @@ MOST = Decimal("99999999999999999999.999999999999999999")
 
 @attrs.frozen
 class Act:
-    """An event."""
-
     kind: str
     number: int = 0
     price: Decimal = Decimal(0)
@@ -31,7 +29,6 @@ class Act:
 
 
 def spec_of(**aggregates: Any) -> SessionSpec[Act, Any, Any]:
-    """Return a spec with these aggregates."""
     return SessionSpec.aggregate(
         Act, aggregates, keys={"user": str}, event_time="ts", gap="10m", watermark_delay="1 hour"
     )

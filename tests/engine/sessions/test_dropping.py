@@ -26,8 +26,6 @@ class Step:
 
 @attrs.define
 class Path:
-    """A state: the numbers so far."""
-
     numbers: list[int] = attrs.field(factory=list)
 
     def update(self, event: Step) -> None:
@@ -38,17 +36,14 @@ class Path:
             raise ValueError(message)
 
     def merge(self, other: "Path") -> None:
-        """Add the numbers of a later session."""
         self.numbers += other.numbers
 
 
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Make a spec that drops sessions."""
     return SessionSpec.of(Path, **grouped(**settings(**changes)))
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """Return the rules that all specs share."""
     return {
         "keys": {"key": str},
         "event_time": "ts",

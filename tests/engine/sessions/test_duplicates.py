@@ -35,24 +35,19 @@ class Small:
 
 @attrs.define
 class Path:
-    """A state: the numbers so far."""
-
     numbers: list[int] = attrs.field(factory=list)
 
     def update(self, event: Any) -> None:
-        """Add a number."""
         if event.number < 0:
             message = "negative"
             raise ValueError(message)
         self.numbers.append(event.number)
 
     def merge(self, other: "Path") -> None:
-        """Add the numbers of a later session."""
         self.numbers += other.numbers
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """Return the rules that all specs share."""
     return {
         "keys": {"key": str},
         "event_time": "ts",
@@ -70,12 +65,10 @@ def driver_of(**changes: Any) -> SessionDriver[Any, Any, Any]:
 
 
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Make a spec that drops duplicates."""
     return SessionSpec.of(Path, **grouped(**settings(**{"event": Message, **changes})))
 
 
 def kinds(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, Any]]:
-    """Return what was rejected: kinds and times."""
     return [(one.kind, one.event_time) for one in driver.take_rejections()]
 
 

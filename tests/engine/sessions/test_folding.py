@@ -25,19 +25,15 @@ class Step:
 
 @attrs.define
 class Total:
-    """A state: the sum so far."""
-
     total: int = 0
 
     def update(self, event: Step) -> None:
-        """Add a number, unless it's negative."""
         if event.number < 0:
             message = "negative"
             raise ValueError(message)
         self.total += event.number
 
     def merge(self, other: "Total") -> None:
-        """Add the sum of a later session."""
         self.total += other.total
 
 

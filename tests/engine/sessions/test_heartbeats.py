@@ -26,8 +26,6 @@ class Beat:
 
 @attrs.define
 class Beats:
-    """The numbers so far."""
-
     numbers: list[int] = attrs.field(factory=list)
 
     def update(self, event: Beat) -> None:
@@ -38,24 +36,19 @@ class Beats:
             raise ValueError(message)
 
     def merge(self, other: "Beats") -> None:
-        """Add the numbers of a later session."""
         self.numbers += other.numbers
 
 
 @attrs.frozen
 class Collected:
-    """The numbers."""
-
     numbers: list[int]
 
 
 def by_functions(**changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec of functions."""
     return SessionSpec.of(Beats, **grouped(event=Beat, **settings(**changes)))
 
 
 def by_aggregates(**changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec of aggregates."""
     aggregates = {"numbers": agg.collect("number", at_most=100)}
     return SessionSpec.aggregate(
         Beat, aggregates, **grouped(result=Collected, **settings(**changes))
@@ -63,7 +56,6 @@ def by_aggregates(**changes: Any) -> SessionSpec[Any, Any, Any]:
 
 
 def settings(*, inclusive: bool = True, **changes: Any) -> dict[str, Any]:
-    """Return the rules that all specs share."""
     return {
         "keys": {"key": str},
         "event_time": "ts",
@@ -83,7 +75,6 @@ def opened_at_10(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, An
 
 
 def sessions(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, str, list[int]]]:
-    """Return the open sessions of ann."""
     return [
         (f"{one.start:%H:%M}", f"{one.end:%H:%M}", sorted(one.state.numbers))
         for one in driver.open_sessions()
@@ -92,7 +83,6 @@ def sessions(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, str, list[
 
 
 def late(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, str]]:
-    """Return the late events."""
     return [(f"{one.event_time:%H:%M}", one.reason) for one in driver.take_rejections("late")]
 
 

@@ -22,8 +22,6 @@ class Step:
 
 @attrs.define
 class Path:
-    """A state: the numbers so far."""
-
     numbers: list[int] = attrs.field(factory=list)
 
     def update(self, event: Step) -> None:
@@ -34,12 +32,10 @@ class Path:
         self.numbers = sorted([*self.numbers, event.number])
 
     def merge(self, other: "Path") -> None:
-        """Add the numbers of a later session."""
         self.numbers = sorted([*self.numbers, *other.numbers])
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """Return the rules that all specs share."""
     return {
         "keys": {"key": str},
         "event_time": "ts",
@@ -51,7 +47,6 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def spec_of(way: str = "functions", **changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Make a spec that returns both."""
     if way == "aggregates":
         return SessionSpec.aggregate(
             Step, {"numbers": agg.collect("number")}, **grouped(**settings(**changes))
@@ -147,8 +142,6 @@ def test_another_event_class_is_refused_over_a_checkpoint() -> None:
 
     @attrs.frozen
     class Wider(Step):
-        """An event with one more field."""
-
         page: str | None = None
 
     driver = fed(SessionDriver(spec_of("aggregates")), ("10:00", Step(1)))

@@ -16,23 +16,17 @@ BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
 
 @attrs.frozen
 class View:
-    """An event."""
-
     page: str
 
 
 @attrs.define
 class Visit:
-    """A state."""
-
     pages: list[str] = attrs.field(factory=list)
 
     def update(self, event: View) -> None:
-        """Add a page."""
         self.pages.append(event.page)
 
     def merge(self, other: "Visit") -> None:
-        """Add the pages of another visit."""
         self.pages += other.pages
 
 
@@ -50,7 +44,6 @@ def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
 
 
 def after(minutes: float) -> datetime:
-    """Return an instant."""
     return NOON + timedelta(minutes=minutes)
 
 

@@ -43,7 +43,6 @@ VECTORS: list[tuple[Any, Any, str]] = [
 
 
 def id_of(annotations: Sequence[Any], key: Sequence[Any], start_us: int = START_US) -> str:
-    """Return the id of one session."""
     (found,) = ids_of(annotations, [[value] for value in key], [start_us])
     return found
 

@@ -26,7 +26,6 @@ class Click:
 
 
 def gap_of(event: Click) -> timedelta:
-    """Take no gap but this one."""
     return minutes(5)
 
 
@@ -53,7 +52,6 @@ TEXTS: dict[ClosedBy, str] = {
 
 
 def spec_of(timeout: Any, delay: Any = "10 minutes") -> SessionSpec[Any, Any, Any]:
-    """Return a spec with rules."""
     in_order = isinstance(timeout, SessionRules) and timeout.in_order
     return SessionSpec.aggregate(
         Click,

@@ -32,12 +32,10 @@ class Numbers:
 
 
 def update(state: Numbers, event: Positive) -> None:
-    """Take one more."""
     state.numbers.append(event.number)
 
 
 def spec_of(judged_by: Literal["event", "session"] = "event") -> SessionSpec[Any, Any, Any]:
-    """Return a spec of these classes."""
     return SessionSpec(
         keys={"key": str},
         event_time="ts",

@@ -31,8 +31,6 @@ class Step:
 
 @attrs.define
 class Path:
-    """A state: the numbers so far."""
-
     numbers: list[int] = attrs.field(factory=list)
 
 
@@ -43,24 +41,19 @@ class Copied(Path):
     copies: ClassVar[list[int]] = []
 
     def __deepcopy__(self, _: Any) -> "Copied":
-        """Count a copy."""
         self.copies.append(len(self.numbers))
         return Copied([*self.numbers])
 
 
 @attrs.define
 class Functions:
-    """Functions that count their calls."""
-
     calls: int = 0
     merges_fail: bool = False
 
     def create(self, _: Any, event: Step) -> Path:
-        """Begin."""
         return self.update(Path([]), event)
 
     def update(self, state: Path, event: Step) -> Path:
-        """Add a number, or fail halfway."""
         self.calls += 1
         state.numbers.append(event.number)
         if event.bad:
@@ -69,7 +62,6 @@ class Functions:
         return state
 
     def merge(self, left: Path, right: Path) -> Path:
-        """Join two paths, or fail halfway."""
         left.numbers += right.numbers
         if self.merges_fail:
             message = "no"
@@ -362,7 +354,6 @@ def carried(before: SessionSpec[Any, Any, Any], **rules: Any) -> SessionDriver[A
 
 
 def closed(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:
-    """Close all sessions; return their numbers."""
     driver.advance_watermark_to(at("2026-01-02 00:00"))
     driver.run_until_idle()
     return sorted(row.result.numbers for row in driver.take_rows())

@@ -25,12 +25,10 @@ BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
 
 
 def after(seconds: int) -> str:
-    """Return a time of day."""
     return f"12:{seconds // 60:02}:{seconds % 60:02}"
 
 
 def reading(value: int) -> Reading:
-    """Return an event."""
     return Reading(value, timedelta(seconds=10))
 
 
@@ -41,7 +39,6 @@ def feed(driver: SessionDriver[Any, Any, Any], *seconds: int) -> list[tuple[Any,
 
 
 def move(driver: SessionDriver[Any, Any, Any], seconds: int) -> list[tuple[Any, ...]]:
-    """Move the watermark."""
     driver.advance_watermark_to(at(after(seconds)))
     driver.run_until_idle()
     return [(row.result.values, row.revision, row.is_final) for row in driver.take_rows()]
@@ -153,7 +150,6 @@ def test_a_session_goes_on_after_its_close(
 
 
 def not_every_row(session: Session, state: Open) -> Listed | None:
-    """Return nothing for sessions of three."""
     return None if session.events == 3 else Listed(state.values, session.revision)
 
 
@@ -216,7 +212,6 @@ def test_a_failed_finish_is_tried_again_with_the_next_row() -> None:
 
 
 def poisoned(state: Open, event: Reading) -> Open:
-    """Fail over one value."""
     if event.value == 13:
         raise ValueError
     state.values.append(event.value)

@@ -53,7 +53,6 @@ def closing(
 
 
 def raising(*_: Any) -> Any:
-    """Fail, whatever the role."""
     message = "no"
     raise RuntimeError(message)
 
@@ -246,15 +245,11 @@ def test_a_gap_function_that_fails(value: int, text: str, raises: bool) -> None:
 
 
 class Device(Enum):
-    """A device."""
-
     PHONE = "phone"
 
 
 @attrs.define
 class Point:
-    """A place."""
-
     x: int
     y: int | None
 
@@ -280,12 +275,10 @@ class Kept:
 
 
 def keep(key: Any, event: Odd) -> Kept:
-    """Keep the first."""
     return Kept([event.count])
 
 
 def keep_more(state: Kept, event: Odd) -> Kept:
-    """Keep another."""
     return Kept([*state.counts, event.count])
 
 
@@ -307,7 +300,6 @@ ODD = SessionSpec(
 
 
 def odd_row(count: int = 1) -> dict[str, Any]:
-    """Return a row that fits."""
     event = {"count": count, "when": at("09:00"), "day": date(2026, 1, 1), "span": minutes(1)}
     more = {"device": Device.PHONE, "money": Decimal("1.5"), "points": [Point(1, None)]}
     return {"key": "a", "at": at("10:00"), **event, **more}
@@ -458,7 +450,6 @@ def share(key: Any, event: Batch) -> Batch:
 
 
 def extend(state: Batch, event: Batch) -> Batch:
-    """Add to it; fail for one."""
     if "bad" in event.items:
         message = "bad"
         raise ValueError(message)
@@ -586,24 +577,18 @@ def two_numbers(cls: type[Any]) -> SessionSpec[Any, Any, Any]:
 
 @attrs.define
 class OneTwo:
-    """Two numbers."""
-
     one: int
     two: int
 
 
 @attrs.define
 class TwoOne:
-    """The same, in another order."""
-
     two: int
     one: int
 
 
 @attrs.define
 class MaybeTwo:
-    """The same, one of them optional."""
-
     one: int
     two: int | None
 

@@ -162,8 +162,6 @@ def test_a_session_behind_the_watermark_has_another_id_than_one_dropped_there() 
 
 @attrs.frozen
 class Totals:
-    """A sum."""
-
     total: int
 
 
@@ -246,7 +244,6 @@ class Wider:
 
 
 def widened(old: Open) -> Wider:
-    """Return a state of the present class."""
     return Wider(old.values, 1)
 
 

@@ -16,13 +16,10 @@ NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 
 @attrs.frozen
 class View:
-    """An event."""
-
     page: str
 
 
 def spec_of(**rules: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec under some rules."""
     return SessionSpec.aggregate(
         View,
         {"views": agg.count(), "last": agg.last("page")},
@@ -35,7 +32,6 @@ def spec_of(**rules: Any) -> SessionSpec[Any, Any, Any]:
 
 
 def with_a_view(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
-    """Return a driver with an open session."""
     driver = SessionDriver(spec)
     driver.add("ann", NOON, View("/"))
     driver.run_batch()
@@ -65,17 +61,13 @@ def test_a_predicate_may_change(before: dict[str, Any], after: dict[str, Any]) -
 
 @attrs.define
 class Visit:
-    """A state."""
-
     views: int = 0
 
     def update(self, event: View) -> None:
-        """Count."""
         self.views += 1
 
 
 def shorter_after_two(visit: Visit) -> timedelta:
-    """Return the gap after so many views."""
     return timedelta(minutes=30 if visit.views < 2 else 5)
 
 

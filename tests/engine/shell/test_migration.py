@@ -90,8 +90,6 @@ def test_a_type_that_no_rule_converts_is_refused() -> None:
 
 @attrs.frozen
 class Renamed:
-    """An event with another field."""
-
     number: int
 
 

@@ -36,12 +36,9 @@ RESTORE = "\n\nHint: restore the checkpoint from a copy, or start a new one"
 
 @attrs.define
 class Sealed:
-    """A state that cannot be pickled."""
-
     number: int
 
     def __reduce__(self) -> str:
-        """Refuse."""
         text = "sealed"
         raise TypeError(text)
 

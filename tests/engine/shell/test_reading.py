@@ -42,7 +42,6 @@ from tests.support.options import evolved
 
 
 def stateless(spec: Any) -> set[str]:
-    """Return the users who have timers only."""
     named = {user for user in USERS if user.endswith("7")}
     return named if isinstance(spec, StatefulSpec) else set()
 
@@ -235,21 +234,16 @@ def test_an_upgrade_from_the_class_without_the_field_takes_no_old_value() -> Non
 
 @attrs.define
 class Shorter:
-    """The first state without its `views`."""
-
     note: str = ""
 
 
 @attrs.define
 class Again:
-    """The first state with new `views`."""
-
     note: str = ""
     views: int = 0
 
 
 def of_shorter(old: Shorter) -> Again:
-    """Begin to count anew."""
     return Again(old.note)
 
 

@@ -20,25 +20,19 @@ NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 
 @attrs.frozen
 class Part:
-    """An event: as many bytes."""
-
     size: int
 
 
 @attrs.define
 class Parts:
-    """As many bytes."""
-
     raw: bytes = b""
 
 
 def update(state: Parts, event: Part) -> None:
-    """Take so many bytes."""
     state.raw = bytes(event.size)
 
 
 def merge(left: Parts, right: Parts) -> None:
-    """Take those of both."""
     left.raw += right.raw
 
 

@@ -64,7 +64,6 @@ def coded(value: Any) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Return what JSON held."""
     if isinstance(value, list):
         return base64.b64decode(value[0])
     if isinstance(value, dict):

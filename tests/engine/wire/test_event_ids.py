@@ -16,15 +16,11 @@ from tests.support.stateful_specs import taking
 
 
 class Color(Enum):
-    """A value with a name."""
-
     RED = "r"
 
 
 @attrs.frozen
 class Point:
-    """A part of an event."""
-
     x: int
     label: str | None
 
@@ -52,8 +48,6 @@ class Everything:
 
 @attrs.frozen
 class Reading:
-    """A small event."""
-
     value: int
     note: str | None
 
@@ -78,7 +72,6 @@ EVENT = Everything(
 
 
 def refuse(key: Any, events: Any, state: Any, times: Any) -> None:
-    """Let every event fail."""
     message = "no"
     raise ValueError(message)
 
@@ -89,7 +82,6 @@ def spec_of(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
 
 
 def rejected(event: Any, *, key: str = "ann", offset: int = 0, **changes: Any) -> Any:
-    """Return the rejection of one event."""
     driver = StatefulDriver(spec_of(type(event), **changes))
     driver.add(key, at("12:00"), event, offset=offset)
     driver.run_batch()

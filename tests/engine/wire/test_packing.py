@@ -254,8 +254,6 @@ class Device(Enum):
 
 @attrs.frozen
 class Point:
-    """A part of an event."""
-
     x: int
     seen: datetime | None
 
@@ -342,8 +340,6 @@ def test_values_of_every_type_come_out_as_they_are_stored() -> None:
 
 @attrs.frozen
 class Nested:
-    """An event of lists in lists."""
-
     rows: list[dict[str, list[list[int]]]]
 
 

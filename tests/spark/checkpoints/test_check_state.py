@@ -43,23 +43,17 @@ RULES: dict[str, Any] = {
 
 @attrs.frozen
 class View:
-    """An event."""
-
     number: int
 
 
 @attrs.define
 class Before:
-    """The state as it was."""
-
     views: int = 0
     gone: str = "x"
 
 
 @attrs.define
 class After:
-    """The state as it is."""
-
     pages: Annotated[float, RenamedFrom("views")] = 0.0
     tags: list[str] = attrs.field(factory=lambda: ["new"])
 
@@ -72,44 +66,35 @@ class Words:
 
 
 def count(state: Before, event: View) -> None:
-    """Count."""
     state.views += event.number
 
 
 def count_pages(state: After, event: View) -> None:
-    """Count as of today."""
     state.pages += event.number
 
 
 def add_words(state: Words, event: View) -> None:
-    """Add words."""
     state.words += ["+"] * event.number
 
 
 @attrs.define
 class Texts:
-    """A state to which nothing leads."""
-
     pages: str = ""
 
 
 def count_texts(state: Texts, event: View) -> None:
-    """Count in text."""
     state.pages += "+" * event.number
 
 
 def merge(left: Any, right: Any) -> Any:
-    """Fail: nothing is merged here."""
     raise AssertionError
 
 
 def spelled(old: Before) -> Words:
-    """Turn a number into words."""
     return Words([str(old.views)])
 
 
 def broken(old: Before) -> Words:
-    """Lose a state."""
     raise ValueError(old.gone)
 
 
@@ -131,7 +116,6 @@ def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
 
 
 def views(minute: int) -> pa.Table:
-    """Return an event of each user."""
     times = [NOON + timedelta(minutes=minute)] * len(USERS)
     return pa.table(
         {"user": USERS, "at": pa.array(times, pa.timestamp("us", tz="UTC")), "number": [1] * 40}
@@ -158,7 +142,6 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 def states(stream: FileStream, spec: Any) -> set[str]:
-    """Return the texts of all states."""
     read: Any = stored_keys if isinstance(spec, StatefulSpec) else open_sessions
     found = read(stream.checkpoint, spec, spark=stream.spark)
     assert set(USERS) == {one.key.user for one in found}
@@ -199,28 +182,23 @@ def largest(folder: Path) -> Path:
 
 
 def lose_the_first(state: Path) -> None:
-    """Lose the first partition."""
     shutil.rmtree(state / "0")
 
 
 def lose_the_last(state: Path) -> None:
-    """Lose the last partition."""
     shutil.rmtree(state / "1")
 
 
 def empty_a_partition(state: Path) -> None:
-    """Lose the files of a partition."""
     lose_the_last(state)
     (state / "1").mkdir()
 
 
 def lose_a_file(state: Path) -> None:
-    """Lose a file."""
     largest(state / "1").unlink()
 
 
 def cut_a_file(state: Path) -> None:
-    """Lose half a file."""
     file = largest(state / "1")
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
@@ -235,7 +213,6 @@ def change_a_file(state: Path) -> None:
 
 
 def swap_partitions(state: Path) -> None:
-    """Put two partitions in each other's place."""
     for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
         (state / source).rename(state / target)
     metadata = state / "1" / "_metadata"
@@ -274,7 +251,6 @@ def test_damage_to_files_and_partitions_is_named(
 
 
 def alter(file: Path, key: str, value: int) -> None:
-    """Change a number in a log."""
     first, metadata, *sources = file.read_text().splitlines()
     changed = json.dumps({**json.loads(metadata), key: value})
     file.write_text("\n".join([first, changed, *sources]))
@@ -325,8 +301,6 @@ class Again:
 
 @attrs.define
 class Without:
-    """The state without `views`."""
-
     gone: str = "x"
 
 
@@ -338,7 +312,6 @@ class Renamed:
 
 
 def count_again(state: Again, event: View) -> None:
-    """Count anew."""
     state.views += event.number
 
 
@@ -347,7 +320,6 @@ def keep_gone(state: Without, event: View) -> None:
 
 
 def count_clicks(state: Renamed, event: View) -> None:
-    """Count under another name."""
     state.clicks += event.number
 
 

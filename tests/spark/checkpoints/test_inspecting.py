@@ -32,25 +32,19 @@ NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 
 @attrs.frozen
 class View:
-    """A page view."""
-
     page: str
 
 
 @attrs.define
 class Views:
-    """How many there were."""
-
     n: int = 0
 
 
 def update(state: Views, event: View) -> None:
-    """Add one."""
     state.n += 1
 
 
 def merge(left: Views, right: Views) -> None:
-    """Add up."""
     left.n += right.n
 
 
@@ -66,13 +60,11 @@ LONGER = attrs.evolve(VISITS, timeout=EventTimeGap("2 hours"))
 
 
 def process(key: Any, events: list[View], state: KeyState[Views], times: KeyTimes) -> None:
-    """Count, and set a timer."""
     state.set(Views(state.get(Views()).n + len(events)))
     times.set_event_timer("later", NOON + timedelta(hours=3))
 
 
 def on_timer(key: Any, name: str, state: KeyState[Views], times: KeyTimes) -> Views:
-    """Return what there is."""
     return state.get(Views())
 
 

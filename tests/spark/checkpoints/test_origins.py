@@ -19,30 +19,23 @@ USERS = [f"user {number}" for number in range(40)]
 
 @attrs.frozen
 class View:
-    """An event."""
-
     number: int
 
 
 @attrs.define
 class Views:
-    """A state."""
-
     views: int = 0
 
 
 def count(state: Views, event: View) -> None:
-    """Count."""
     state.views += event.number
 
 
 def merge(left: Views, right: Views) -> Views:
-    """Add."""
     return Views(left.views + right.views)
 
 
 def spec_of(layout: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec."""
     return SessionSpec(
         keys={"user": str},
         event_time="at",
@@ -54,7 +47,6 @@ def spec_of(layout: Any) -> SessionSpec[Any, Any, Any]:
 
 
 def views(minute: int) -> pa.Table:
-    """Return an event of each user."""
     times = [NOON + timedelta(minutes=minute)] * len(USERS)
     at = pa.array(times, pa.timestamp("us", tz="UTC"))
     return pa.table({"user": USERS, "at": at, "number": [1] * len(USERS)})

@@ -37,8 +37,6 @@ GAP = timedelta(minutes=10)
 
 @attrs.define
 class Seen:
-    """What a key has had."""
-
     total: int
     note: str | None = None
 
@@ -50,8 +48,6 @@ class Nothing:
 
 @attrs.frozen
 class Value:
-    """An event: a number."""
-
     value: int
 
 
@@ -84,8 +80,6 @@ def remembering(layout: Any) -> StatefulSpec[Any, Any, Any]:
 
 @attrs.frozen
 class Result:
-    """What the aggregates come to."""
-
     n: int
     values: list[int]
 
@@ -105,7 +99,6 @@ def table(first: datetime) -> pa.Table:
 
 
 def with_gap(rows: DataFrame) -> DataFrame:
-    """Give each event a gap."""
     return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 
@@ -128,7 +121,6 @@ def plain(value: Any) -> Any:
 
 
 def by_key(found: dict[str, Any]) -> Any:
-    """Return by what to sort."""
     return tuple(found["key"].values())
 
 

@@ -46,20 +46,19 @@ def minutes(*at: float) -> list[tuple[str, datetime, int]]:
 
 
 def table(events: list[tuple[str, datetime, int]]) -> pa.Table:
-    """Return events as a file."""
     keys, at, values = zip(*events, strict=True)
     instants = pa.array(at, pa.timestamp("us", tz="UTC"))
     return pa.table({"key": keys, "at": instants, "value": values, "number": values})
 
 
 FILES = [minutes(0, 3, 5), minutes(9, 21, 30), minutes(31, 33, 55), minutes(80, 95), minutes(200)]
+FIRST, SECOND = FILES[0] + FILES[1], FILES[2] + FILES[3]
 
 LAST = [("the end", NOON + timedelta(days=1), 0)]
 """Closes the sessions of all other keys: Spark 3.5 can't read those that are open."""
 
 
 def with_gap(rows: DataFrame) -> DataFrame:
-    """Give each event a gap."""
     return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 
@@ -107,20 +106,20 @@ def test_sessions_go_on_under_other_rules(spark: SparkSession, tmp_path: Path, n
     before, after = CHANGES[name]
     folder = tmp_path / "events here"
     old = FileStream(spark, before, tmp_path / "old", shape=with_gap, files=folder)
-    old.put(*map(table, FILES[:2]))
+    old.put(table(FIRST))
     old.run()
     seed = carry_over(old.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
-    old.put(*map(table, FILES[2:4]))
+    old.put(table(SECOND))
     shape = partial(unread, seed=read_seed(str(tmp_path / "seed"), spark=spark))
     new = FileStream(spark, after, tmp_path / "new", shape=shape, seed=seed, files=folder)
     new.run()
     new.put(table(FILES[4]))
     new.run()
 
-    first = on_driver(SessionDriver(before), FILES[:2])
+    first = on_driver(SessionDriver(before), [FIRST])
     first.run_until_idle()
     closed = found_on_driver(first)[: len(old.rows())]
-    moved = on_driver(first.carry_over(after), FILES[2:4])
+    moved = on_driver(first.carry_over(after), [SECOND])
     moved.run_until_idle()
     assert closed == sorted(tuple(row["values"]) for row in old.rows())
     assert seed == read_seed(str(tmp_path / "seed"), spark=spark)

@@ -64,7 +64,6 @@ def table_of(seed: int, number: int) -> pa.Table:
 
 
 def last_table() -> pa.Table:
-    """Return one event, long after all others."""
     table = table_of(9, 1)
     late = pa.array([NOON + timedelta(days=1)], pa.timestamp("us", tz="UTC"))
     return table.set_column(1, "ts", late).set_column(0, "key", pa.array(["z"]))

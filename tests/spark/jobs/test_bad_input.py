@@ -41,36 +41,29 @@ class Tick:
 
 @attrs.define
 class Sum:
-    """What came so far."""
-
     amount: float
     notes: int
 
 
 def create(key: Any, event: Tick) -> Sum:
-    """Start with one event."""
     return Sum(event.amount, int(event.note is not None))
 
 
 def update(state: Sum, event: Tick) -> Sum:
-    """Add one event."""
     state.amount += event.amount
     state.notes += int(event.note is not None)
     return state
 
 
 def merge(left: Sum, right: Sum) -> Sum:
-    """Add two sums."""
     return Sum(left.amount + right.amount, left.notes + right.notes)
 
 
 def finish(session: Any, state: Sum) -> Sum:
-    """Show the sum."""
     return state
 
 
 def fail_on_unlucky(state: Sum, event: Tick) -> Sum:
-    """Refuse one number."""
     if event.amount == 13:
         message = "unlucky"
         raise ValueError(message)

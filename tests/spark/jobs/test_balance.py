@@ -21,20 +21,15 @@ MINUTE = timedelta(minutes=1)
 
 @attrs.frozen
 class View:
-    """A page view."""
-
     url: str
 
 
 @attrs.define
 class Seen:
-    """How many views there were."""
-
     views: int
 
 
 def count_views(key: Any, events: list[View], state: Any, times: Any) -> Seen:
-    """Count the views of one call."""
     return Seen(len(events))
 
 

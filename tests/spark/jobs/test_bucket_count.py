@@ -39,7 +39,6 @@ def minutes(*at: int) -> pa.Table:
 
 
 def with_gap(rows: DataFrame) -> DataFrame:
-    """Give each event a gap."""
     return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 

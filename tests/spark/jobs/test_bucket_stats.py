@@ -16,7 +16,6 @@ COUNT = 8
 
 
 def text_of(said: dict[int, BucketStats]) -> str:
-    """Return what Spark makes of it."""
     parts = [
         ":".join("" if number is None else str(number) for number in (bucket, *numbers(one)))
         for bucket, one in said.items()

@@ -35,7 +35,6 @@ SPEC: SessionSpec[Any, Any, Any] = SessionSpec.aggregate(
 
 
 def views(*minutes: int) -> pa.Table:
-    """Return views of one user."""
     times = [NOON + timedelta(minutes=one) for one in minutes]
     return pa.table({"user": ["ann"] * len(times), "ts": pa.array(times, INSTANT)})
 

@@ -71,8 +71,6 @@ SPOILED: Final = 59
 
 @attrs.frozen
 class View:
-    """An event."""
-
     n: int
     page: str
     is_last: bool
@@ -90,16 +88,12 @@ class Visit:
         self.numbers = sorted([*self.numbers, event.n])
 
     def merge(self, other: "Visit") -> None:
-        """Add those of another part."""
         self.numbers = sorted([*self.numbers, *other.numbers])
 
 
 @attrs.define
 class Fragile(Visit):
-    """The same, but one view fails."""
-
     def update(self, event: View) -> None:
-        """Change the state, then fail."""
         super().update(event)
         if event.n == SPOILED:
             message = "spoiled"
@@ -113,7 +107,6 @@ class Trail:
     numbers: list[int] = attrs.field(factory=list)
 
     def update(self, event: View) -> None:
-        """Add a number after the others."""
         self.numbers.append(event.n)
 
 
@@ -128,7 +121,6 @@ def is_seen(view: View) -> bool:
 
 
 def short_with_many(visit: Trail) -> timedelta:
-    """Return the gap after so many views."""
     return GAP / min(len(visit.numbers), 4)
 
 
@@ -194,7 +186,6 @@ def settings(**options: Any) -> dict[str, Any]:
 
 
 def ruled(options: dict[str, Any], *, aggregated: bool) -> SessionSpec[Any, Any, Any]:
-    """Return a spec with rules."""
     rules = SessionRules(**{"gap": GAP, **options})
     given = settings(timeout=rules, order="event_time" if rules.in_order else "arrival")
     if aggregated:
@@ -203,7 +194,6 @@ def ruled(options: dict[str, Any], *, aggregated: bool) -> SessionSpec[Any, Any,
 
 
 def optional(options: dict[str, Any]) -> SessionSpec[Any, Any, Any]:
-    """Return a spec with options."""
     given = settings(**options)
     state, aggregated = given.pop("state", Visit), given.pop("aggregates", False)
     if given.pop("per_event", False):

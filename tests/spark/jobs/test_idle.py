@@ -24,12 +24,10 @@ class View:
 
 
 def at(seconds: float) -> datetime:
-    """Return an instant."""
     return NOON + timedelta(seconds=seconds)
 
 
 def came(user: str, seconds: float) -> dict[str, Any]:
-    """Return a row of the source."""
     return {"user": user, "ts": at(seconds)}
 
 

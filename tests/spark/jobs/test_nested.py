@@ -17,8 +17,6 @@ from sessionkit.spark import sessionize
 
 @attrs.frozen
 class Leaf:
-    """What is deepest."""
-
     names: list[str]
     counts: dict[str, list[int]]
     seen: datetime | None
@@ -35,8 +33,6 @@ class Branch:
 
 @attrs.frozen
 class Tree:
-    """An event of nothing but parts."""
-
     branches: list[Branch]
     table: list[list[str]]
     by_name: dict[str, list[Leaf]]
@@ -46,30 +42,23 @@ class Tree:
 
 @attrs.define
 class Kept:
-    """The first event."""
-
     event: Tree
 
 
 @attrs.frozen
 class Shown:
-    """The same, in a struct."""
-
     shown: Tree
 
 
 def create(key: Any, event: Tree) -> Kept:
-    """Keep it."""
     return Kept(event)
 
 
 def update(state: Kept, event: Tree) -> Kept:
-    """Keep the first."""
     return state
 
 
 def finish(session: Any, state: Kept) -> Shown:
-    """Show it."""
     return Shown(state.event)
 
 
@@ -119,7 +108,6 @@ class Growing:
 
     @classmethod
     def of(cls, random: Random) -> "Growing":
-        """Decide for an Arrow batch."""
         kinds = ("names", "counts", "leaves", "numbers", "branches", "rows", "by_name", "pairs")
         share = random.choice([0, 0.3, 1])
         bare = frozenset(kind for kind in kinds if random.random() < share)
@@ -130,26 +118,21 @@ class Growing:
         return range(0 if kind in self.bare else self.random.choice([0, 1, 3]))
 
     def maybe(self, value: Any) -> Any:
-        """Return a value, or null."""
         return None if self.missing or self.random.random() < 0.3 else value
 
     def leaf(self) -> Row:
-        """Make what is deepest."""
         names = [self.random.choice(["", "ü", "name"]) for _ in self.count("names")]
         counts = {f"k{place}": [place] * (place % 2) for place in self.count("counts")}
         return Row(names=names, counts=counts, seen=self.maybe(NOON))
 
     def leaves(self) -> list[Row]:
-        """Make a list of them."""
         return [self.leaf() for _ in self.count("leaves")]
 
     def branch(self) -> Row:
-        """Make a part."""
         numbers = self.maybe([self.maybe(2**53 + 1) for _ in self.count("numbers")])
         return Row(leaves=self.leaves(), leaf=self.maybe(self.leaf()), numbers=numbers)
 
     def tree(self) -> tuple[Any, ...]:
-        """Make an event."""
         pairs = {f"p{place}": {"x": [0.5] * place} for place in self.count("pairs")}
         return (
             [self.branch() for _ in self.count("branches")],

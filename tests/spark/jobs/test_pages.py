@@ -42,18 +42,14 @@ class Tick:
 
 @attrs.define
 class Sum:
-    """The sum of the numbers."""
-
     total: int = 0
 
 
 def update(state: Sum, event: Tick) -> None:
-    """Add a number."""
     state.total += event.value
 
 
 def merge(left: Sum, right: Sum) -> None:
-    """Add both sums."""
     left.total += right.total
 
 
@@ -68,7 +64,6 @@ SUMS: SessionSpec[Tick, Sum, Sum] = SessionSpec(
 
 
 def ticks(*rows: tuple[str, datetime]) -> pa.Table:
-    """Return events as a file."""
     return pa.table(
         {
             "key": [key for key, _ in rows],

@@ -28,8 +28,6 @@ SCHEMA = pa.schema(
 
 @attrs.frozen
 class View:
-    """An event."""
-
     page: str
     seconds: int | None
 
@@ -60,7 +58,6 @@ def rows(seed: int, number: int) -> list[dict[str, Any]]:
 
 
 def table(*found: dict[str, Any]) -> pa.Table:
-    """Return rows as a file has them."""
     return pa.Table.from_pylist(list(found), SCHEMA)
 
 

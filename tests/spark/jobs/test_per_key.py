@@ -33,8 +33,6 @@ class Device(Enum):
 
 @attrs.frozen
 class Ping:
-    """An event: a number."""
-
     value: float
 
 
@@ -149,7 +147,6 @@ def pings(rows: Iterable[tuple[Any, int, float]]) -> pa.Table:
 
 
 def spec_of(layout: Any, **options: Any) -> StatefulSpec[Ping, Kept, Count]:
-    """Return the spec."""
     settings: dict[str, Any] = {"keys": KEYS, "timeout": NoTimeout(), **options}
     return StatefulSpec(
         **grouped(

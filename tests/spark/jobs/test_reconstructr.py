@@ -32,29 +32,23 @@ class PageView:
 
 @attrs.define
 class Views:
-    """How many there were."""
-
     n: int
 
 
 def create(key: Any, event: PageView) -> Views:
-    """Count the first."""
     return Views(1)
 
 
 def update(state: Views, event: PageView) -> Views:
-    """Count one more."""
     state.n += 1
     return state
 
 
 def merge(left: Views, right: Views) -> Views:
-    """Add up."""
     return Views(left.n + right.n)
 
 
 def finish(session: Session, state: Views) -> Views:
-    """Return the count."""
     return state
 
 

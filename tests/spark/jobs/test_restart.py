@@ -24,7 +24,7 @@ END = Event("the end", NOON + timedelta(days=1), 0, GAP)
 
 
 def timeline() -> list[list[Event]]:
-    """Return four batches of events, out of order by less than the delay."""
+    """Return two batches of events, out of order by less than the delay."""
     random = Random(7)
     events = [
         Event(
@@ -33,7 +33,7 @@ def timeline() -> list[list[Event]]:
         for n in range(400)
     ]
     arrived = sorted(events, key=lambda e: e.at + timedelta(seconds=random.randrange(1199)))
-    return [arrived[start : start + 100] for start in range(0, 400, 100)]
+    return [arrived[:200], arrived[200:]]
 
 
 def table(events: list[Event]) -> pa.Table:

@@ -23,13 +23,10 @@ STRETCHES = [[{"a": [10, 40], "b": [30]}, {"a": [5]}], [{"a": [20, 30], "b": [70
 
 @attrs.frozen
 class Reading:
-    """An event."""
-
     value: int
 
 
 def rows_of(batch: dict[str, list[int]]) -> list[dict[str, Any]]:
-    """Return the rows of a micro-batch."""
     return [
         {"key": key, "at": at(f"12:{s // 60:02}:{s % 60:02}"), "value": s}
         for key, seconds in batch.items()
@@ -107,6 +104,5 @@ def seen(row: Any) -> tuple[Any, ...]:
 
 
 def seen_on_spark(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what a row of Spark says."""
     names = ("session_id", "revision", "is_final", "supersedes", "values")
     return (str(row["closed_by"]), *(row[name] for name in names))

@@ -289,7 +289,6 @@ class Total:
 
 
 def is_balanced(key: Any, events: list[Amount], state: Any, times: Any) -> None:
-    """Add events."""
     held = state.get(Total(0, 0.0, None))
     extras = [e.extra for e in events if e.extra is not None]
     extras += [] if held.best is None else [held.best]
@@ -298,7 +297,6 @@ def is_balanced(key: Any, events: list[Amount], state: Any, times: Any) -> None:
 
 
 def add_up_frame(key: Any, events: pd.DataFrame, state: Any, times: Any) -> None:
-    """Add events, as a frame."""
     held = state.get(Total(0, 0.0, None))
     extras = events["extra"].dropna().tolist() + ([] if held.best is None else [held.best])
     total = held.total + float(events["value"].to_numpy().sum())
@@ -318,7 +316,6 @@ def add_up_bucket(events: pa.Table, states: pa.Table, times: Any) -> BucketResul
 
 
 def show(key: Any, name: str, state: Any, times: Any) -> Total:
-    """Show the total when the key ends."""
     held: Total = state.get()
     return held
 
@@ -354,7 +351,6 @@ TOTALS: Final = [
 
 
 def amounts() -> list[pa.Table]:
-    """Return the files of amounts."""
     schema = pa.schema({"key": pa.string(), "at": SCHEMA.field("at").type})
     for name in ("value", "extra"):
         schema = schema.append(pa.field(name, pa.float64()))

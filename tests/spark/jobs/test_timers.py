@@ -30,7 +30,6 @@ class Lived:
 
 
 def lived(life: Life, spark: SparkSession, folder: Any) -> Lived:
-    """Live it in both places."""
     return Lived(on_spark(life, spark, folder), on_driver(life))
 
 

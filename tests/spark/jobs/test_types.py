@@ -32,8 +32,6 @@ class Device(Enum):
 
 @attrs.define
 class Item:
-    """A part of an event."""
-
     sku: str
     price: Decimal
     seen: datetime | None
@@ -41,8 +39,6 @@ class Item:
 
 @attrs.define
 class Everything:
-    """A field of every type."""
-
     whole: int
     real: float
     yes: bool
@@ -65,15 +61,11 @@ class Everything:
 
 @attrs.define
 class Kept:
-    """The last event by time."""
-
     event: Everything
 
 
 @attrs.frozen
 class Shown:
-    """The same, as columns."""
-
     whole: int
     real: float
     yes: bool
@@ -95,17 +87,14 @@ class Shown:
 
 
 def create(key: Any, event: Everything) -> Kept:
-    """Keep it."""
     return Kept(event)
 
 
 def update(state: Kept, event: Everything) -> Kept:
-    """Keep the first."""
     return state
 
 
 def finish(session: Any, state: Kept) -> Shown:
-    """Show it."""
     return Shown(*(getattr(state.event, field.name) for field in attrs.fields(Everything)))
 
 
@@ -242,7 +231,6 @@ def in_utc(value: Any) -> Any:
 
 
 def shown(rows: list[Any]) -> list[tuple[Any, ...]]:
-    """Return the result columns by user."""
     names = [field.name for field in attrs.fields(Shown)]
     rows = sorted(rows, key=lambda row: -row.user)
     return [tuple(in_utc(row[name]) for name in names) for row in rows]
@@ -303,7 +291,6 @@ class Spanned:
 
 
 def longest(key: object, events: list[Spanned], state: object, times: object) -> Spanned:
-    """Return the longest."""
     return max(events, key=lambda event: event.span)
 
 

@@ -49,13 +49,11 @@ class Visit:
     pages: list[str] = attrs.field(factory=list)
 
     def update(self, view: View) -> None:
-        """Add a page."""
         if view.url == "broken":
             raise ValueError(view.url)
         self.pages.append(view.url)
 
     def merge(self, later: "Visit") -> None:
-        """Add the pages of a later part."""
         self.pages += later.pages
 
 
@@ -78,7 +76,6 @@ class Sink:
     freed: Event = attrs.field(factory=Event)
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Write a micro-batch."""
         if self.is_stuck:
             self.freed.wait(120)
             message = "the sink is full"

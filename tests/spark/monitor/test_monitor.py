@@ -46,7 +46,6 @@ class Watched:
 
 
 def broken(status: QueryStatus) -> None:
-    """Fail, as a receiver may."""
     raise RuntimeError(status.name)
 
 

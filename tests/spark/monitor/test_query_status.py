@@ -19,8 +19,6 @@ from tests.support.visits import MINUTE, NOON, SESSIONS, SHARED, View, views
 
 @attrs.define
 class Seen:
-    """How many views there were."""
-
     views: int
 
 

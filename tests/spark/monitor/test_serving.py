@@ -33,7 +33,6 @@ def connected(endpoint: PrometheusEndpoint, sent: bytes = b"") -> socket.socket:
 
 
 def fetched(endpoint: PrometheusEndpoint) -> str:
-    """Return the metrics."""
     with urlopen(endpoint.url, timeout=10) as answer:  # noqa: S310 (it is one of http)
         text: str = answer.read().decode()
     return text

@@ -15,7 +15,6 @@ from tests.support.cells import QUERIES, Events, joined, session_windowed, windo
 
 @pytest.fixture(scope="module")
 def events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Events:
-    """A stream of one event."""
     return Events(spark, tmp_path_factory.mktemp("plan")).write()
 
 

@@ -55,7 +55,6 @@ def progress_of(
 
 
 def query_of(*progress: dict[str, Any]) -> Any:
-    """Return a query with this progress."""
     return SimpleNamespace(recentProgress=list(progress))
 
 
@@ -211,7 +210,6 @@ def views(*hours: int) -> pa.Table:
 
 
 def written(frame: DataFrame) -> None:
-    """Run an action over all rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -274,7 +272,6 @@ class UnreadObservation:
 
     @property
     def get(self) -> dict[str, Any]:
-        """Refuse, as Spark does."""
         problem = "Observation isn't implemented"
         raise PySparkNotImplementedError(problem)
 

@@ -35,13 +35,11 @@ PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 @pytest.fixture(scope="module")
 def events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Events:
-    """A stream of one event."""
     return Events(spark, tmp_path_factory.mktemp("start")).write()
 
 
 @pytest.fixture
 def stream(events: Events) -> DataFrame:
-    """A stateless stream."""
     return events.stream()
 
 
@@ -149,7 +147,10 @@ def test_a_duration_is_the_pace_of_micro_batches(stream: DataFrame) -> None:
     sink = ForeachBatch(lambda batch, _: seen.append(batch.count()))
     query = start_query(stream, sink=sink, trigger="1 hour", checkpoint=Temporary())
     try:
-        assert not query.awaitTermination(6)
+        while not seen:
+            assert query.isActive
+            time.sleep(0.05)
+        assert not query.awaitTermination(1)
     finally:
         query.stop()
 
@@ -258,7 +259,6 @@ def test_spark_itself_never_ends_there(events: Events) -> None:
 
 
 def batches_of(query: StreamingQuery) -> int:
-    """Return how many micro-batches have ended."""
     return len(query.recentProgress)
 
 

@@ -24,23 +24,17 @@ REVISED = "session_id string, n int, revision long, supersedes array<string>"
 
 @attrs.frozen
 class Reading:
-    """An event."""
-
     value: int
 
 
 @attrs.define
 class Readings:
-    """A session's numbers."""
-
     values: list[int] = attrs.field(factory=list)
 
     def update(self, reading: Reading) -> None:
-        """Add a number."""
         self.values = sorted([*self.values, reading.value])
 
     def merge(self, other: "Readings") -> None:
-        """Add those of another session."""
         self.values = sorted([*self.values, *other.values])
 
 
@@ -66,7 +60,6 @@ def delta(spark: SparkSession) -> SparkSession:
 
 
 def events(*rows: tuple[str | None, int, int]) -> pa.Table:
-    """Return events as key, minute and value."""
     keys, minutes, values = zip(*rows, strict=True)
     at = [START + timedelta(minutes=minute) for minute in minutes]
     return pa.table(
@@ -80,7 +73,6 @@ def events(*rows: tuple[str | None, int, int]) -> pa.Table:
 
 
 def found(spark: SparkSession, table: Path | str, *columns: str) -> list[Any]:
-    """Return the rows of a table, sorted."""
     frame = spark.table(Delta(table).identifier).select(*columns)
     return sorted(tuple(row) for row in frame.collect())
 

@@ -36,7 +36,6 @@ class Numbers:
         self.spark, self.folder = spark, folder
 
     def put(self, first: int, count: int, *, source: str = "in") -> None:
-        """Put a file for each number."""
         for number in range(first, first + count):
             frame = self.spark.range(number, number + 1).coalesce(1)
             frame.write.mode("append").parquet(f"{self.folder}/{source}")
@@ -52,7 +51,6 @@ class Numbers:
         ).awaitTermination()
 
     def run_unchecked(self, checkpoint: str, *, out: str = "out", source: str = "in") -> None:
-        """Let Spark run it unchecked."""
         reader = self.spark.readStream.schema(StructType().add("id", "long"))
         writer = reader.parquet(f"{self.folder}/{source}").writeStream.format("parquet")
         writer = writer.option("checkpointLocation", f"{self.folder}/{checkpoint}")
@@ -60,7 +58,6 @@ class Numbers:
         query.awaitTermination()
 
     def rows(self, out: str = "out") -> list[int]:
-        """Return the numbers in the folder."""
         return sorted(row.id for row in self.spark.read.parquet(f"{self.folder}/{out}").collect())
 
     def refusal(self, checkpoint: str, *, out: str = "out") -> tuple[str, str]:

@@ -40,7 +40,6 @@ def with_gap(frame: DataFrame) -> DataFrame:
 
 
 def table(*events: tuple[str | None, int, int]) -> pa.Table:
-    """Return events as key, minute and value."""
     rows = [
         {
             "key": key,

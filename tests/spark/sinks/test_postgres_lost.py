@@ -21,7 +21,7 @@ from sessionkit.spark.sinks.postgres.writer import TableWriter
 from tests.support import postgres as server
 from tests.support.streams import write_files
 
-AWAY_S = 2.0
+AWAY_S = 0.5
 WAITS_AT_THE_END = """
 CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END $$;
@@ -31,12 +31,10 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT gra
 
 
 def numbers(*rows: int) -> pa.Table:
-    """Return rows of a file."""
     return pa.table({"number": pa.array(rows, pa.int64())})
 
 
 def back_after(lost: server.Postgres, seconds: float) -> threading.Thread:
-    """Start a server again a little later."""
     thread = threading.Timer(seconds, lost.start)
     thread.start()
     return thread

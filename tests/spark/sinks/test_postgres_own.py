@@ -40,7 +40,6 @@ def batch_of(
 
 
 def written(sink: Postgres, batch: Batch) -> TableWriter:
-    """Write a micro-batch."""
     writer = TableWriter(sink, ())
     assert not writer.is_written(batch)
     writer.write(batch)

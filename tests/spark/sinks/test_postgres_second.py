@@ -60,7 +60,6 @@ class Sessions:
         return self.there()
 
     def there(self) -> list[Any]:
-        """Return what is there."""
         columns = "session_id, n, revision" if self.revises else "session_id, n"
         return self.postgres.rows(ROWS.format(columns, self.name))
 

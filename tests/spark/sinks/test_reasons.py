@@ -23,8 +23,6 @@ BEGINS = "sessionkit.errors.SinkError: "
 
 @attrs.frozen
 class Failing:
-    """A sink that can't take anything."""
-
     chained: bool
     runs_all: bool = True
 
@@ -32,12 +30,10 @@ class Failing:
         """Return that it knows no micro-batches."""
 
     def is_written(self, batch: Batch) -> bool:
-        """Return that nothing is."""
         del batch
         return False
 
     def write(self, batch: Batch) -> None:
-        """Fail, also while another error is handled."""
         error = SpecError(with_hint(f"no place for {batch.number}", "make some"))
         if not self.chained:
             raise error

@@ -58,14 +58,12 @@ class Store:
         return last
 
     def write(self, frame: DataFrame, query_id: str, batch_id: int) -> None:
-        """Write a micro-batch."""
         rows = [(row.key, str(row.session_start)) for row in frame.collect()]
         with closing(sqlite3.connect(self.path)) as store, store:
             store.executemany("INSERT INTO visits VALUES (?, ?)", rows)
             store.execute("INSERT INTO done VALUES (?, ?)", [query_id, batch_id])
 
     def rows(self) -> list[Any]:
-        """Return what is there."""
         with closing(sqlite3.connect(self.path)) as store:
             return sorted(store.execute("SELECT key, at FROM visits"))
 
@@ -78,16 +76,13 @@ class Query:
         self.folder = folder
 
     def run(self, sink: Any, **arguments: Any) -> None:
-        """Read another hour."""
         self.stream.put(hour(len(list(self.stream.source.glob("*.parquet")))))
         self.start(sink, **arguments)
 
     def start(self, sink: Any, **arguments: Any) -> None:
-        """Run what there is."""
         self.stream.run_to(sink, **arguments)
 
     def copy(self, name: str, *, to: str) -> None:
-        """Copy a folder in place of another."""
         shutil.rmtree(self.folder / to, ignore_errors=True)
         shutil.copytree(self.folder / name, self.folder / to)
 
@@ -97,6 +92,21 @@ class Query:
             self.start(sink, **arguments)
         message, _, hint = str(refused.value).partition("\n\nHint: ")
         return message, hint
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_micro_batch_a_run(spark: SparkSession) -> Iterator[None]:
+    """No micro-batch without data and one partition: what a run adds is enough, and soon there."""
+    settings = {
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

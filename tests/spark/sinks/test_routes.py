@@ -19,7 +19,6 @@ VISITS, REJECTED = Files("json", "/visits"), Files("json", "/rejected")
 
 
 def without(*names: str) -> T.StructType:
-    """Return the schema without some columns."""
     return T.StructType([field for field in SCHEMA.fields if field.name not in names])
 
 

@@ -41,7 +41,6 @@ def record(kind: Any) -> dict[str, Any]:
 
 
 def written(schema: Any, value: Any) -> bytes:
-    """Return a record as fastavro writes it."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()
@@ -61,7 +60,6 @@ def read(
 
 
 def reason(schema: Any, payload: bytes, **options: Any) -> str | None:
-    """Return why a payload can't be read."""
     return read(schema, payload, **options)[1][0]
 
 

@@ -70,7 +70,6 @@ class Counted:
 
 
 def spec_of(event: type[Any] = View, **changes: Any) -> SessionSpec[Any, Any, Any]:
-    """Return a spec that numbers its events."""
     settings: dict[str, Any] = {"passthrough": FILE_COLUMNS, **changes}
     return SessionSpec.per_event(
         event,
@@ -136,8 +135,6 @@ def test_what_json_and_its_options_allow_is_read(
 
 @attrs.frozen
 class Part:
-    """A part of an event."""
-
     n: int
     at: datetime | None = None
 

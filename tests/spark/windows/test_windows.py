@@ -72,7 +72,6 @@ class Run:
 
     @property
     def watermark(self) -> str:
-        """The last watermark in force."""
         return str(self.progress[-1]["eventTime"]["watermark"])
 
 
@@ -105,11 +104,9 @@ class Source:
         return str(self.folder / "in")
 
     def batch(self) -> DataFrame:
-        """Return all events as a batch."""
         return self.spark.read.parquet(self.path)
 
     def stream(self) -> DataFrame:
-        """Return the events as a stream."""
         reader = self.spark.readStream.schema(self.batch().schema)
         return reader.option("maxFilesPerTrigger", 1).parquet(self.path)
 

@@ -58,7 +58,6 @@ class Dialect:
     reopens: bool = False
 
     def options(self, case: Case) -> dict[str, Any]:
-        """Return the options of a case."""
         lateness_ms = case["allowed_lateness_ms"] if self.lateness == "allowed" else 0
         return {
             "judged_by": self.judged_by,
@@ -190,8 +189,6 @@ class NotRun:
 
 @attrs.frozen
 class Event:
-    """The event of every case."""
-
     value: str
     gap_ms: int | None
 
@@ -205,29 +202,23 @@ class State:
 
 @attrs.frozen
 class Result:
-    """The same as a result row."""
-
     values: list[str]
 
 
 def create(key: Any, event: Event) -> State:
-    """Start with one value."""
     return State([event.value])
 
 
 def update(state: State, event: Event) -> State:
-    """Add a value."""
     state.values.append(event.value)
     return state
 
 
 def merge(left: State, right: State) -> State:
-    """Put the values of both together."""
     return State(left.values + right.values)
 
 
 def finish(session: Session, state: State) -> Result:
-    """Hand the values out."""
     return Result(state.values)
 
 

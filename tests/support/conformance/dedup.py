@@ -11,8 +11,6 @@ from sessionkit.spark.watermarks import watermark_of
 from tests.support.conformance.cases import CASES, Case
 from tests.support.steps import Source, running
 
-__all__ = ["DEDUP_CASES", "Event", "dedup_case"]
-
 Event: TypeAlias = list[Any]
 
 DEDUP_CASES: Final = [case for case in CASES if case["kind"] == "dedup"]

@@ -16,8 +16,6 @@ from tests.support.conformance.cases import CASES, LONG_DELAY, ORIGIN, Case, Row
 from tests.support.options import grouped
 from tests.support.scenarios import Life, live_on_driver
 
-__all__ = ["KEYED_RUNS", "KeyedRun", "keyed_on_driver", "keyed_on_spark"]
-
 AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
 Results: TypeAlias = Sequence[Mapping[str, Any]]
 
@@ -93,7 +91,6 @@ class Called:
 
 
 def keyed_on_driver(run: KeyedRun) -> Any:
-    """Run a case without Spark."""
     _, results = live_on_driver(run.life)
     rows = [row for result in results for row in result.rows]
     return run.read([{"key": row.key.key, **attrs.asdict(row.result)} for row in rows])

@@ -39,7 +39,6 @@ class DedupRun:
 
     @property
     def expected(self) -> tuple[list[Any], list[Any]]:
-        """The answer."""
         return self.case["expected_emitted"], self.case["late"]
 
 
@@ -47,12 +46,10 @@ AnyRun: TypeAlias = Run | KeyedRun | DedupRun
 
 
 def on_driver(run: Run | KeyedRun) -> Any:
-    """Run a case without Spark."""
     return keyed_on_driver(run) if isinstance(run, KeyedRun) else _sessions_on_driver(run)
 
 
 def on_spark(run: AnyRun, spark: SparkSession, folder: Path) -> Any:
-    """Run a case on a Spark stream."""
     if isinstance(run, KeyedRun):
         return keyed_on_spark(run, spark, folder)
     if isinstance(run, DedupRun):

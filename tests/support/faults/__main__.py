@@ -27,8 +27,6 @@ from tests.support.kafka import KafkaMissingError
 from tests.support.postgres import PostgresMissingError
 from tests.support.spark_settings import quick_settings
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the campaign of the command line; the exit status says whether all is sound."""

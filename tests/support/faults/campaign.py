@@ -40,8 +40,6 @@ from tests.support.faults.timeline import (
 )
 from tests.support.streams import write_files
 
-__all__ = ["JOBS", "KINDS", "Campaign", "LifeError", "Segment", "deck"]
-
 JOBS: Final = (
     ("sessions", "buckets", "HDFS"),
     ("keys", "buckets", "RocksDB"),
@@ -64,7 +62,7 @@ KINDS: Final = {
 }
 """How often something is killed, in parts: a worker under a life, the others to end it."""
 AHEAD: Final = 6
-"""How many files wait before the source."""
+"""How many files wait before the source, unless a campaign says another number."""
 WORKERS: Final = ("worker", "daemon")
 
 
@@ -91,11 +89,9 @@ class Segment:
     batches: int = 0
 
     def __attrs_post_init__(self) -> None:
-        """Make the sink."""
         self.begin()
 
     def begin(self) -> None:
-        """Make an empty ledger."""
         self.job.ledger.parent.mkdir(parents=True, exist_ok=True)
         begin(self.job.ledger)
 
@@ -103,10 +99,10 @@ class Segment:
         """Return the micro-batches that Spark has finished."""
         return sorted(batches_in(self.job.checkpoint / "commits"))
 
-    def feed(self, jvm: Jvm) -> None:
-        """Put events before the source, if few are left."""
+    def feed(self, jvm: Jvm, ahead: int = AHEAD) -> None:
+        """Put events before the source, until so many files are left."""
         done = max(self.done(), default=-1) + 1
-        while self.batches < done + AHEAD:
+        while self.batches < done + ahead:
             self._put(jvm, self.timeline.batch(self.batches))
             self.batches += 1
 
@@ -115,11 +111,9 @@ class Segment:
         self._put(jvm, self.timeline.end(self.batches))
 
     def audit(self) -> Audit:
-        """Look for every event in the sink."""
         return audited(self.timeline.places(self.batches), rows_in(self.job))
 
     def keep(self) -> None:
-        """Copy checkpoint and sink, while nothing runs."""
         self._copy(self.folders, ".kept")
         if self.job.servers is not None:
             servers.keep(self.job)
@@ -162,6 +156,7 @@ class Campaign:
         folder: Where everything is kept.
         settings: Settings of Spark.
         random: What decides.
+        ahead: How many files wait before the source.
         kills: How often what was killed.
         checks: How often what was tried that must be refused, and was.
         failures: With what queries ended whose workers had been killed.
@@ -171,6 +166,7 @@ class Campaign:
     folder: Path
     settings: Mapping[str, str]
     random: Random
+    ahead: int = AHEAD
     kills: Counter[str] = attrs.field(factory=Counter)
     checks: Counter[str] = attrs.field(factory=Counter)
     failures: Counter[str] = attrs.field(factory=Counter)
@@ -180,7 +176,6 @@ class Campaign:
 
     @contextmanager
     def running(self) -> Iterator["Campaign"]:
-        """Leave no process behind."""
         try:
             yield self
         finally:
@@ -207,7 +202,7 @@ class Campaign:
         enders = [kind for kind in kinds if kind not in WORKERS] or ["driver"]
         for place, ender in enumerate(enders):
             if place == len(enders) - 1:
-                segment.feed(self.jvm)
+                segment.feed(self.jvm, self.ahead)
                 self.drain(job)
                 segment.keep()
             share = workers[place :: len(enders)]
@@ -275,12 +270,12 @@ class Campaign:
         return driver
 
     def _start(self, segment: Segment) -> Driver:
-        segment.feed(self.jvm)
+        segment.feed(self.jvm, self.ahead)
         return start_driver(Life(segment.job, self.jvm.address))
 
     def _revived(self, driver: Driver, segment: Segment) -> Driver:
         """Return the driver, or another one if its query has failed for want of its workers."""
-        segment.feed(self.jvm)
+        segment.feed(self.jvm, self.ahead)
         if driver.look():
             return driver
         if not self._has_lost_workers:
@@ -313,7 +308,7 @@ class Campaign:
         return self._end_jvm(driver)
 
     def _kill_in_sink(self, segment: Segment, driver: Driver, kind: str) -> bool:
-        segment.feed(self.jvm)
+        segment.feed(self.jvm, self.ahead)
         if segment.job.servers is not None:
             return self._kill_at_server(segment.job, driver, kind)
         driver.order(kind)

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DAMAGES", "NoDiskError", "fill", "small_disk", "victims"]
-
 BALLAST: Final = "ballast"
 MOUNT, UMOUNT = "mount", "umount"
 MEGABYTE: Final = bytes(1 << 20)

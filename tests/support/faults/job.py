@@ -88,7 +88,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What is run, for people."""
         ends = "Kafka to PostgreSQL" if self.servers else "files to SQLite and a folder"
         return f"{self.spec}, {self.layout}, {self.store}, {ends}"
 
@@ -99,22 +98,18 @@ class Job:
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint location."""
         return self.folder / "checkpoint"
 
     @property
     def ledger(self) -> Path:
-        """The sink."""
         return self.folder / "sink" / "ledger.db"
 
     @property
     def rejected(self) -> Path:
-        """The folder of the rejected rows."""
         return self.folder / "rejected"
 
     @property
     def source(self) -> Path:
-        """The folder of the files."""
         return self.folder / "in"
 
 
@@ -155,7 +150,6 @@ class Sink:
         return last_batch(self.path)
 
     def write(self, frame: DataFrame, _: str, number: int) -> None:
-        """Write a micro-batch."""
         rows = [_row(row.asDict()) for row in frame.collect()]
         if self.harness.poll():
             self.order = self.harness.recv()

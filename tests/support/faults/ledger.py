@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Row", "begin", "last_batch", "rows_of", "write_batch"]
-
 PATIENCE_S: Final = 30.0
 
 
@@ -22,7 +20,6 @@ class Row(NamedTuple):
 
 
 def begin(path: Path) -> None:
-    """Make an empty ledger."""
     with closing(_open(path)) as ledger, ledger:
         ledger.execute("CREATE TABLE batches (number INTEGER PRIMARY KEY)")
         ledger.execute("CREATE TABLE rows (batch INTEGER, kind, key, numbers, id)")
@@ -51,14 +48,12 @@ def write_batch(
 
 
 def rows_of(path: Path) -> list[Row]:
-    """Return all rows."""
     with closing(_open(path)) as ledger:
         found = ledger.execute("SELECT kind, key, numbers, id FROM rows ORDER BY batch").fetchall()
     return [Row(kind, key, tuple(json.loads(numbers)), id_) for kind, key, numbers, id_ in found]
 
 
 def last_batch(path: Path) -> int | None:
-    """Return the last micro-batch."""
     with closing(_open(path)) as ledger:
         last: int | None = ledger.execute("SELECT max(number) FROM batches").fetchone()[0]
     return last

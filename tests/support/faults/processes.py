@@ -18,8 +18,6 @@ from pyspark.java_gateway import launch_gateway
 
 from tests.support.faults.job import COMMITTED, Life, live
 
-__all__ = ["PATIENCE_S", "ROOT", "Driver", "Jvm", "kill", "start_driver", "start_jvm", "wait_for"]
-
 ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 120.0
 LOOK_S: Final = 0.002
@@ -76,18 +74,15 @@ class Jvm:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return int(self.gateway.proc.pid)
 
     @property
     def address(self) -> tuple[int, str]:
-        """Port and secret, for drivers."""
         parameters = self.gateway.gateway_parameters
         return parameters.port, parameters.auth_token
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
         return self.gateway.proc.poll() is None
 
     def daemons(self) -> list[int]:
@@ -95,7 +90,6 @@ class Jvm:
         return [pid for pid in children_of(self.pid) if is_python(pid)]
 
     def workers(self) -> list[int]:
-        """Return its Python workers."""
         return [worker for daemon in self.daemons() for worker in children_of(daemon)]
 
     def kill(self) -> None:
@@ -164,7 +158,6 @@ class Driver:
     failure: str | None = None
 
     def order(self, moment: str) -> None:
-        """Tell its sink where to be killed."""
         with suppress(BrokenPipeError):
             self.pipe.send(moment)
 
@@ -187,7 +180,6 @@ class Driver:
         return int(self.process.exitcode)
 
     def kill(self) -> int:
-        """Kill it; return its exit status."""
         if self.look():
             kill(self.process.pid)
         return self.wait()

@@ -16,18 +16,6 @@ from tests.support.faults.timeline import Arrival
 from tests.support.kafka import running_kafka
 from tests.support.postgres import running_postgres
 
-__all__ = [
-    "class_path",
-    "has_table",
-    "held",
-    "is_waited_for",
-    "keep",
-    "last_batch",
-    "restore",
-    "running",
-    "send",
-]
-
 TRIGGER = """
 CREATE OR REPLACE FUNCTION wait_for_harness() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -61,7 +49,6 @@ def running(folder: Path) -> Iterator[Servers]:
 
 
 def class_path(servers: Servers) -> str:
-    """Return where a JVM finds Kafka."""
     return f"{servers.jars}/*"
 
 

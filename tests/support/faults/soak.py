@@ -23,8 +23,6 @@ from tests.support.faults.processes import ROOT, Driver, Jvm, start_driver
 from tests.support.faults.timeline import Timeline
 from tests.support.spark_settings import quick_settings
 
-__all__ = ["main"]
-
 EVERY_S: Final = 2.0
 TRIGGER: Final = "1 second"
 EVENTS: Final = 1000
@@ -41,7 +39,6 @@ MEGABYTE: Final = 1_000_000
 
 
 def main() -> None:
-    """Run the soak of the command line."""
     parser = argparse.ArgumentParser(description="Watch the memory and the bytes of a steady job.")
     parser.add_argument("--seconds", type=float, default=3600, help="how long; default: an hour")
     parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "soak.svg", help="the picture")

@@ -26,7 +26,6 @@ PANELS = {
 
 
 def main() -> None:
-    """Draw the file of the command line."""
     source, target = map(Path, sys.argv[1:])
     samples = json.loads(source.read_text())
     minutes = [sample["minutes"] for sample in samples]

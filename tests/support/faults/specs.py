@@ -19,35 +19,26 @@ from sessionkit import (
 )
 from tests.support.faults.timeline import DELAY, GAP
 
-__all__ = ["SPECS", "Numbers", "spec_of"]
-
 CLOSE: Final = "close"
 
 
 @attrs.frozen
 class Reading:
-    """An event: a number."""
-
     number: int
 
 
 @attrs.define
 class Open:
-    """The numbers so far."""
-
     numbers: list[int]
     last: datetime | None = None
 
 
 @attrs.frozen
 class Numbers:
-    """The numbers of a session."""
-
     numbers: list[int]
 
 
 def create(key: Any, event: Reading) -> Open:
-    """Start with one number."""
     return Open([event.number])
 
 
@@ -58,7 +49,6 @@ def update(state: Open, event: Reading) -> Open:
 
 
 def finish(session: Session, state: Open) -> Numbers:
-    """List them."""
     return Numbers(state.numbers)
 
 
@@ -78,7 +68,6 @@ def follow(
 
 
 def close(key: Any, name: str, state: KeyState[Open], times: KeyTimes) -> Numbers:
-    """List the numbers, and forget them."""
     numbers = state.get().numbers
     state.remove()
     return Numbers(numbers)
@@ -115,5 +104,4 @@ SPECS: Final = {"sessions": sessions, "keys": keys}
 
 
 def spec_of(name: str, layout: str) -> Any:
-    """Return a spec by its name."""
     return SPECS[name](layout)

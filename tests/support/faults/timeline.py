@@ -12,18 +12,6 @@ import pyarrow as pa
 from tests.support.faults.ledger import Row
 from tests.support.naive_sessions import Event, naive_sessions
 
-__all__ = [
-    "DELAY",
-    "GAP",
-    "ON_TIME",
-    "Arrival",
-    "Audit",
-    "Place",
-    "Timeline",
-    "audited",
-    "table_of",
-]
-
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
 STEP: Final = timedelta(minutes=10)
 GAP: Final = timedelta(minutes=4)
@@ -101,7 +89,6 @@ def _up_to(random: Random, span: timedelta) -> timedelta:
 
 
 def table_of(rows: Iterable[Arrival]) -> pa.Table:
-    """Return rows as a file has them."""
     keys, times, numbers = zip(*rows, strict=True)
     at = pa.array(times, pa.timestamp("us", tz="UTC"))
     return pa.table({"key": pa.array(keys, pa.string()), "at": at, "number": numbers})
@@ -128,7 +115,6 @@ class Audit(NamedTuple):
         )
 
     def plus(self, other: "Audit") -> "Audit":
-        """Add up."""
         return Audit(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 

@@ -45,7 +45,6 @@ class Nothing:
 
 
 def remember(key: Any, events: list[Click], state: Any, times: Any) -> None:
-    """Keep the last click."""
     state.set(Latest(events[-1].ts, events[-1].url))
 
 

@@ -48,7 +48,6 @@ def requests() -> list[tuple[str, datetime]]:
 
 
 def counts_of(spec: SessionSpec[Any, Any, Any]) -> Counts:
-    """Replay the file in micro-batches."""
     driver = SessionDriver(spec)
     rows = requests()
     for start in range(0, LINES, BATCH):

@@ -618,30 +618,24 @@ class Order:
 
 @attrs.define
 class Basket:
-    """The state: what the event held."""
-
     items: list[str]
     price: Decimal
     weight: float | None
 
 
 def fill(key: Any, event: Order) -> Basket:
-    """Take over the values of an event."""
     return Basket(event.items, event.price, event.weight)
 
 
 def keep(state: Basket, event: Order) -> Basket:
-    """Ignore further events."""
     return state
 
 
 def join(left: Basket, right: Basket) -> Basket:
-    """Keep the earlier one."""
     return left
 
 
 def show(session: Session, state: Basket) -> Basket:
-    """Hand out the state itself."""
     return state
 
 

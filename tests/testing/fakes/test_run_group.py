@@ -37,7 +37,6 @@ def _count_visits(
 def _no_output(
     key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: FakeGroupState
 ) -> list[pd.DataFrame]:
-    """Return nothing and read nothing."""
     return []
 
 
@@ -58,7 +57,6 @@ def _call(result: Returned, output_columns: list[str] | None = OUTPUT) -> pd.Dat
 
 
 def _counts(*numbers: int) -> pd.DataFrame:
-    """Make an output frame."""
     return pd.DataFrame({"user": "ann", "visits": list(numbers)})
 
 

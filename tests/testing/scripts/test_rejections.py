@@ -280,5 +280,4 @@ class LookAlike:
     """Looks like a state, and is none."""
 
     def __repr__(self) -> str:
-        """Return the text of a state."""
         return repr(STATE)

@@ -46,7 +46,6 @@ def broken(state: Visit, event: View) -> Visit:
 
 
 def failed_output(session: Session, state: Visit) -> VisitRow:
-    """Fail for every visit."""
     msg = "no end"
     raise LookupError(msg)
 

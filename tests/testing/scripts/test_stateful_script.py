@@ -55,7 +55,6 @@ def alarm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes)
 
 
 def failing(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-    """Fail at every timer."""
     raise LookupError
 
 
@@ -124,7 +123,6 @@ def test_a_script_with_timers_in_processing_time_holds() -> None:
 
 
 def expect_nothing_but_nulls() -> Step:
-    """Expect the row with the null key."""
     return expect_rejected("quarantined", (None, at("09:59")))
 
 

@@ -45,23 +45,17 @@ FEATURES = frozenset(
 
 @attrs.frozen
 class Step:
-    """An event."""
-
     number: int = 1
 
 
 @attrs.define
 class Total:
-    """A state: the sum so far."""
-
     total: int = 0
 
     def update(self, event: Step) -> None:
-        """Add a number."""
         self.total += event.number
 
     def merge(self, other: "Total") -> None:
-        """Add the sum of a later session."""
         self.total += other.total
 
 

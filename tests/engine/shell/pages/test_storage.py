@@ -31,27 +31,21 @@ MINUTE = timedelta(minutes=1)
 
 @attrs.frozen
 class Note:
-    """An event."""
-
     text: str
 
 
 @attrs.define
 class Notes:
-    """All texts so far."""
-
     text: str = ""
     number: int = 0
 
 
 def update(state: Notes, event: Note) -> None:
-    """Add a text."""
     state.text += event.text
     state.number += 1
 
 
 def merge(left: Notes, right: Notes) -> None:
-    """Join the texts."""
     left.text += right.text
     left.number += right.number
 
@@ -82,17 +76,14 @@ class WatchedState(PagedGroupState):
     seen: Seen = attrs.field(factory=Seen)
 
     def page(self, start: int) -> bytes | None:
-        """Return a page."""
         self.seen.read.append(start)
         return super().page(start)
 
     def put_page(self, start: int, payload: bytes) -> None:
-        """Store a page."""
         self.seen.written.append(start)
         super().put_page(start, payload)
 
     def remove_page(self, start: int) -> None:
-        """Remove a page."""
         self.seen.removed.append(start)
         super().remove_page(start)
 
@@ -273,8 +264,6 @@ def damaged(change: Callable[[dict[int, bytes]], None]) -> Any:
 
 
 def flip(place: int) -> Callable[[dict[int, bytes]], None]:
-    """Change one byte of every page."""
-
     def change(found: dict[int, bytes]) -> None:
         for start, payload in found.items():
             at = place % len(payload)
@@ -284,12 +273,10 @@ def flip(place: int) -> Callable[[dict[int, bytes]], None]:
 
 
 def shorten(found: dict[int, bytes]) -> None:
-    """Cut the last byte off every page."""
     found.update({start: payload[:-1] for start, payload in found.items()})
 
 
 def lose(found: dict[int, bytes]) -> None:
-    """Lose every page."""
     found.clear()
 
 
