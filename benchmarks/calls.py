@@ -26,7 +26,8 @@ from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.logic import BatchClocks, first_due
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.shell.storage import BucketRow, logic_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.stored import GroupRow
 from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["CASES", "main", "prepared"]
@@ -42,15 +43,16 @@ CASES: Final = {
 def prepared(workload: Workload) -> Run:
     """Return one call of a bucket that has seen a few batches; it can be repeated."""
     logic = logic_of(COUNTS if workload.task == "counts" else visits(workload))
-    row, memory = BucketRow(logic), logic.nothing
+    nowhere: Any = None
+    row, memory = GroupRow(logic, GROUP, nowhere), logic.nothing
     for batch in range(3):
         memory = logic.step(memory, *_input(logic, workload, batch)).memory
     arrived, clocks = _input(logic, workload, 3)
-    stored = row.write(GROUP, memory, first_due(logic, memory), 0)
+    stored = row.write(memory, first_due(logic, memory), 0)
 
     def call() -> None:
-        outcome = logic.step(row.read(GROUP, stored), arrived, clocks)
-        row.write(GROUP, outcome.memory, first_due(logic, outcome.memory), 0)
+        outcome = logic.step(row.read(stored), arrived, clocks)
+        row.write(outcome.memory, first_due(logic, outcome.memory), 0)
 
     return call
 

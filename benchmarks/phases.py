@@ -11,7 +11,7 @@ from typing import Any, Final
 __all__ = ["PHASES", "Stopwatch", "bars"]
 
 PHASES: Final[dict[str, tuple[str, ...]]] = {
-    "read the stored row": ("shell.storage:BucketRow.read",),
+    "read the stored row": ("shell.stored:GroupRow.read",),
     "plan from times": (
         "sessions.program:Program.read",
         "sessions.program:Program.timely",
@@ -41,7 +41,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "sessions.program:Program.sessions_after",
         "keys.active:ActiveKeys.table",
     ),
-    "write the row": ("shell.storage:BucketRow.write",),
+    "write the row": ("shell.stored:GroupRow.write",),
     "all else": ("sessions.step:SessionLogic.step", "keys.step:KeyLogic.step"),
 }
 """The functions of each phase; what they call counts as another phase where that is listed too."""

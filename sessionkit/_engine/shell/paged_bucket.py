@@ -15,16 +15,8 @@ import pyarrow as pa
 
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory
-from sessionkit._engine.rows.table import events_schema, key_columns, micros, unmarked
-from sessionkit._engine.shell.pages import (
-    Directory,
-    Page,
-    PageRows,
-    Places,
-    SortedRows,
-    key_hashes,
-    marks_in,
-)
+from sessionkit._engine.rows.table import BEHIND, events_schema, key_columns, micros
+from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
 from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     RESTORE,
@@ -32,8 +24,15 @@ from sessionkit._engine.shell.payload import (
     page_checksum,
     unpack_page,
 )
-from sessionkit._engine.shell.reading import Reading, marked
-from sessionkit._engine.shell.stored import Neighbours, arm, check_size, pack_row, unpack_row
+from sessionkit._engine.shell.reading import Reading
+from sessionkit._engine.shell.stored import (
+    MOST_BYTES,
+    Neighbours,
+    arm,
+    check_size,
+    pack_row,
+    unpack_row,
+)
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.typing import GroupStateLike
 
@@ -42,6 +41,7 @@ DIRECTORY_COLUMNS: Final = (
     "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
 )
 """The row of a bucket: its directory as the payload, and what is worth seeing without it."""
+DAMAGED: Final = "the stored state is damaged"
 
 
 @attrs.frozen(eq=False)
@@ -58,16 +58,11 @@ class Bucket:
     reading: Reading
     idle: IdleClock | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to store."""
-        return self.directory.is_empty and not (self.idle is not None and self.idle.holds)
-
     @classmethod
-    def of(cls, logic: Logic) -> "Bucket":
-        """Return a bucket that remembers nothing."""
-        kept, _ = unmarked(logic.schema.empty_table())
-        return cls(Directory.empty(), kept.schema, events_schema(logic.spec), Reading())
+    def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "Bucket":
+        """Return a bucket whose pages are as this release writes them; marks are stored apart."""
+        kept = pa.schema([field for field in logic.schema if field.name != BEHIND.name])
+        return cls(directory, kept, events_schema(logic.spec), Reading(), idle)
 
     @classmethod
     def of_row(
@@ -82,16 +77,11 @@ class Bucket:
         reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, seen)
         directory = Directory.of_table(table)
         idle = IdleClock.of_table(more[0]) if more else None
-        if reading.is_changed:
-            return cls(directory, kept.schema, buffered.schema, reading, idle)
-        # Where none wait, the events may have got other fields since.
-        waits = directory.total("buffered") > 0
-        events = buffered.schema if waits else events_schema(logic.spec)
+        events = buffered.schema
+        if not (reading.is_changed or directory.total("buffered")):
+            # Where none wait, the events may have got other fields since.
+            events = events_schema(logic.spec)
         return cls(directory, kept.schema, events, reading, idle)
-
-    def rewritten(self, logic: Logic) -> "Bucket":
-        """Return this bucket for pages that are all written anew."""
-        return attrs.evolve(Bucket.of(logic), directory=self.directory, idle=self.idle)
 
     def row(
         self, logic: Logic, group: tuple[Any, ...], now_ms: int, now: Origin
@@ -100,22 +90,30 @@ class Bucket:
         directory, due = self.directory, self.directory.due
         tables = [directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
         tables += [] if self.idle is None else [self.idle.table()]
-        stored, kept = len(directory.stored), directory.total("kept")
-        head = (FORMAT_VERSION, logic.spec.storage.buckets, now_ms, stored)
-        times = (due.get("event_time"), due.get("processing_time"))
-        columns = (*head, kept, directory.total("buffered"), *times)
+        columns = (
+            FORMAT_VERSION,
+            logic.spec.storage.buckets,
+            now_ms,
+            len(directory.stored),
+            directory.total("kept"),
+            directory.total("buffered"),
+            due.get("event_time"),
+            due.get("processing_time"),
+        )
         return pack_row(logic, group, columns, tables, now)
 
     def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
         """Return the memory that some pages contain; an error if one is damaged."""
-        found = [unpack_page(start, payload) for start, payload in pages.items()]
-        batches = [pa.ipc.read_record_batch(parts[0], self.kept) for parts in found]
-        events = [part for parts in found for part in parts[1:2] if part.size]
-        waiting = [pa.ipc.read_record_batch(part, self.buffered) for part in events]
-        marks = marks_in([(one.num_rows, *p[2:]) for one, p in zip(batches, found, strict=True)])
-        kept = marked(pa.Table.from_batches(batches, self.kept), logic.schema, marks)
+        kept, waiting, marks = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
+        for start, payload in pages.items():
+            rows, *more = unpack_page(start, payload)
+            kept.append(pa.ipc.read_record_batch(rows, self.kept))
+            if more and more[0].size:
+                waiting.append(pa.ipc.read_record_batch(more[0], self.buffered))
+            marks.append((kept[-1].num_rows, *more[1:]))
         buffered = pa.Table.from_batches(waiting, self.buffered)
-        memory = self.reading.memory(logic, kept, buffered)
+        stored = pa.Table.from_batches(kept, self.kept)
+        memory = self.reading.memory(logic, stored, buffered, marks_in(marks))
         return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 
@@ -156,8 +154,7 @@ def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dic
 
 
 def _corrupted(number: int, found: str) -> StateCorruptedError:
-    text = f"the stored state is damaged: page {number} {found}"
-    return StateCorruptedError(with_hint(text, RESTORE))
+    return StateCorruptedError(with_hint(f"{DAMAGED}: page {number} {found}", RESTORE))
 
 
 class PagedStateLike(GroupStateLike, Protocol):
@@ -191,65 +188,62 @@ class PagedBucket:
     now: Origin
     seen: Neighbours | None
     _bucket: Bucket = attrs.field(init=False)
-    _places: Places = attrs.field(init=False)
+    _places: Any = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return what the pages of these events, and those with something due, remember."""
         logic, state = self.logic, self.state
-        bucket = Bucket.of(logic)
         if state.exists:
             bucket = Bucket.of_row(logic, self.group, state.get, self.now, self.seen)
         elif state.has_pages:
-            raise _without_a_row(self.group)
+            found = f"bucket {self.group[0]} has pages, and its row is gone"
+            raise StateCorruptedError(with_hint(f"{DAMAGED}: {found}", RESTORE))
+        else:
+            bucket = Bucket.of(logic, Directory.empty())
         if logic.spec.close_idle_after is not None:
             times = clocks.watermark_us, clocks.processing_us
             bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, *times))
-        clocks = clocks if bucket.idle is None else clocks.at_least(bucket.idle.floor)
-        self._places = bucket.directory.concerned(key_hashes(key_columns(arrived)), clocks)
+        if bucket.idle is not None:
+            clocks = clocks.at_least(bucket.idle.floor)
+        directory = bucket.directory
+        self._bucket = bucket
+        self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
         if bucket.reading.is_changed:
             # Its pages share one schema, so those of an older class are all written anew.
-            self._places = np.arange(len(bucket.directory.entries))
-        self._read = read_pages(Directory(bucket.directory.entries[self._places]), state.page)
-        self._bucket = bucket.rewritten(logic) if bucket.reading.is_changed else bucket
+            self._bucket = Bucket.of(logic, directory, bucket.idle)
+            self._places = np.arange(len(directory.entries))
+        self._read = read_pages(Directory(directory.entries[self._places]), state.page)
         return bucket.memory(logic, self._read)
 
     def store(self, memory: Memory) -> BucketStats:
         """Write the pages that have changed and the directory, and arm the timer."""
-        directory = self._bucket.directory
-        pages = self._rows(memory).pages(directory.ranges(self._places))
-        largest = max((len(page.payload) for page in pages), default=0)
-        check_size(self.logic.spec, "a page", largest, memory)
-        self._write(pages)
-        directory = directory.replaced(self._places, [page.entry for page in pages])
-        bucket = attrs.evolve(self._bucket, directory=directory)
-        if bucket.is_empty:
-            self.state.remove()
-            return BucketStats()
-        now_ms = self.state.getCurrentProcessingTimeMs()
-        row = bucket.row(self.logic, self.group, now_ms, self.now)
-        self.state.update(row)
-        arm(self.logic.spec.clock, directory.due, self.state, self.now.watermark_ms)
-        kept, waiting, in_pages = map(directory.total, ("kept", "buffered", "bytes"))
-        known = kept if self.logic.keeps_only_open else None
-        return BucketStats(known, waiting, in_pages + len(row[-1]))
-
-    def _rows(self, memory: Memory) -> PageRows:
+        directory, spec = self._bucket.directory, self.logic.spec
         turns = micros(memory.buffered["time"])
-        return PageRows(
+        pages = pages_of(
             SortedRows.of(memory.kept, self.logic.due(memory.kept), self._bucket.kept),
             SortedRows.of(memory.buffered, {"event_time": turns}, self._bucket.buffered),
+            directory.ranges(self._places),
         )
-
-    def _write(self, pages: list[Page]) -> None:
         stored = {page.start: page.payload for page in pages if page.payload}
+        largest = max(map(len, stored.values()), default=0)
+        if largest > MOST_BYTES:
+            check_size(spec, "a page", largest, memory)
+        self._write(stored)
+        directory = directory.replaced(self._places, [page.entry for page in pages])
+        bucket, in_pages = attrs.evolve(self._bucket, directory=directory), directory.total("bytes")
+        if not (in_pages or (bucket.idle is not None and bucket.idle.holds)):
+            self.state.remove()
+            return BucketStats()
+        row = bucket.row(self.logic, self.group, self.state.getCurrentProcessingTimeMs(), self.now)
+        self.state.update(row)
+        arm(spec.clock, directory.due, self.state, self.now.watermark_ms)
+        known = directory.total("kept") if self.logic.keeps_only_open else None
+        return BucketStats(known, directory.total("buffered"), in_pages + len(row[-1]))
+
+    def _write(self, stored: Mapping[int, bytes]) -> None:
         for start in self._read.keys() - stored.keys():
             self.state.remove_page(start)
         for start, payload in stored.items():
             if payload != self._read.get(start):
                 self.state.put_page(start, payload)
-
-
-def _without_a_row(group: tuple[Any, ...]) -> StateCorruptedError:
-    found = f"the stored state is damaged: bucket {group[0]} has pages, and its row is gone"
-    return StateCorruptedError(with_hint(found, RESTORE))

@@ -29,7 +29,7 @@ guess.
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 import attrs
@@ -46,6 +46,7 @@ PAGE_MAGIC: Final = b"SKP1"
 FORMAT_VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sH8sI")
 BOND: Final = struct.Struct(">II")
+CRC_BYTES: Final = 4
 IDENTITY: Final = struct.Struct(">I")
 TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
@@ -65,11 +66,8 @@ class Origin:
     """
     The query and the micro-batch that write a payload, or read one.
 
-    Attributes:
-        query: The first bytes of the query's id, which stays the same over restarts. Zeros where it
-            isn't known: such a payload belongs to any query.
-        batch: The number of the micro-batch.
-        watermark_ms: Spark's watermark of the micro-batch, in milliseconds.
+    The query is the first bytes of its id, which stays the same over restarts; zeros where it isn't
+    known: such a payload belongs to any query. The watermark is Spark's.
     """
 
     query: bytes = UNKNOWN
@@ -81,18 +79,9 @@ class Origin:
         """Return the origin of what a query with this id, a UUID, stores in a micro-batch."""
         return cls(bytes.fromhex(query_id.replace("-", "")[: 2 * ID_BYTES]), batch, watermark_ms)
 
-    @classmethod
-    def of_bytes(cls, packed: bytes) -> Self:
-        """Return what a payload says; nothing where its format knows of none."""
-        return cls(*ORIGIN.unpack(packed)) if packed else cls()
-
     def check(self, now: "Origin", what: str) -> None:
         """
-        Check that what was stored may be read by a micro-batch.
-
-        Args:
-            now: The micro-batch.
-            what: What was stored, for the error.
+        Check that a micro-batch may read what was stored.
 
         Raises:
             StateMismatchError: Another query stored it.
@@ -125,64 +114,40 @@ def _said(origin: Origin) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:]}-..."
 
 
-@attrs.frozen
-class Bond:
-    """
-    What a payload belongs to: found elsewhere, it is an error.
-
-    Attributes:
-        group: The name of its bucket or key.
-        columns: The other columns of its row, which say when it was written and what it holds.
-        origin: The query and the micro-batch that write it, or read it now.
-    """
-
-    group: bytes
-    columns: bytes
-    origin: Origin = NOBODY
-
-    @property
-    def sums(self) -> bytes:
-        """The part of the header that says so."""
-        return BOND.pack(zlib.crc32(self.group), zlib.crc32(self.columns))
+def bond_of(group: bytes, columns: bytes) -> bytes:
+    """Return what binds a payload to the name of its group, and to the columns next to it."""
+    return BOND.pack(zlib.crc32(group), zlib.crc32(columns))
 
 
-def pack(identity: bytes, tables: Sequence[pa.Table], bond: Bond) -> bytes:
+def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origin) -> bytes:
     """Return the bytes of these tables under this identity."""
     # With spaces after it, an Arrow stream is aligned.
     begins = HEADER_BYTES[FORMAT_VERSION] + IDENTITY.size + len(identity) + TABLE.size
-    stored, sums = identity + PADDING * (-begins % ALIGNMENT), bond.sums
-    origin = ORIGIN.pack(*attrs.astuple(bond.origin))
-    parts: list[Any] = [origin, IDENTITY.pack(len(stored)), stored]
+    stored = identity + PADDING * (-begins % ALIGNMENT)
+    written = ORIGIN.pack(origin.query, origin.batch, origin.watermark_ms)
+    parts: list[Any] = [written, IDENTITY.pack(len(stored)), stored]
     for table in tables:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table.combine_chunks())
         stream = sink.getvalue()
         parts += [TABLE.pack(stream.size), stream]
-    checksum = _begun(FORMAT_VERSION, sums)
+    checksum = _checksum_of_header(FORMAT_VERSION, bond)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, sums, checksum), *parts])
+    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, bond, checksum), *parts])
 
 
 @attrs.frozen
 class Unpacked:
-    """
-    What a payload contains.
-
-    Attributes:
-        identity: The identity under which it was written.
-        tables: Its tables.
-        sums: What it is bound to.
-        origin: The query and the micro-batch that wrote it.
-    """
+    """What a payload contains, what it's bound to, and what wrote it."""
 
     identity: bytes
     tables: list[pa.Table]
-    sums: bytes
+    bond: bytes
     origin: Origin
 
-    def check(self, bond: Bond) -> None:
+    def check(self, bond: bytes) -> None:
         """
         Check that the payload is where it belongs.
 
@@ -190,10 +155,10 @@ class Unpacked:
             StateCorruptedError: It belongs to another group, or the other columns of its row were
                 written with another one.
         """
-        if self.sums != (wanted := bond.sums):
+        if self.bond != bond:
+            is_of_group = self.bond[:CRC_BYTES] == bond[:CRC_BYTES]
             found = "wasn't written with the columns beside it"
-            if self.sums[:4] != wanted[:4]:
-                found = "belongs to another bucket or key"
+            found = found if is_of_group else "belongs to another bucket or key"
             text = f"the stored state is damaged: its payload {found}"
             raise StateCorruptedError(with_hint(text, RESTORE))
 
@@ -206,19 +171,19 @@ def unpack(payload: bytes) -> Unpacked:
         StateCorruptedError: The bytes are damaged, or sessionkit didn't write them.
         StateMismatchError: They have the format of another release.
     """
-    version, sums, checksum = _check_origin(payload)
+    version, bond, checksum = _header(payload)
     body = memoryview(payload)[HEADER.size :]
-    if zlib.crc32(body, _begun(version, sums)) != checksum:
+    if zlib.crc32(body, _checksum_of_header(version, bond)) != checksum:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
-    origin = Origin.of_bytes(payload[HEADER.size : HEADER_BYTES[version]])
-    body = memoryview(payload)[HEADER_BYTES[version] :]
-    identity, position = _identity(body)
-    tables = []
-    for part in _parts(body[position:]):
-        with pa.ipc.open_stream(part) as reader:
-            tables.append(reader.read_all())
-    return Unpacked(identity, tables, sums, origin)
+    origin = NOBODY if version == 1 else Origin(*ORIGIN.unpack_from(body))
+    identity, tables = _identity(memoryview(payload)[HEADER_BYTES[version] :])
+    return Unpacked(identity, [_table(part) for part in _parts(tables)], bond, origin)
+
+
+def _table(stream: pa.Buffer) -> pa.Table:
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
 
 
 def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
@@ -259,7 +224,7 @@ def peek_identity(head: bytes) -> dict[str, Any]:
         StateCorruptedError: sessionkit didn't write the bytes.
         StateMismatchError: They have the format of another release.
     """
-    version, _, _ = _check_origin(head)
+    version, _, _ = _header(head)
     stored, _ = _identity(memoryview(head)[HEADER_BYTES[version] :])
     try:
         found: dict[str, Any] = json.loads(stored)
@@ -269,11 +234,13 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     return found
 
 
-def identity_differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Return one line for each entry in which two identities differ."""
+def identity_differences(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str] | None = None
+) -> list[str]:
+    """Return one line for each entry, of these names if any are given, in which both differ."""
     return [
         f"`{name}` is {wanted.get(name)!r} in the spec, {stored.get(name)!r} in the checkpoint"
-        for name in sorted(stored.keys() | wanted.keys())
+        for name in sorted(stored.keys() | wanted.keys() if names is None else names)
         if stored.get(name) != wanted.get(name)
     ]
 
@@ -291,33 +258,33 @@ def check_format(version: int) -> None:
         raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
 
 
-def _begun(version: int, sums: bytes) -> int:
-    """Return what the checksum of a payload begins with."""
+def _checksum_of_header(version: int, bond: bytes) -> int:
     # With the version, one that was changed isn't taken for another format.
-    return zlib.crc32(sums if version == 1 else version.to_bytes(2, "big") + sums)
+    return zlib.crc32(bond if version == 1 else version.to_bytes(2, "big") + bond)
 
 
-def _check_origin(payload: bytes) -> tuple[int, bytes, int]:
+def _header(payload: bytes) -> tuple[int, bytes, int]:
     """Return the format of a payload, what it is bound to, and its checksum."""
     if len(payload) < HEADER.size:
         found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
-    magic, version, sums, checksum = HEADER.unpack_from(payload)
+    magic, version, bond, checksum = HEADER.unpack_from(payload)
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
     if version not in HEADER_BYTES:
         check_format(version)
-    return int(version), sums, int(checksum)
+    return int(version), bond, int(checksum)
 
 
-def _identity(body: memoryview) -> tuple[bytes, int]:
+def _identity(body: memoryview) -> tuple[bytes, memoryview]:
+    """Return the identity, and what follows it."""
     if len(body) < IDENTITY.size:
         found = f"the stored state is truncated: {len(body)} bytes after its header"
         raise StateCorruptedError(with_hint(found, RESTORE))
     (length,) = IDENTITY.unpack_from(body)
     end = IDENTITY.size + length
-    return bytes(body[IDENTITY.size : end]).rstrip(PADDING), end
+    return bytes(body[IDENTITY.size : end]).rstrip(PADDING), body[end:]
 
 
 def _parts(body: memoryview) -> Iterator[pa.Buffer]:

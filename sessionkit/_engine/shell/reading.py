@@ -8,8 +8,7 @@ events that wait, become those of the present classes here, and nothing above kn
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -28,6 +27,8 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._changes import Change, Differences, changes_of
 from sessionkit.state._codec import codec_of
+
+Marks: TypeAlias = npt.NDArray[np.int64]
 
 CLASSES: Final = frozenset({"state", "event", "passthrough", "aggregates", "state_version"})
 """The entries of an identity that may change."""
@@ -86,35 +87,39 @@ class Reading:
     events: Mapping[str, Sequence[Change]] = attrs.field(factory=dict)
     is_changed: bool = False
 
-    def memory(self, logic: Logic, kept: pa.Table, buffered: pa.Table) -> Memory:
+    def memory(
+        self, logic: Logic, kept: pa.Table, buffered: pa.Table, marks: Marks | None = None
+    ) -> Memory:
         """
-        Return stored tables as those of the spec, with the columns that it has now.
+        Return stored tables as those of the spec, with its columns, and with marks if it has any.
 
         Raises:
             StateError: A stored value doesn't fit its new type.
             UserFunctionError: A function of `upgrade` failed.
         """
-        kept = marked(kept, logic.schema)
+        if BEHIND.name in logic.schema.names and BEHIND.name not in kept.schema.names:
+            marks = np.zeros(kept.num_rows, np.int64) if marks is None else marks
+            # At its place, so that what the rules in force have stored needn't be put in order.
+            place = min(logic.schema.get_field_index(BEHIND.name), kept.num_columns)
+            kept = kept.add_column(place, BEHIND, pa.array(marks))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
+        names, waiting = logic.schema.names, logic.nothing.buffered.schema.names
+        # A class may have its fields reordered.
         return Memory(
-            _in_order(kept, logic.schema), _in_order(buffered, logic.nothing.buffered.schema)
+            kept if kept.schema.names == names else kept.select(names),
+            buffered if buffered.schema.names == waiting else buffered.select(waiting),
         )
 
     def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
         spec, held = logic.spec, logic.has_state(stored)
-        if held.all():
-            return _with_columns(stored, self._states(spec, stored))
         places = pa.array(np.cumsum(held) - 1, mask=~held)
-        states = self._states(spec, stored.filter(pa.array(held)))
+        rows = stored.filter(pa.array(held))
+        states = _changed(rows, "state", self.state)
+        states = self._upgraded(spec, rows, states) if self.steps else states
         return _with_columns(stored, {name: found.take(places) for name, found in states.items()})
-
-    def _states(self, spec: AnySpec, stored: pa.Table) -> dict[str, pa.ChunkedArray]:
-        """Return the columns of the states of rows that have one."""
-        found = _changed(stored, "state", self.state)
-        return self._upgraded(spec, stored, found) if self.steps else found
 
     def _upgraded(
         self, spec: AnySpec, stored: pa.Table, found: dict[str, pa.ChunkedArray]
@@ -135,7 +140,7 @@ class Reading:
 
 def reading_of(logic: Logic, identity: bytes) -> Reading:
     """
-    Return how what was stored under an identity is read.
+    Return how what was stored under an identity is read, and remember it.
 
     Raises:
         StateMismatchError: It was stored under other rules, or with classes from which no rule
@@ -150,15 +155,10 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
     return found
 
 
-def _in_order(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of a schema, by name: a class may have its fields reordered."""
-    return rows if rows.schema.names == schema.names else rows.select(schema.names)
-
-
 @attrs.frozen
 class Comparison:
     """
-    What has changed since something was stored.
+    What has changed since something was stored: how it's read, and what forbids that.
 
     Attributes:
         reading: How it is read.
@@ -175,12 +175,7 @@ class Comparison:
     version: int
 
     def check(self, what: str) -> None:
-        """
-        Check that nothing forbids to read it.
-
-        Raises:
-            StateMismatchError: Something does.
-        """
+        """Raise a StateMismatchError if anything forbids to read it."""
         if self.problems:
             lines = "\n  ".join(self.problems)
             text = f"{what} was written under other rules:\n  {lines}"
@@ -192,10 +187,10 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     now, version = json.loads(logic.identity), then["state_version"]
     changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
     names = {name for name in changed if name not in CLASSES}
-    rules, events, state = _differences(then, now, names), Differences(), Differences()
+    rules, events, state = identity_differences(then, now, names), Differences(), Differences()
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
     was, own = then.get("aggregates", {}), now.get("aggregates", {})
-    both = _differences(was, own, was.keys() & own.keys())
+    both = identity_differences(was, own, was.keys() & own.keys())
     state.problems.extend(f"aggregate {line}" for line in both)
     reading = _reading(logic, then, now, events, state)
     job = "sessionize" if isinstance(logic.spec, SessionSpec) else "apply_with_state"
@@ -224,10 +219,18 @@ def _reading(
 ) -> Reading:
     """Return how stored tables are read; the differences receive what stands in the way."""
     spec, version = logic.spec, then["state_version"]
-    waiting = _events(logic, then, events)
+    of_events = {
+        "event": (codec_of(spec.event).type.fields, spec.event.__name__),
+        "passthrough": (spec.passthrough_fields, "passthrough"),
+    }
+    waiting = {
+        name: changes_of(then[name], *present, events)
+        for name, present in of_events.items()
+        if name in then
+    }
     steps = [step for step in spec.upgrade_steps if step.version >= version]
     if version != now["state_version"] and version not in spec.storage.upgrade:
-        state.problems.extend(_differences(then, now, {"state_version"}))
+        state.problems.extend(identity_differences(then, now, {"state_version"}))
         return Reading()
     cls = steps[0].old if steps else spec.state
     fields = codec_of(cls).type.fields if steps else logic.state_fields
@@ -258,35 +261,12 @@ def check_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None
                 last[place] = max(last_ms, last.get(place, last_ms))
     again = [place for place in first if first[place] < last.get(place, first[place])]
     if again:
-        lines = "\n  ".join(_again(field, first[version, field]) for version, field in again)
+        lines = "\n  ".join(
+            f"`{it[1]}` is in a row of {instant_of(first[it] * 1_000)}, and not in a newer one"
+            for it in again
+        )
         text = f"{what} has old values of a field that was removed and added again:\n  {lines}"
         raise StateMismatchError(with_hint(text, ANOTHER_NAME))
-
-
-def _again(field: str, first_ms: int) -> str:
-    return f"`{field}` is in a row of {instant_of(first_ms * 1_000)}, and not in a newer one"
-
-
-def _events(
-    logic: Logic, then: Mapping[str, Any], found: Differences
-) -> dict[str, Sequence[Change]]:
-    """Return how the columns of events that wait become those of the present class."""
-    spec = logic.spec
-    fields = {"event": codec_of(spec.event).type.fields, "passthrough": spec.passthrough_fields}
-    paths = {"event": spec.event.__name__, "passthrough": "passthrough"}
-    return {
-        name: changes_of(then[name], fields[name], paths[name], found)
-        for name in fields
-        if name in then
-    }
-
-
-def _differences(
-    then: Mapping[str, Any], now: Mapping[str, Any], names: AbstractSet[str]
-) -> list[str]:
-    return identity_differences(
-        {name: then.get(name) for name in names}, {name: now.get(name) for name in names}
-    )
 
 
 def _changed(
@@ -320,22 +300,3 @@ def _called(step: UpgradeStep, key: Any, old: Any) -> Any:
         what = f"`{role}` ({name_of(step.function)}) must return a"
         raise UserFunctionError(wrong_class(what, step.new, new))
     return new
-
-
-def marked(
-    rows: pa.Table, schema: pa.Schema, marks: npt.NDArray[np.int64] | None = None
-) -> pa.Table:
-    """
-    Return stored rows with the marks that a schema has, in memory.
-
-    Args:
-        rows: The rows, with or without marks.
-        schema: The schema of what is remembered.
-        marks: The marks that were stored with them.
-    """
-    if BEHIND.name not in schema.names or BEHIND.name in rows.column_names:
-        return rows
-    marks = np.zeros(rows.num_rows, np.int64) if marks is None else marks
-    # At its place, so that what is stored under the rules in force needn't be put in order.
-    place = min(schema.get_field_index(BEHIND.name), rows.num_columns)
-    return rows.add_column(place, BEHIND, pa.array(marks))

@@ -2,7 +2,8 @@
 A seed: what a new query remembers before its first event, and the watermark at which it begins.
 
 Spark gives a stateful operator no initial state, so a seed crosses as rows of its own kind. They
-come with the first micro-batch of a query, before which no group remembers anything.
+come with the first micro-batch of a query, before which no group remembers anything. What it holds
+may come from a query under another spec: a migration makes of it what this one stores.
 """
 
 import json
@@ -26,7 +27,7 @@ from sessionkit.state._types import FieldType, key_form, type_name
 
 KEPT_COLUMN: Final = "_kept"
 HELD_COLUMN: Final = "_held"
-
+"""The columns in which the packs of a seed cross: what is kept, and the events that wait."""
 READ_BY_BATCH: Final = "it is before %s, up to where the batch of the seed has read"
 
 
@@ -94,8 +95,8 @@ class SeedFormat:
                 doesn't fit a class that has changed since.
         """
         # On a driver, the rows of a seed alone have these columns.
-        sown = [frame for frame in frames if KEPT_COLUMN in frame.columns]
-        kept, held = packs_in(sown, KEPT_COLUMN), packs_in(sown, HELD_COLUMN)
+        seeded = [frame for frame in frames if KEPT_COLUMN in frame.columns]
+        kept, held = packs_in(seeded, KEPT_COLUMN), packs_in(seeded, HELD_COLUMN)
         if not kept and not held:
             return None
         if state.exists:
@@ -106,13 +107,13 @@ class SeedFormat:
         return reading.memory(logic, joined_packs(self.kept, kept), joined_packs(self.held, held))
 
 
-def keys_of(memory: Memory, arrived: pa.Table, spec: AnySpec) -> pa.Table:
+def keys_of(memory: Memory, arrived: pa.Table) -> pa.Table:
     """Return the keys of a seed and of events, as a table of nothing but key columns."""
-    names = [f"key.{name}" for name in spec.keys]
+    names = [name for name in arrived.column_names if name.startswith("key.")]
     return pa.concat_tables(t.select(names) for t in (memory.kept, memory.buffered, arrived))
 
 
-def started(memory: Memory, arrived: pa.Table, spec: AnySpec) -> tuple[Memory, pa.Table]:
+def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, pa.Table]:
     """
     Return what a group remembers, and the events that it takes, when its seed has come.
 
@@ -120,9 +121,8 @@ def started(memory: Memory, arrived: pa.Table, spec: AnySpec) -> tuple[Memory, p
     """
     if spec.order == "event_time":
         return memory, arrived
-    return attrs.evolve(memory, buffered=memory.buffered.slice(0, 0)), pa.concat_tables(
-        [memory.buffered, arrived]
-    )
+    events = pa.concat_tables([memory.buffered, arrived])
+    return Memory(memory.kept, memory.buffered.slice(0, 0)), events
 
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
@@ -133,18 +133,14 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
         StateMismatchError: It can't; the message names each difference that stands in the way.
     """
     before, after = logic_of(old), logic_of(new)
-    lines = identity_differences(_fixed(before), _fixed(after))
+    was, now = json.loads(before.identity), json.loads(after.identity)
+    lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
     lines += [*_keys(old, new), *_waiting(old, new)]
     # Logic of another kind is a difference already, and knows no rules of this one.
     lines += after.obstacles(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be carried over:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
-
-
-def _fixed(logic: Logic) -> dict[str, Any]:
-    entries: dict[str, Any] = json.loads(logic.identity)
-    return {name: entry for name, entry in entries.items() if name not in MAY_BE_CARRIED}
 
 
 def _keys(old: AnySpec, new: AnySpec) -> list[str]:

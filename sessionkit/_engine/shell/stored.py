@@ -12,19 +12,19 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import processing_timer_ms, timer_ms
-from sessionkit._engine.logic import Logic, Memory
+from sessionkit._engine.idle import IdleClock, idle_clock
+from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, first_due
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import BEHIND
+from sessionkit._engine.rows.table import BEHIND, unmarked
 from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     NOBODY,
     RESTORE,
-    Bond,
     Origin,
+    bond_of,
     check_format,
     pack,
     unpack,
@@ -35,8 +35,13 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
+ROW_COLUMNS: Final = (
+    "format INT, bucket_count INT, written_ms BIGINT, kept BIGINT, buffered BIGINT, "
+    "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
+)
+"""The row of a group: the payload, and what is worth seeing without it."""
 MARKS: Final = pa.schema([pa.field("place", pa.int32()), BEHIND])
-
+"""The marks of sessions, of which few have one: by their places in the table of sessions."""
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""
 PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})
@@ -46,74 +51,6 @@ Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie i
 neither takes 2 GiB, and on the way there are several copies at once. A row of 500 MB took more
 than the 6 GB of a JVM.
 """
-
-
-def pack_row(
-    logic: Logic,
-    group: tuple[Any, ...],
-    columns: tuple[Any, ...],
-    tables: Sequence[pa.Table],
-    origin: Origin,
-) -> tuple[Any, ...]:
-    """Return the row of a group: columns, and a payload bound to them, the group and the query."""
-    bond = Bond(_name_of(logic.spec, group), _as_text(columns), origin)
-    return (*columns, pack(logic.identity, tables, bond))
-
-
-def unpack_row(
-    logic: Logic,
-    group: tuple[Any, ...],
-    row: tuple[Any, ...],
-    now: Origin,
-    seen: "Neighbours | None" = None,
-) -> tuple[Reading, list[pa.Table]]:
-    """
-    Return the tables in the row of a group, and how they are read.
-
-    Args:
-        logic: Whose row it is.
-        group: What Spark grouped by.
-        row: The row.
-        now: The micro-batch that reads it.
-        seen: The rows that its task has read before.
-
-    Raises:
-        StateCorruptedError: It is damaged, or belongs to another group or micro-batch, or is older
-            than the other rows say.
-        StateMismatchError: Another query wrote it, or it has other rules, or another format.
-    """
-    *columns, payload = row
-    if columns[0] != FORMAT_VERSION:
-        check_format(columns[0])
-    found = unpack(bytes(payload))
-    what = f"the stored row of {_as_text(group).decode()}"
-    found.origin.check(now, what)
-    reading = logic.readings.get(found.identity) or reading_of(logic, found.identity)
-    found.check(Bond(_name_of(logic.spec, group), _as_text(columns)))
-    if seen is not None and logic.spec.clock == "event_time":
-        seen.add(what, found.origin, columns[EVENT_DUE_AT], now)
-    return reading, found.tables
-
-
-def _name_of(spec: AnySpec, group: tuple[Any, ...]) -> bytes:
-    """Return the name of a bucket, or of a key: the same on every machine and in every release."""
-    if spec.storage.layout != "per_key":
-        return _as_text(group)
-    key = zip(spec.key_fields, map(_plain, group), strict=True)
-    return _as_text([field.type.load(value) for field, value in key])
-
-
-def _as_text(values: Sequence[Any]) -> bytes:
-    values = list(values if PLAIN.issuperset(map(type, values)) else map(_plain, values))
-    # What `repr` escapes changes with the releases of Unicode.
-    return ascii(values).encode()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that Spark hands over as NumPy's, or as Java's bytes, as Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return bytes(value) if isinstance(value, bytearray) else value
 
 
 @attrs.define(eq=False)
@@ -131,12 +68,8 @@ class Neighbours:
         """
         Add the row of a group that Spark wakes in event time.
 
-        Args:
-            what: The row, for the error.
-            origin: The micro-batch that wrote it. One that isn't known says nothing, and neither
-                does the one that runs: it may still call the others.
-            due_us: When the first thing is due in it, in microseconds.
-            now: The micro-batch that runs.
+        A row whose micro-batch isn't known says nothing, and neither does one of the micro-batch
+        that runs: it may still call the others.
 
         Raises:
             StateCorruptedError: It, or one that was read before, is an older row.
@@ -160,6 +93,159 @@ def _older(old: str, before: Origin, new: str, after: Origin) -> StateCorruptedE
         f"wrote it, and something in it was due by micro-batch {after.batch}, which wrote {new}"
     )
     return StateCorruptedError(with_hint(found, RESTORE))
+
+
+@attrs.frozen
+class GroupRow:
+    """
+    The memory of a group, a bucket of many keys or a key, in one row of Spark's state store.
+
+    It is read and written as a whole. Spark's group state is always updated or removed, since a
+    call that changes nothing would leave a timer that goes off in every micro-batch.
+    """
+
+    logic: Logic
+    group: tuple[Any, ...]
+    state: GroupStateLike
+    now: Origin = NOBODY
+    seen: Neighbours | None = None
+
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+        """Return all that is remembered, whatever is asked for."""
+        del arrived
+        memory = self.read(self.state.get) if self.state.exists else self.logic.nothing
+        if self.logic.spec.close_idle_after is None:
+            return memory
+        times = clocks.watermark_us, clocks.processing_us
+        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, *times))
+
+    def store(self, memory: Memory) -> BucketStats:
+        """Replace the row, or remove it where nothing is left, and arm the timer."""
+        if not memory.kept.num_rows and memory.is_empty:
+            self.state.remove()
+            return BucketStats()
+        due = first_due(self.logic, memory)
+        row = self.write(memory, due, self.state.getCurrentProcessingTimeMs())
+        if len(row[-1]) > MOST_BYTES:
+            check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
+        self.state.update(row)
+        arm(self.logic.spec.clock, due, self.state, self.now.watermark_ms)
+        kept = self.logic.open_in(memory.kept)
+        oldest_us = self.logic.oldest_us(kept)
+        return BucketStats(kept.num_rows, memory.buffered.num_rows, len(row[-1]), oldest_us)
+
+    def read(self, row: tuple[Any, ...]) -> Memory:
+        """Return the memory in a row; see `unpack_row` for what it raises."""
+        reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.seen)
+        waiting, *others = more or [self.logic.nothing.buffered]
+        marks = idle = None
+        for table in others:
+            if table.column_names[0] == MARKS.names[0]:
+                marks = np.zeros(kept.num_rows, np.int64)
+                marks[table["place"].to_numpy()] = table[BEHIND.name].to_numpy()
+            else:
+                idle = IdleClock.of_table(table)
+        memory = reading.memory(self.logic, kept, waiting, marks)
+        return memory if idle is None else attrs.evolve(memory, idle=idle)
+
+    def write(self, memory: Memory, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
+        """Return the row; a table of events only where some wait, or others follow."""
+        kept, marks = unmarked(memory.kept)
+        others = [] if memory.idle is None else [memory.idle.table()]
+        if marks.any():
+            places = np.flatnonzero(marks)
+            columns = [pa.array(places, pa.int32()), pa.array(marks[places])]
+            others.append(pa.Table.from_arrays(columns, schema=MARKS))
+        waiting = [memory.buffered] if memory.buffered.num_rows or others else []
+        head = (
+            FORMAT_VERSION,
+            self.logic.spec.storage.buckets,
+            now_ms,
+            int((marks >= 0).sum()),
+            memory.buffered.num_rows,
+            due.get("event_time"),
+            due.get("processing_time"),
+        )
+        return pack_row(self.logic, self.group, head, [kept, *waiting, *others], self.now)
+
+
+def pack_row(
+    logic: Logic,
+    group: tuple[Any, ...],
+    columns: tuple[Any, ...],
+    tables: Sequence[pa.Table],
+    origin: Origin,
+) -> tuple[Any, ...]:
+    """Return the row of a group: columns, and a payload bound to them, the group and the query."""
+    return (*columns, pack(logic.identity, tables, _bond(logic.spec, group, columns), origin))
+
+
+def unpack_row(
+    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin, seen: Neighbours | None
+) -> tuple[Reading, list[pa.Table]]:
+    """
+    Return how the row of a group is read, and the tables in it.
+
+    Raises:
+        StateCorruptedError: It is damaged, or belongs to another group or micro-batch, or is older
+            than the other rows say.
+        StateMismatchError: Another query wrote it, or it has other rules, or another format.
+    """
+    *columns, payload = row
+    if columns[0] != FORMAT_VERSION:
+        check_format(columns[0])
+    found = unpack(bytes(payload))
+    what = f"the stored row of {_as_text(group).decode()}"
+    found.origin.check(now, what)
+    reading = logic.readings.get(found.identity) or reading_of(logic, found.identity)
+    found.check(_bond(logic.spec, group, columns))
+    if seen is not None and logic.spec.clock == "event_time":
+        seen.add(what, found.origin, columns[EVENT_DUE_AT], now)
+    return reading, found.tables
+
+
+def _bond(spec: AnySpec, group: tuple[Any, ...], columns: Sequence[Any]) -> bytes:
+    """Return what binds a payload to its group; the same on every machine, in every release."""
+    name: Sequence[Any] = group
+    if spec.storage.layout == "per_key":
+        key = zip(spec.key_fields, map(_plain, group), strict=True)
+        name = [field.type.load(value) for field, value in key]
+    return bond_of(_as_text(name), _as_text(columns))
+
+
+def _as_text(values: Sequence[Any]) -> bytes:
+    values = list(values if PLAIN.issuperset(map(type, values)) else map(_plain, values))
+    # What `repr` escapes changes with the releases of Unicode.
+    return ascii(values).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that Spark hands over as NumPy's, or as Java's bytes, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def arm(
+    clock: Clock | None, due: Mapping[Clock, int], state: GroupStateLike, watermark_ms: int
+) -> None:
+    """
+    Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
+
+    Args:
+        clock: The clock by which Spark wakes the group.
+        due: The first instant, in microseconds, that each clock must reach.
+        state: Spark's group state.
+        watermark_ms: Spark's watermark.
+    """
+    if clock == "event_time" and clock in due:
+        state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
+    elif clock == "processing_time" and "event_time" in due:
+        # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
+        state.setTimeoutDuration(1)
+    elif clock == "processing_time" and due:
+        now_ms = state.getCurrentProcessingTimeMs()
+        state.setTimeoutDuration(processing_timer_ms(due[clock], now_ms))
 
 
 def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = MOST_BYTES) -> None:
@@ -189,43 +275,3 @@ def _largest(spec: AnySpec, memory: Memory) -> tuple[Any, int]:
         for place, key in enumerate(decode_keys(spec, table)):
             sizes[key] += table.slice(place, 1).nbytes
     return sizes.most_common(1)[0]
-
-
-def stored_marks(marks: npt.NDArray[np.int64]) -> pa.Table:
-    """Return what is stored of the marks of some rows."""
-    places = np.flatnonzero(marks)
-    columns = [pa.array(places, pa.int32()), pa.array(marks[places])]
-    return pa.Table.from_arrays(columns, schema=MARKS)
-
-
-def marks_stored(stored: pa.Table, number: int) -> npt.NDArray[np.int64]:
-    """Return the marks of so many rows from what is stored of them."""
-    marks = np.zeros(number, np.int64)
-    marks[stored["place"].to_numpy()] = stored[BEHIND.name].to_numpy()
-    return marks
-
-
-def arm(
-    clock: Clock | None, due: Mapping[Clock, int], state: GroupStateLike, watermark_ms: int
-) -> None:
-    """
-    Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
-
-    Args:
-        clock: The clock by which Spark wakes the group.
-        due: The first instant, in microseconds, that each clock must reach.
-        state: Spark's group state.
-        watermark_ms: Spark's watermark.
-    """
-    if clock == "event_time" and clock in due:
-        state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
-    if clock == "processing_time" and due:
-        state.setTimeoutDuration(_delay_ms(due, state.getCurrentProcessingTimeMs()))
-
-
-def _delay_ms(due: Mapping[Clock, int], now_ms: int) -> int:
-    """Return how long Spark may leave a group alone under a clock in processing time."""
-    if "event_time" in due:
-        # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
-        return 1
-    return processing_timer_ms(due["processing_time"], now_ms)

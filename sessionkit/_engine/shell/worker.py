@@ -8,7 +8,7 @@ the engine meet.
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, Outcome
+from sessionkit._engine.logic import BatchClocks, Logic, Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.seed import SeedFormat, keys_of, started
-from sessionkit._engine.shell.storage import Storage, logic_of, storage_of
+from sessionkit._engine.shell.storage import STORAGES, Storage, logic_of
 from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.wire.outbound import (
     Output,
@@ -74,14 +74,7 @@ def collector_paused() -> Iterator[None]:
 
 @attrs.frozen
 class Worker:
-    """
-    Runs one group of keys, on a stream or as a whole.
-
-    Attributes:
-        logic: The fold, and the rules of its spec.
-        with_rejected: Whether rejected rows are handed out.
-        seed: What the query began with, if it began with anything.
-    """
+    """Runs one group of keys, on a stream or as a whole; hands out rejected rows if told to."""
 
     logic: Logic
     with_rejected: bool
@@ -106,47 +99,50 @@ class Worker:
                 stored isn't bound to the query, and rows of any query are read.
             seen: The rows that this task has read before.
         """
-        watermark_ms = 0 if self.logic.spec.delay_ms is None else state.getCurrentWatermarkMs()
+        spec = self.logic.spec
+        watermark_ms = 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()
         now = Origin(run.query, run.batch, watermark_ms)
-        storage = storage_of(self.logic, group, state, now, seen)
-        yield self._micro_batch(group, frames, state, storage, clocks_of(watermark_ms, state))
+        processing_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
+        clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
+        storage = STORAGES[spec.storage.layout](self.logic, group, state, now, seen)
+        chunks = [] if state.hasTimedOut else list(frames)
+        yield self._micro_batch(group, chunks, state, storage, clocks)
 
     @collector_paused()
     def _micro_batch(
         self,
         group: tuple[Any, ...],
-        frames: Iterable[pd.DataFrame],
+        frames: list[pd.DataFrame],
         state: GroupStateLike,
         storage: Storage,
         clocks: BatchClocks,
     ) -> pd.DataFrame:
-        chunks = [] if state.hasTimedOut else list(frames)
-        arrived, quarantined = unpacked(self.logic.nothing.buffered, Packs.of_frames(chunks))
-        if self.logic.spec.inputs.max_jump is not None:
-            _warn_of_a_jump(self.logic.spec, arrived, clocks)
-        sown = None
+        logic, seeded = self.logic, None
+        arrived, quarantined = unpacked(logic.nothing.buffered, Packs.of_frames(frames))
+        if logic.spec.inputs.max_jump is not None:
+            _warn_of_a_jump(logic.spec, arrived, clocks)
         if self.seed is not None:
-            sown = self.seed.read(self.logic, chunks, state)
+            seeded = self.seed.read(logic, frames, state)
             clocks = self.seed.in_force(clocks)
             arrived, read = self.seed.unread(arrived)
             quarantined += read
-        if sown is None:
-            memory, events = storage.load(arrived, clocks), arrived
-        else:
-            memory = storage.load(keys_of(sown, arrived, self.logic.spec), clocks)
-            sown, events = started(sown, arrived, self.logic.spec)
-            memory = attrs.evolve(sown, idle=memory.idle)
-        if memory.idle is not None:
-            clocks = clocks.at_least(memory.idle.floor)
-        outcome = self.logic.step(memory, events, clocks)
-        after = outcome.memory
-        if memory.idle is not None:
-            after = attrs.evolve(after, idle=memory.idle)
+        events = arrived
+        memory = storage.load(arrived if seeded is None else keys_of(seeded, arrived), clocks)
+        idle = memory.idle
+        if seeded is not None:
+            memory, events = started(logic.spec, seeded, arrived)
+        if idle is not None:
+            clocks = clocks.at_least(idle.floor)
+        outcome = logic.step(memory, events, clocks)
+        after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats = storage.store(after)
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
+        if logic.spec.storage.layout == "per_key":
+            return output_frame(output)  # Spark counts the rows of its state, which are keys.
+        held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
         watermark_us = None if clocks.watermark_us == BEGINNING_US else clocks.watermark_us
-        return output_frame(output, _told(self.logic.spec, group, stats, watermark_us))
+        return output_frame(output, (int(group[0]), *held, watermark_us))
 
     def partition(
         self,
@@ -157,10 +153,7 @@ class Worker:
         """
         Run all groups of a partition, one after the other; Spark calls it on a batch.
 
-        Args:
-            batches: The packed rows, sorted by group, which is the first column.
-            processing_us: The time of the run.
-            until_us: The watermark in the end; by default it has passed everything.
+        The packed rows are sorted by group, which is their first column.
         """
         found = (self.until(packs, processing_us, until_us) for packs in packs_of_groups(batches))
         schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
@@ -171,10 +164,8 @@ class Worker:
         """
         Run all rows of a group at once, up to a watermark: no event is late.
 
-        The processing time stands still, so what waits for it never comes.
-
-        Returns:
-            What comes out, and what the group remembers then.
+        The processing time stands still, so what waits for it never comes. Returns what comes out,
+        and what the group remembers then.
         """
         logic, clocks = self.logic, BatchClocks(until_us, processing_us, whole=True)
         before = logic.nothing
@@ -184,7 +175,8 @@ class Worker:
             last = logic.step(Memory(before.kept, arrived), before.buffered, clocks)
             outcome = attrs.evolve(last, buffered=0)
         else:
-            first = logic.step(before, arrived, clocks.at_the_beginning)
+            beginning = attrs.evolve(clocks, watermark_us=BEGINNING_US)
+            first = logic.step(before, arrived, beginning)
             outcome = first.then(logic.step(first.memory, before.buffered, clocks))
         return self._output(arrived.num_rows, quarantined, outcome), outcome.memory
 
@@ -198,16 +190,6 @@ class Worker:
         return output_of(
             self.logic.spec, outcome.rows, rejected if self.with_rejected else None, counts
         )
-
-
-def _told(
-    spec: AnySpec, group: tuple[Any, ...], stats: BucketStats, watermark_us: int | None
-) -> Sequence[int | None]:
-    """Return what follows the counts of a bucket: its label, what it holds, and its watermark."""
-    if spec.storage.layout == "per_key":
-        return ()  # Spark counts the rows of its state, which are keys.
-    held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
-    return (int(group[0]), *held, watermark_us)
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:
@@ -225,12 +207,6 @@ def worker_of(
 ) -> Worker:
     """Return the worker that runs a spec."""
     return Worker(logic_of(spec), with_rejected, seed)
-
-
-def clocks_of(watermark_ms: int, state: GroupStateLike) -> BatchClocks:
-    """Return the clocks of the micro-batch in which Spark calls a group, at its watermark."""
-    now_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
-    return BatchClocks(watermark_in_force(watermark_ms), now_us)
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:
@@ -254,9 +230,8 @@ def check_until(spec: AnySpec, until: datetime) -> None:
 
 def end_us(until: datetime | None) -> int:
     """
-    Return the watermark at the end of a batch, in microseconds.
+    Return the watermark at the end of a batch, in microseconds: that before `until`.
 
-    It is the microsecond before `until`: an event at `until` may still join a session that ends
-    just then.
+    An event at `until` may still join a session that ends just then.
     """
     return END_OF_TIME_US if until is None else micros_of(until) - 1
