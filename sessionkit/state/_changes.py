@@ -7,27 +7,17 @@ get more digits, and an Enum may get more members; so may what is inside of list
 classes. Nothing else is guessed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
 from sessionkit.errors import StateMismatchError, with_hint
 from sessionkit.state._codec import MISFITS, encode_column
-from sessionkit.state._collections import (
-    AttrsType,
-    DictType,
-    Field,
-    ListType,
-    OptionalType,
-    TupleType,
-)
-from sessionkit.state._scalars import EXACT_FLOAT, DecimalType, FloatType
-from sessionkit.state._types import FieldType, Form
+from sessionkit.state._collections import AttrsType, Field
+from sessionkit.state._types import Convert, FieldType, Form, same
 
-Convert: TypeAlias = Callable[[Any], Any]
-"""Turns a value as Arrow lists it into one of which Arrow makes the type of the field."""
 BY_HAND: Final = (
     "undo the change, or, for a state, say with `upgrade=` what becomes of a stored value"
 )
@@ -139,88 +129,28 @@ def _conversion(stored: Form, kind: FieldType, path: str, found: Differences) ->
     """Return what makes a value of a type from one of a stored form; None where nothing need."""
     if stored == kind.form:
         return None
-    if isinstance(kind, OptionalType):
-        (inner,) = _parts_of(stored, "optional") or [stored]
-        return _conversion(inner, kind.inner, path, found)
-    if isinstance(kind, FloatType) and stored == "int":
-        return _exact
-    if isinstance(kind, DecimalType) and _has_room(stored, kind):
-        return _same
-    inside = INSIDE.get(type(kind))
-    parts = _parts_of(stored, str(kind.form[0])) if inside else None
-    if inside is None or parts is None:
-        found.problems.append(_unlike(stored, kind, path))
+    match stored:
+        case ["class", fields] if isinstance(kind, AttrsType):
+            return _of_class(changes_of(fields, kind.fields, path, found), fields)
+    widening = kind.widening(stored)
+    if widening is None:
+        now, then = form_text(kind.form), form_text(stored)
+        found.problems.append(f"`{path}` is {now} in the class, {then} in the checkpoint")
         return None
-    return inside(parts, kind, path, found)
-
-
-def _in_list(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
-    convert = _conversion(parts[0], kind.item, f"{path}[]", found)
-    each = _unless_null(convert) if convert else None
-    return each and (lambda items: [each(item) for item in items])
-
-
-def _in_tuple(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
-    if len(parts) != len(kind.items):
-        found.problems.append(_unlike(["items", *parts], kind, path))
+    parts = [_conversion(form, part, path + at, found) for at, form, part in widening.parts]
+    if parts and not any(parts):
         return None
-    both = enumerate(zip(parts, kind.items, strict=True))
-    items = [_conversion(part, item, f"{path}[{n}]", found) for n, (part, item) in both]
-    each = {f"_{n}": _unless_null(convert or _same) for n, convert in enumerate(items)}
-    return (lambda value: {n: do(value[n]) for n, do in each.items()}) if any(items) else None
+    return widening.made(*(_unless_null(convert or same) for convert in parts))
 
 
-def _in_dict(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
-    key = _conversion(parts[0], kind.key, f"{path} key", found)
-    value = _conversion(parts[1], kind.value, f"{path}[]", found)
-    of_key, of_value = key or _same, _unless_null(value or _same)
-    return (key or value) and (lambda pairs: [(of_key(k), of_value(v)) for k, v in pairs])
-
-
-def _in_class(parts: list[Form], kind: Any, path: str, found: Differences) -> Convert | None:
-    changes = changes_of(parts[0], kind.fields, path, found)
-    if all(change.is_none for change in changes) and len(changes) == len(parts[0]):
+def _of_class(changes: Sequence[Change], stored: Mapping[str, Form]) -> Convert | None:
+    if all(change.is_none for change in changes) and len(changes) == len(stored):
         return None
     return lambda value: {change.field.name: change.value(value) for change in changes}
 
 
-INSIDE: Final[dict[type[Any], Callable[..., Convert | None]]] = {
-    ListType: _in_list,
-    TupleType: _in_tuple,
-    DictType: _in_dict,
-    AttrsType: _in_class,
-}
-
-
-def _unlike(stored: Form, kind: FieldType, path: str) -> str:
-    now, then = form_text(kind.form), form_text(stored)
-    return f"`{path}` is {now} in the class, {then} in the checkpoint"
-
-
-def _has_room(stored: Form, kind: DecimalType) -> bool:
-    """Return whether decimals of all digits of a stored form are decimals of a type."""
-    precision, scale = _parts_of(stored, "decimal") or (kind.precision + 1, 0)
-    return bool(kind.scale >= scale and kind.precision - kind.scale >= precision - scale)
-
-
 def _unless_null(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _exact(value: int) -> float:
-    if abs(value) > EXACT_FLOAT:
-        found = f"{value} has no float that is equal to it"
-        raise ValueError(found)
-    return float(value)
-
-
-def _parts_of(form: Form, name: str) -> list[Form] | None:
-    """Return the parts of a form that has this name; None for another one."""
-    return form[1:] if isinstance(form, list) and form[0] == name else None
 
 
 def form_text(form: Form) -> str:

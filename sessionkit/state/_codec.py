@@ -105,7 +105,7 @@ def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
     if not set(map(type, values)) <= kind.exact:
         values = [kind.coerce(value, path) for value in values]
     try:
-        return _array(kind, values)
+        return pa.array(values if kind.plain else list(map(kind.dump, values)), type=kind.arrow)
     except MISFITS as misfit:
         for value in values:
             kind.coerce(value, path)
@@ -137,10 +137,6 @@ def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
     """Return times, days or truth values as the numbers by which they are stored."""
     half = pa.int32() if column.type.bit_width == HALF_WORD else pa.int64()
     return column.cast(half).cast(pa.int64())
-
-
-def _array(kind: FieldType, values: list[Any]) -> pa.Array:
-    return pa.array(values if kind.plain else list(map(kind.dump, values)), type=kind.arrow)
 
 
 def _listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:

@@ -1,12 +1,12 @@
 """The types with parts: optional values, lists, tuples, dicts and attrs classes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from sessionkit.state._types import FieldType, Form, refused
+from sessionkit.state._types import Convert, FieldType, Form, Widening, refused
 
 
 def _load(kind: FieldType, part: Any) -> Any:
@@ -15,35 +15,29 @@ def _load(kind: FieldType, part: Any) -> Any:
 
 
 @attrs.frozen
-class OptionalType:
+class OptionalType(FieldType):
     """`T | None`."""
 
     inner: FieldType
-    facts: ClassVar = None
 
     @property
     def form(self) -> Form:
-        """That of the inner type, marked."""
         return ["optional", self.inner.form]
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type of the inner type; every Arrow column can hold nulls."""
         return self.inner.arrow
 
     @property
     def sql(self) -> str:
-        """The type of the inner type; every column can hold nulls."""
         return self.inner.sql
 
     @property
     def exact(self) -> frozenset[type]:
-        """The exact types of the inner type, and None."""
         return self.inner.exact | {type(None)} if self.inner.exact else frozenset()
 
     @property
     def plain(self) -> bool:
-        """Whether the inner type is plain."""
         return self.inner.plain
 
     def coerce(self, value: Any, path: str) -> Any:
@@ -51,37 +45,36 @@ class OptionalType:
         return None if value is None else self.inner.coerce(value, path)
 
     def dump(self, value: Any) -> Any:
-        """Keep None."""
         return None if value is None else self.inner.dump(value)
 
     def load(self, value: Any) -> Any:
-        """Keep None."""
         return None if value is None else self.inner.load(value)
+
+    def widening(self, stored: Form) -> Widening:
+        """Read what was Optional, or wasn't yet, of any type that the inner one can read."""
+        match stored:
+            case ["optional", inner]:
+                stored = inner
+        return Widening(lambda convert: convert, [("", stored, self.inner)])
 
 
 @attrs.frozen
-class ListType:
+class ListType(FieldType):
     """`list[T]`, or `tuple[T, ...]` if `cls` is tuple."""
 
     item: FieldType
     cls: type[list[Any]] | type[tuple[Any, ...]] = list
-    exact: ClassVar = frozenset[type]()
-    facts: ClassVar = None
-    plain: ClassVar = False
 
     @property
     def form(self) -> Form:
-        """That of the items, and of what."""
         return [self.cls.__name__, self.item.form]
 
     @property
     def arrow(self) -> pa.DataType:
-        """An Arrow list."""
         return pa.list_(self.item.arrow)
 
     @property
     def sql(self) -> str:
-        """An array."""
         return f"array<{self.item.sql}>"
 
     def coerce(self, value: Any, path: str) -> Any:
@@ -92,36 +85,35 @@ class ListType:
         return self.cls(self.item.coerce(item, f"{path}[{n}]") for n, item in enumerate(value))
 
     def dump(self, value: Iterable[Any]) -> list[Any]:
-        """Dump every item."""
         return [self.item.dump(item) for item in value]
 
     def load(self, value: Iterable[Any]) -> Any:
-        """Load every item."""
         return self.cls(_load(self.item, item) for item in value)
+
+    def widening(self, stored: Form) -> Widening | None:
+        match stored:
+            case [self.cls.__name__, item]:
+                parts = [("[]", item, self.item)]
+                return Widening(lambda convert: lambda items: list(map(convert, items)), parts)
+        return None
 
 
 @attrs.frozen
-class TupleType:
+class TupleType(FieldType):
     """`tuple[A, B]`: a fixed number of items, each of its own type."""
 
     items: tuple[FieldType, ...]
-    exact: ClassVar = frozenset[type]()
-    facts: ClassVar = None
-    plain: ClassVar = False
 
     @property
     def form(self) -> Form:
-        """Those of the items."""
         return ["items", *(item.form for item in self.items)]
 
     @property
     def arrow(self) -> pa.DataType:
-        """An Arrow struct with the fields `_0`, `_1`, and so on."""
         return pa.struct([pa.field(f"_{n}", item.arrow) for n, item in enumerate(self.items)])
 
     @property
     def sql(self) -> str:
-        """A struct with the fields `_0`, `_1`, and so on."""
         return _struct({f"_{n}": item for n, item in enumerate(self.items)})
 
     def coerce(self, value: Any, path: str) -> tuple[Any, ...]:
@@ -133,38 +125,42 @@ class TupleType:
         return tuple(kind.coerce(item, f"{path}[{n}]") for n, (kind, item) in pairs)
 
     def dump(self, value: tuple[Any, ...]) -> dict[str, Any]:
-        """Dump every item under its number."""
         pairs = enumerate(zip(self.items, value, strict=True))
         return {f"_{n}": kind.dump(item) for n, (kind, item) in pairs}
 
     def load(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Load every item."""
         return tuple(_load(kind, value.get(f"_{n}")) for n, kind in enumerate(self.items))
+
+    def widening(self, stored: Form) -> Widening | None:
+        match stored:
+            case ["items", *items] if len(items) == len(self.items):
+                places = [f"[{n}]" for n in range(len(items))]
+                return Widening(_each_item, list(zip(places, items, self.items, strict=True)))
+        return None
+
+
+def _each_item(*converts: Convert) -> Convert:
+    named = {f"_{n}": convert for n, convert in enumerate(converts)}
+    return lambda value: {name: convert(value[name]) for name, convert in named.items()}
 
 
 @attrs.frozen
-class DictType:
+class DictType(FieldType):
     """`dict[K, V]`, in insertion order."""
 
     key: FieldType
     value: FieldType
-    exact: ClassVar = frozenset[type]()
-    facts: ClassVar = None
-    plain: ClassVar = False
 
     @property
     def form(self) -> Form:
-        """Those of the keys and the values."""
         return ["dict", self.key.form, self.value.form]
 
     @property
     def arrow(self) -> pa.DataType:
-        """An Arrow map."""
         return pa.map_(self.key.arrow, self.value.arrow)
 
     @property
     def sql(self) -> str:
-        """A map."""
         return f"map<{self.key.sql},{self.value.sql}>"
 
     def coerce(self, value: Any, path: str) -> dict[Any, Any]:
@@ -177,16 +173,25 @@ class DictType:
         }
 
     def dump(self, value: Mapping[Any, Any]) -> list[dict[str, Any]]:
-        """Return the entries, with the names that Arrow and Spark use."""
         return [
             {"key": self.key.dump(key), "value": self.value.dump(item)}
             for key, item in value.items()
         ]
 
     def load(self, value: Iterable[Any]) -> dict[Any, Any]:
-        """Read Arrow's pairs, or the `{"key": .., "value": ..}` entries of Spark."""
+        # Arrow's pairs, or the entries of Spark.
         pairs = ((e["key"], e.get("value")) if isinstance(e, dict) else e for e in value)
         return {self.key.load(key): _load(self.value, item) for key, item in pairs}
+
+    def widening(self, stored: Form) -> Widening | None:
+        match stored:
+            case ["dict", key, value]:
+                return Widening(_each_pair, [(" key", key, self.key), ("[]", value, self.value)])
+        return None
+
+
+def _each_pair(of_key: Convert, of_value: Convert) -> Convert:
+    return lambda pairs: [(of_key(key), of_value(value)) for key, value in pairs]
 
 
 @attrs.frozen(init=False)
@@ -221,29 +226,23 @@ class Field:
 
 
 @attrs.frozen
-class AttrsType:
+class AttrsType(FieldType):
     """An attrs class and its fields, in order."""
 
     cls: type[Any]
     fields: tuple[Field, ...]
     build: Callable[..., Any] = attrs.field(eq=False)
-    exact: ClassVar = frozenset[type]()
-    facts: ClassVar = None
-    plain: ClassVar = False
 
     @property
     def form(self) -> Form:
-        """Those of the fields."""
         return ["class", forms_of(self.fields)]
 
     @property
     def arrow(self) -> pa.DataType:
-        """An Arrow struct."""
         return pa.struct([pa.field(field.name, field.type.arrow) for field in self.fields])
 
     @property
     def sql(self) -> str:
-        """A struct."""
         return _struct({field.name: field.type for field in self.fields})
 
     def coerce(self, value: Any, path: str) -> Any:
@@ -258,11 +257,10 @@ class AttrsType:
         return self.build(*parts)
 
     def dump(self, value: Any) -> dict[str, Any]:
-        """Dump every field under its name."""
         return {field.name: field.type.dump(getattr(value, field.name)) for field in self.fields}
 
     def load(self, value: Mapping[str, Any]) -> Any:
-        """Rebuild the object; Spark's JSON omits fields that are null."""
+        # Spark's JSON omits fields that are null.
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
 
 

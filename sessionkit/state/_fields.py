@@ -21,7 +21,7 @@ from sessionkit.state._collections import (
     TupleType,
 )
 from sessionkit.state._scalars import SCALARS, DecimalType, EnumType, FloatType, IntType, StrType
-from sessionkit.state._types import INT64, FieldType
+from sessionkit.state._types import INT64, FieldType, same
 
 HINTS: Final[dict[Any, str]] = {
     Any: "name the one type of the field",
@@ -115,11 +115,7 @@ def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
     default: Any = attribute.default
     if isinstance(default, FACTORY):
         return None if default.takes_self else default.factory
-    return None if default is attrs.NOTHING else partial(_given, default)
-
-
-def _given(value: Any) -> Any:
-    return value
+    return None if default is attrs.NOTHING else partial(same, default)
 
 
 def _former(

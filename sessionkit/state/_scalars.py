@@ -12,19 +12,15 @@ import pyarrow as pa
 
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.state._times import DatetimeType, DateType, TimedeltaType, TimeType
-from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, refused
+from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, Widening, refused, same
 
 EXACT_FLOAT: Final = 2**53
 INTEGERS: Final = frozenset({"Byte", "Short", "Integer", "Long"})
 WIDE: Final = Context(prec=40)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 @attrs.frozen
-class IntType:
+class IntType(FieldType):
     """`int`, 64 bits."""
 
     arrow: ClassVar = pa.int64()
@@ -40,8 +36,6 @@ class IntType:
         key=KeyForm("bigint", "cast({} as bigint)", 0, frozenset({"str", "decimal"})),
     )
     plain: ClassVar = True
-    dump: ClassVar = staticmethod(_same)
-    load: ClassVar = staticmethod(_same)
 
     def coerce(self, value: Any, path: str) -> int:
         """Accept 64-bit integers of Python and NumPy; refuse booleans and floats."""
@@ -55,7 +49,7 @@ class IntType:
 
 
 @attrs.frozen
-class FloatType:
+class FloatType(FieldType):
     """`float`, 64 bits; NaN is a value, never a null."""
 
     arrow: ClassVar = pa.float64()
@@ -70,8 +64,6 @@ class FloatType:
         avro=frozenset({float, int}),
     )
     plain: ClassVar = True
-    dump: ClassVar = staticmethod(_same)
-    load: ClassVar = staticmethod(float)
 
     def coerce(self, value: Any, path: str) -> float:
         """Accept floats and exactly representable integers of Python and NumPy."""
@@ -84,9 +76,22 @@ class FloatType:
             raise refused(value, path, "a float that holds it exactly", hint)
         raise refused(value, path, "a float", "convert it with float(...) where you set it")
 
+    def load(self, value: float) -> float:
+        return float(value)
+
+    def widening(self, stored: Form) -> Widening | None:
+        return Widening(lambda: _exact) if stored == "int" else None
+
+
+def _exact(value: int) -> float:
+    if abs(value) > EXACT_FLOAT:
+        found = f"{value} has no float that is equal to it"
+        raise ValueError(found)
+    return float(value)
+
 
 @attrs.frozen
-class BoolType:
+class BoolType(FieldType):
     """`bool`."""
 
     arrow: ClassVar = pa.bool_()
@@ -102,8 +107,6 @@ class BoolType:
         key=KeyForm("boolean", "cast({} as boolean)", null=False),
     )
     plain: ClassVar = True
-    dump: ClassVar = staticmethod(_same)
-    load: ClassVar = staticmethod(_same)
 
     def coerce(self, value: Any, path: str) -> bool:
         """Accept only booleans of Python and NumPy; 0 and 1 are numbers."""
@@ -113,7 +116,7 @@ class BoolType:
 
 
 @attrs.frozen
-class StrType:
+class StrType(FieldType):
     """`str`, any Unicode text that UTF-8 can encode."""
 
     arrow: ClassVar = pa.string()
@@ -129,8 +132,6 @@ class StrType:
         key=KeyForm("string", "cast({} as string)", "", frozenset({"int", "date", "bytes"})),
     )
     plain: ClassVar = True
-    dump: ClassVar = staticmethod(_same)
-    load: ClassVar = staticmethod(_same)
 
     def coerce(self, value: Any, path: str) -> str:
         """Accept text, including subclasses of `str`; refuse lone surrogates."""
@@ -146,7 +147,7 @@ class StrType:
 
 
 @attrs.frozen
-class BytesType:
+class BytesType(FieldType):
     """`bytes`; base64 text inside a collection on the wire."""
 
     arrow: ClassVar = pa.binary()
@@ -161,11 +162,8 @@ class BytesType:
         avro=frozenset({bytes, str}),
         key=KeyForm("binary", "cast({} as binary)", b"", frozenset({"str"})),
     )
-    plain: ClassVar = False
-    dump: ClassVar = staticmethod(_same)
 
     def load(self, value: bytes | bytearray | str) -> bytes:
-        """Read bytes, or base64 text."""
         return base64.b64decode(value) if isinstance(value, str) else bytes(value)
 
     def coerce(self, value: Any, path: str) -> bytes:
@@ -183,27 +181,22 @@ def _without_zeros(value: Decimal) -> Decimal:
 
 
 @attrs.frozen
-class DecimalType:
+class DecimalType(FieldType):
     """`Decimal` with a fixed number of digits: by default 38, of which 18 after the point."""
 
     precision: int = 38
     scale: int = 18
-    exact: ClassVar = frozenset[type]()
-    plain: ClassVar = False
 
     @property
     def form(self) -> Form:
-        """Its name and its digits."""
         return ["decimal", self.precision, self.scale]
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow decimal of these digits."""
         return pa.decimal128(self.precision, self.scale)
 
     @property
     def sql(self) -> str:
-        """Spark's decimal of these digits."""
         return f"decimal({self.precision},{self.scale})"
 
     @cached_property
@@ -237,36 +230,36 @@ class DecimalType:
             raise refused(value, path, digits, hint)
         return exact
 
-    def dump(self, value: Decimal) -> Decimal:
-        """Return it unchanged: Arrow adjusts the scale."""
-        return value
-
     def load(self, value: Decimal | str | int) -> Decimal:
-        """Read a decimal, or its text, at the declared scale."""
         return Decimal(value).quantize(Decimal(1).scaleb(-self.scale), context=WIDE)
+
+    def widening(self, stored: Form) -> Widening | None:
+        """Read decimals with no more digits, before the point and after it."""
+        match stored:
+            case ["decimal", precision, scale]:
+                before = self.precision - self.scale
+                has_room = self.scale >= scale and before >= precision - scale
+                return Widening(lambda: same) if has_room else None
+        return None
 
 
 @attrs.frozen
-class EnumType:
+class EnumType(FieldType):
     """An `Enum` whose values are all text or all integers, stored by value."""
 
     cls: type[Enum]
     base: StrType | IntType
-    plain: ClassVar = False
 
     @property
     def form(self) -> Form:
-        """The form of the members' values: they may get more."""
         return ["enum", self.base.form]
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type of the members' values."""
         return self.base.arrow
 
     @property
     def sql(self) -> str:
-        """The type of the members' values."""
         return self.base.sql
 
     @cached_property
@@ -276,7 +269,6 @@ class EnumType:
 
     @property
     def exact(self) -> frozenset[type]:
-        """The enumeration itself."""
         return frozenset({self.cls})
 
     def coerce(self, value: Any, path: str) -> Enum:
@@ -287,11 +279,9 @@ class EnumType:
         raise refused(value, path, f"a member of {name}", f"write {name}(value) where you set it")
 
     def dump(self, value: Enum) -> Any:
-        """Return the member's value."""
         return value.value
 
     def load(self, value: Any) -> Enum:
-        """Return the member of this value."""
         try:
             return self.cls(value)
         except ValueError:

@@ -15,18 +15,17 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
-from sessionkit.state._types import INT64, Facts, KeyForm, refused
+from sessionkit.state._types import INT64, Facts, FieldType, KeyForm, refused
 
 EPOCH_DAY: Final = date(1970, 1, 1)
 YEARS: Final = "the years 1 to 9999"
 
 
 @attrs.frozen
-class DatetimeType:
+class DatetimeType(FieldType):
     """`datetime`, an instant: timezone-aware, in microseconds, and in UTC once stored."""
 
     arrow: ClassVar = pa.timestamp("us", tz="UTC")
-    exact: ClassVar = frozenset[type]()
     form: ClassVar = "datetime"
     sql: ClassVar = "timestamp"
     facts: ClassVar = Facts(
@@ -40,7 +39,6 @@ class DatetimeType:
         bounds=(FIRST_INSTANT_US, LAST_INSTANT_US),
         within=YEARS,
     )
-    plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> datetime:
         """Accept aware datetimes of whole microseconds, in any time zone."""
@@ -62,18 +60,16 @@ class DatetimeType:
         return instant
 
     def dump(self, value: datetime) -> int:
-        """Return the microseconds since the epoch."""
         return micros_of(value)
 
     def load(self, value: int | datetime) -> datetime:
-        """Read microseconds, or the value that Arrow returns."""
         if isinstance(value, datetime):
             return value.astimezone(UTC)
         return instant_of(value)
 
 
 @attrs.frozen
-class DateType:
+class DateType(FieldType):
     """`date`, a calendar day."""
 
     arrow: ClassVar = pa.date32()
@@ -91,7 +87,6 @@ class DateType:
         bounds=((date.min - EPOCH_DAY).days, (date.max - EPOCH_DAY).days),
         within=YEARS,
     )
-    plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> date:
         """Accept dates; refuse a datetime, whose day depends on a time zone."""
@@ -100,16 +95,14 @@ class DateType:
         raise refused(value, path, "a date", "call .date() on a datetime in the time zone you mean")
 
     def dump(self, value: date) -> int:
-        """Return the days since the epoch."""
         return (value - EPOCH_DAY).days
 
     def load(self, value: int | date) -> date:
-        """Read days, or the value that Arrow returns."""
         return value if isinstance(value, date) else EPOCH_DAY + timedelta(days=value)
 
 
 @attrs.frozen
-class TimedeltaType:
+class TimedeltaType(FieldType):
     """`timedelta`, whole microseconds."""
 
     arrow: ClassVar = pa.duration("us")
@@ -123,7 +116,6 @@ class TimedeltaType:
         parse=lambda text: duration(text, "duration", zero_allowed=True),
         avro=frozenset({int}),
     )
-    plain: ClassVar = False
 
     def coerce(self, value: Any, path: str) -> timedelta:
         """Accept timedeltas, and those of pandas in whole microseconds."""
@@ -141,11 +133,9 @@ class TimedeltaType:
         return taken
 
     def dump(self, value: timedelta) -> int:
-        """Return the microseconds."""
         return span_us(value)
 
     def load(self, value: int | timedelta) -> timedelta:
-        """Read microseconds, or the value that Arrow returns."""
         return value if isinstance(value, timedelta) else timedelta(microseconds=value)
 
 
@@ -155,7 +145,7 @@ def _micros_of_day(value: time) -> int:
 
 
 @attrs.frozen
-class TimeType:
+class TimeType(FieldType):
     """
     `time`, a time of day without a zone: a number of microseconds since midnight.
 
@@ -163,7 +153,6 @@ class TimeType:
     """
 
     arrow: ClassVar = pa.int64()
-    exact: ClassVar = frozenset[type]()
     form: ClassVar = "time"
     sql: ClassVar = "bigint"
     facts: ClassVar = Facts(
@@ -178,7 +167,6 @@ class TimeType:
         bounds=(0, _micros_of_day(time.max)),
         within="the microseconds of a day",
     )
-    plain: ClassVar = False
     dump: ClassVar = staticmethod(_micros_of_day)
 
     def coerce(self, value: Any, path: str) -> time:
@@ -191,7 +179,6 @@ class TimeType:
         return value.replace(fold=0)
 
     def load(self, value: int) -> time:
-        """Read microseconds since midnight."""
         seconds, micros = divmod(value, 1_000_000)
         minutes, second = divmod(seconds, 60)
         return time(*divmod(minutes, 60), second, micros)

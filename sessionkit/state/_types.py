@@ -12,8 +12,8 @@ the path of the value. Each type is one frozen value, in `_scalars` or `_collect
 rest of the library has to know of a type is there too: a new type is a new class.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -28,6 +28,8 @@ A declared type as JSON, which stored state contains, so it never changes betwee
 such as `"int"`, or a list of a name and its parts, such as `["list", "int"]`. The part of a class
 is a dict of its fields.
 """
+Convert: TypeAlias = Callable[[Any], Any]
+"""Turns a stored value, as Arrow lists it, into one of which Arrow makes another type."""
 
 
 @attrs.frozen
@@ -85,41 +87,70 @@ class Facts:
     within: str = ""
 
 
-class FieldType(Protocol):
+@attrs.frozen
+class Widening:
+    """
+    How values that were stored as another type are read as those of a type.
+
+    Attributes:
+        made: Takes what converts each part, and returns what converts a whole value.
+        parts: What must be converted inside: where it is, its stored form, and its type now.
+    """
+
+    made: Callable[..., Convert]
+    parts: Sequence[tuple[str, Form, "FieldType"]] = ()
+
+
+class FieldType:
     """What every field type provides; the module explains the three forms of a value."""
+
+    __slots__ = ()
 
     @property
     def form(self) -> Form:
         """What stored state calls it."""
+        raise NotImplementedError
 
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of the storage form."""
+        raise NotImplementedError
 
     @property
     def sql(self) -> str:
         """The type of a column of Spark, as users see it."""
+        raise NotImplementedError
 
     @property
     def exact(self) -> frozenset[type]:
         """The Python types whose values need no `coerce`; empty if every value needs it."""
+        return frozenset()
 
     @property
     def plain(self) -> bool:
         """Whether the three forms are the same."""
+        return False
 
     @property
     def facts(self) -> Facts | None:
         """What else is known of it; None of a type with parts."""
+        return None
 
     def coerce(self, value: Any, path: str) -> Any:
         """Return the value in its exact type; raise `StateValueError` with the path otherwise."""
+        raise NotImplementedError
 
     def dump(self, value: Any) -> Any:
         """Turn the python form into the storage form."""
+        return value
 
     def load(self, value: Any) -> Any:
         """Turn the storage or the wire form into the python form."""
+        return value
+
+    def widening(self, stored: Form) -> Widening | None:  # noqa: ARG002 (most types have none)
+        """Return how values of another stored form are read; None where they can't be."""
+        return None
 
 
 def may_be_key(kind: FieldType) -> bool:
@@ -138,6 +169,10 @@ def key_form(kind: FieldType) -> KeyForm:
 def type_name(kind: FieldType) -> str:
     """Return what errors call a type, such as `date`."""
     return type(kind).__name__.removesuffix("Type").lower()
+
+
+def same(value: Any) -> Any:
+    return value
 
 
 def refused(value: object, path: str, wanted: str, hint: str) -> StateValueError:
