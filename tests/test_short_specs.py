@@ -31,8 +31,7 @@ from sessionkit import (
 )
 from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError
-from sessionkit.spec.functions import wrong_class
-from sessionkit.spec.signatures import takes_time
+from sessionkit.spec.functions import takes_time, wrong_class
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import evolved, grouped, session_spec
 

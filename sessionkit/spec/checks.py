@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, nearest_field
+from sessionkit.spec.functions import check_function, check_key
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.shared import check_delay
-from sessionkit.spec.signatures import check_function, check_key
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType

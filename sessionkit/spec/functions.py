@@ -1,32 +1,33 @@
-"""The functions that users hand over: their names, and what is said where one fails."""
+"""The functions that users hand over: what they say of themselves, and why one failed."""
 
+import functools
+import inspect
 import traceback
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Collection, Generator
 from datetime import datetime
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import attrs
 
-from sessionkit.errors import SessionkitError, UserFunctionError, with_hint
+from sessionkit._classes import is_record
+from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, with_hint
 
 MOST_FRAMES: Final = 20
 """How many frames of a traceback are shown, the last ones."""
+MAY_TAKE_TIME: Final = ("create", "update")
+MISSING: Final = inspect.Parameter.empty
+POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @attrs.frozen
 class FinishMethod:
-    """
-    A method `finish(self, session)` as the function `finish(session, state)`.
-
-    Attributes:
-        method: The method.
-    """
+    """A method `finish(self, session)` as the function `finish(session, state)`."""
 
     method: Callable[[Any, Any], Any]
 
     def __call__(self, session: Any, state: Any) -> Any:
-        """Call the method."""
         return self.method(state, session)
 
 
@@ -40,14 +41,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class Failure(NamedTuple):
-    """
-    Why a function failed.
-
-    Attributes:
-        reason: What failed, for whose key, and the error.
-        traceback: The traceback of the function; None where it didn't raise.
-        hint: What to do, where that isn't part of the reason.
-    """
+    """Why a function failed, and for whose key; without a traceback where it didn't raise."""
 
     reason: str
     traceback: str | None = None
@@ -55,7 +49,6 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: UserFunctionError) -> "Failure":
-        """Return an error as data."""
         return cls(error.reason, error.traceback)
 
 
@@ -112,3 +105,217 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
     if cls.__name__ == kind.__name__:
         names = (f"{cls.__module__}.{names[0]}", f"{kind.__module__}.{names[1]}")
     return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
+
+
+# -- signatures and annotations -----------------------------------------------------------------
+
+
+def positional_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that a function takes by position; none where Python can't tell."""
+    signature = _signature(function)
+    parameters = signature.parameters.values() if signature is not None else ()
+    return [parameter for parameter in parameters if parameter.kind in POSITIONAL]
+
+
+def annotation_of(function: Callable[..., Any], position: int | None) -> Any:
+    """
+    Return the annotation of a parameter, or of what a function returns where the position is None.
+
+    A text that can't be resolved is returned as it is, and None where there is no annotation.
+    """
+    if position is None:
+        signature = _signature(function)
+        raw = MISSING if signature is None else signature.return_annotation
+    else:
+        parameters = positional_parameters(function)
+        raw = parameters[position].annotation if position < len(parameters) else MISSING
+    return None if raw is MISSING else _resolved(raw, function)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _resolved(raw: Any, function: Callable[..., Any]) -> Any:
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"it": raw}
+    try:
+        return typing.get_type_hints(carrier, *_names_of(function))["it"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return raw
+
+
+def _names_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the names that a function sees: those of its module, and of the functions around."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function):
+        return {}, {}
+    return function.__globals__, dict(inspect.getclosurevars(function).nonlocals)
+
+
+@attrs.frozen
+class Place:
+    """An annotation of a function: that of the parameter at a position, or of what it returns."""
+
+    role: str
+    function: Callable[..., Any]
+    position: int | None
+    own: type[Any] | None = None
+    """What `Self` is."""
+
+    @property
+    def annotation(self) -> Any:
+        return annotation_of(self.function, self.position)
+
+    @property
+    def classes(self) -> list[type[Any]]:
+        """The attrs classes that the annotation names, but for a `KeyState` of anything."""
+        named = _classes_in(self.annotation, self.own)
+        return [cls for cls in named if not cls.__module__.startswith("sessionkit.")]
+
+    def __str__(self) -> str:
+        return f"`{self.role}` ({name_of(self.function)})"
+
+
+def _classes_in(annotation: Any, own: type[Any] | None) -> list[type[Any]]:
+    """Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`."""
+    if annotation is typing.Self:
+        annotation = own
+    arguments = get_args(annotation)
+    if not arguments:
+        return [annotation] if is_record(annotation) else []
+    if typing.get_origin(annotation) is Generator:
+        arguments = arguments[:1]
+    return [cls for argument in arguments for cls in _classes_in(argument, own)]
+
+
+def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint: str) -> type[Any]:
+    """Return a class of a spec: the one that was given, or else the one that annotations say."""
+    named: dict[type[Any], Place] = {}
+    for place in places:
+        for cls in place.classes:
+            named.setdefault(cls, place)
+    said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+    if given is None:
+        # Of those that they name, the one below all others.
+        for cls in named:
+            if all(issubclass(cls, other) for other in named):
+                return cls
+        raise SpecError(_not_inferred(name, places, named, said, hint))
+    if is_record(given) and named:
+        _check_related(name, given, named, said)
+    return given
+
+
+def _check_related(name: str, cls: type[Any], named: Collection[type[Any]], said: str) -> None:
+    """Check that one of the classes that annotations name is the class, above it or below it."""
+    if any(issubclass(cls, other) or issubclass(other, cls) for other in named):
+        return
+    found = "the annotations name another class"
+    hint = f"leave {name} out, or change the annotations"
+    if any(is_again(cls, other) for other in named):
+        found = "an annotation names the class as it was before it was defined again"
+        hint = "define the function again too; in a notebook, run its cell again"
+    shown = cls.__name__
+    if any(other.__name__ == shown for other in named):
+        shown = f"{cls.__module__}.{cls.__qualname__}"
+    raise SpecError(with_hint(f"`{name}` is {shown}, and {found}: {said}", hint))
+
+
+def _not_inferred(
+    name: str, places: Collection[Place], named: Collection[type[Any]], said: str, hint: str
+) -> str:
+    if any(is_again(cls, other) for cls in named for other in named):
+        found = "one of the functions names a class from before it was defined again"
+        hint = "define the functions again too; in a notebook, run their cells again"
+        return with_hint(f"`{name}` is left out, and {found}: {said}", hint)
+    if named:
+        found = f"`{name}` is left out, and the annotations disagree: {said}"
+        return with_hint(found, f"make them agree, or pass {name}=...")
+    for place in places:
+        if isinstance(place.annotation, str):
+            found = f"`{name}` is left out, and {place} says {place.annotation!r}"
+            hint = f"pass {name}=..., or define the class at the top of its module"
+            return with_hint(f"{found}, which cannot be resolved", hint)
+    hint = f"pass {name}=..., or annotate {hint}"
+    return with_hint(f"`{name}` is left out, and no annotation says it", hint)
+
+
+def check_key(place: Place, keys: Collection[str]) -> None:
+    """Check a named tuple that the annotation of a key, or of a session with one, names."""
+    for cls in (place.annotation, *get_args(place.annotation)):
+        fields = getattr(cls, "_fields", None)
+        if isinstance(cls, type) and fields is not None and fields != tuple(keys):
+            found = f"{place} declares the key as {cls.__name__}, with the fields"
+            hint = f"give {cls.__name__} the fields of `keys`, in their order"
+            text = f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}"
+            raise SpecError(with_hint(text, hint))
+
+
+def takes_time(function: Callable[..., Any]) -> bool:
+    """Return whether the third parameter is `time`, or is needed and annotated `datetime`."""
+    for third in positional_parameters(function)[2:3]:
+        is_needed = third.default is MISSING
+        return third.name == "time" or (is_needed and annotation_of(function, 2) is datetime)
+    return False
+
+
+def check_function(function: object, role: str, **parameters: type | None) -> None:
+    """
+    Check that a function can be called with these arguments, by position.
+
+    Where a parameter is annotated with another attrs class than the one it will be given, that is
+    refused too. A function whose signature Python can't tell (some builtins) passes.
+    """
+    wanted = f"{role}({', '.join(parameters)})"
+    if not callable(function):
+        found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
+        raise SpecError(with_hint(found, f"write `def {wanted}: ...` and pass its name"))
+    if _is_async(function) or _is_async(getattr(function, "__call__", None)):  # noqa: B004
+        found = f"`{role}` must be a plain function, found the async {name_of(function)}"
+        raise SpecError(with_hint(found, "write it with `def`"))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        found = f"`{role}` must take {wanted}, found {name_of(function)}{signature}: {error}"
+        hint = f"write `def {wanted}: ...`"
+        may_take_time = role in MAY_TAKE_TIME and "time" not in parameters
+        if may_take_time and len(positional_parameters(function)) > len(parameters):
+            hint += "; a third parameter must be `time`, the event's time"
+        raise SpecError(with_hint(found, hint)) from None
+    for position, (meaning, cls) in enumerate(parameters.items()):
+        if cls is not None:
+            _check_annotation(function, role, position, meaning, cls)
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _check_annotation(
+    function: Callable[..., Any], role: str, position: int, meaning: str, cls: type[Any]
+) -> None:
+    said = annotation_of(function, position)
+    if not is_record(said) or issubclass(cls, said):
+        return
+    name = positional_parameters(function)[position].name
+    found = f"`{role}` is given a {cls.__name__} as its {meaning}, but "
+    found += f"{name_of(function)} declares `{name}: {said.__name__}`"
+    hint = f"declare `{name}: {cls.__name__}`"
+    if is_again(said, cls):
+        found += ", as the class was before it was defined again"
+        hint = "define the function again too; in a notebook, run its cell again"
+    raise SpecError(with_hint(found, hint))

@@ -7,12 +7,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import at_least_one, choice, explained, flag
 from sessionkit._classes import is_record
 from sessionkit._instants import Duration, duration
-from sessionkit._validators import at_least_one, choice, flag
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import name_of
-from sessionkit.spec.signatures import annotation_of, positional_parameters
+from sessionkit.spec.functions import annotation_of, name_of, positional_parameters
 from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import Every
 from sessionkit.timeouts._session_rules import read_emit
@@ -21,6 +20,18 @@ Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
 BUCKETS: Final = 64
 """How many buckets there are where neither a spec nor a stream says it."""
+FORMER: Final = {
+    **dict.fromkeys(("create", "update", "merge", "finish"), "logic=Functions(update=...)"),
+    "aggregates": "logic=Aggregates(View, {...})",
+    "allowed_lateness": "lateness=Lateness(allowed=...)",
+    "late": "lateness=Lateness(late_events=...)",
+    "late_by": "lateness=Lateness(judged_by=...)",
+    "per": "logic=Events(View), or results=Results(with_events=True)",
+    "processing_timers": "on_timer=by_processing_time(function)",
+    "revisions": "results=Results(accumulate=False)",
+    "state_version": "storage=Storage(version=...)",
+}
+"""What to write in place of the arguments that specs had before there were groups."""
 
 
 # -- how an argument is read --------------------------------------------------------------------
@@ -92,6 +103,7 @@ def check_group(cls: type[Any]) -> Any:
 # -- the groups ---------------------------------------------------------------------------------
 
 
+@explained()
 @attrs.frozen(kw_only=True)
 class Lateness:
     """
@@ -132,6 +144,7 @@ class Lateness:
             raise SpecError(with_hint(found, hint))
 
 
+@explained()
 @attrs.frozen(kw_only=True)
 class Results:
     """
@@ -159,6 +172,7 @@ class Results:
     with_events: bool = attrs.field(default=False, validator=flag)
 
 
+@explained()
 @attrs.frozen(kw_only=True)
 class Inputs:
     """
@@ -204,6 +218,7 @@ class Inputs:
     passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
 
 
+@explained()
 @attrs.frozen(kw_only=True)
 class Storage:
     """

@@ -5,13 +5,15 @@ A `SessionSpec` has one of the three as its `logic`. Each reads and checks what 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
+from types import NoneType
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
+from sessionkit._arguments import explained
 from sessionkit._classes import Record, attributes_of, is_frozen, is_record
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
@@ -22,16 +24,17 @@ from sessionkit.spec.aggregates import (
     check_event_class,
     check_result,
 )
-from sessionkit.spec.functions import FinishMethod, name_of
-from sessionkit.spec.shared import E, R, S, set_derived
-from sessionkit.spec.signatures import (
+from sessionkit.spec.functions import (
+    FinishMethod,
     Place,
+    annotation_of,
     check_function,
     class_of,
-    is_method,
-    returns_none,
+    name_of,
+    positional_parameters,
     takes_time,
 )
+from sessionkit.spec.shared import E, R, S, set_derived
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import fields_of
@@ -44,30 +47,23 @@ Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | 
 Merge: TypeAlias = Callable[[S, S], S | None]
 Finish: TypeAlias = Callable[[Session[Any], S], FinishResult[R]]
 
-FUNCTIONS: Final = {
+PARAMETERS: Final = {
     "create": ("key", "event"),
     "update": ("state", "event"),
     "merge": ("left", "right"),
     "finish": ("session", "state"),
 }
-METHODS: Final = {
-    "create": ("key", "event"),
-    "update": ("self", "event"),
-    "merge": ("self", "other"),
-    "finish": ("self", "session"),
-}
-MEANINGS: Final[Mapping[str, Mapping[int | None, str]]] = {
-    "create": {0: "key", 1: "event", None: "state"},
-    "update": {0: "state", 1: "event", None: "state"},
-    "merge": {0: "state", 1: "state", None: "state"},
-    "finish": {0: "session", 1: "state", None: "row"},
-}
-"""What the parameters of each function are by their place, and what it returns."""
+METHODS: Final = {"update": ("self", "event"), "merge": ("self", "other")}
+"""The parameters of the functions, and of those that were written as methods of the state."""
+STATES: Final = frozenset({"left", "right", "self", "other"})
+"""The parameters that are a state under another name."""
+RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finish": "row"}
 
 
 # -- the three kinds ----------------------------------------------------------------------------
 
 
+@explained()
 @attrs.frozen(kw_only=True)
 class Functions(Generic[E, S, R]):
     """
@@ -132,9 +128,10 @@ class Functions(Generic[E, S, R]):
         """Return the annotations that say one thing: event, state, row, key or session."""
         return [
             Place(role, function, position, own=self._state)
-            for role in FUNCTIONS
-            for function, meanings in [_meanings(self, role)]
-            for position, named in meanings.items()
+            for role in PARAMETERS
+            for function, names in [_read(self, role)]
+            if function is not None
+            for position, named in [*enumerate(map(_meaning, names)), (None, RETURNS[role])]
             if named == meaning
         ]
 
@@ -208,7 +205,7 @@ def classes_of(
             return {"event": logic.event, "state": logic.result, "result": logic.result}
         case Events():
             event: Any = logic.event
-            row = event_row_class(event, event_time, keys)
+            row = event_row_class(event, event_time, frozenset(keys))
             return {"event": event, "state": held_class(event, event_time), "result": row}
     found = f"`logic` must say how sessions are folded, found {logic!r}"
     hint = "write logic=Functions(update=...), or SessionSpec.of(Visit, ...)"
@@ -218,22 +215,27 @@ def classes_of(
 # -- functions, checked -------------------------------------------------------------------------
 
 
-def _meanings(logic: Functions[Any, Any, Any], role: str) -> tuple[Any, dict[int | None, str]]:
-    """Return a function, and what its parameters are, and what it returns."""
+def _read(logic: Functions[Any, Any, Any], role: str) -> tuple[Any, tuple[str, ...]]:
+    """Return a function, and its parameters as its author would name them."""
     function = getattr(logic, role)
     if isinstance(function, FinishMethod):
-        return function.method, {0: "state", 1: "session", None: "row"}
-    return function, {} if function is None else dict(MEANINGS[role])
+        return function.method, ("self", "session")
+    first = positional_parameters(function)[:1] if callable(function) else []
+    is_method = [one.name for one in first] == ["self"]
+    return function, (METHODS if is_method and role in METHODS else PARAMETERS)[role]
+
+
+def _meaning(name: str) -> str:
+    return "state" if name in STATES else name
 
 
 def _check_roles(logic: Functions[Any, Any, Any], classes: Mapping[str, type[Any]]) -> None:
     """Check that each function can be called with what it's given, of these classes."""
-    for role, free in FUNCTIONS.items():
-        function, meanings = _meanings(logic, role)
+    for role in PARAMETERS:
+        function, names = _read(logic, role)
         if function is None and role != "update":
             continue
-        names = METHODS[role] if callable(function) and is_method(function) else free
-        wanted = {name: classes.get(meanings.get(place, "")) for place, name in enumerate(names)}
+        wanted = {name: classes.get(_meaning(name)) for name in names}
         if getattr(logic, f"{role}_takes_time", False):
             wanted["time"] = None
         check_function(function, role, **wanted)
@@ -269,7 +271,8 @@ def _check_in_place(logic: Functions[Any, Any, Any]) -> None:
     state = logic.state.__name__
     for role in ("update", "merge"):
         function = getattr(logic, role)
-        if function is not None and returns_none(function) and is_frozen(logic.state):
+        returned = None if function is None else annotation_of(function, None)
+        if returned is NoneType and is_frozen(logic.state):
             found = f"`{role}` ({name_of(function)}) returns None: it changes the state in place"
             hint = f"return the new state, or make {state} with attrs.define"
             raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))
@@ -277,12 +280,10 @@ def _check_in_place(logic: Functions[Any, Any, Any]) -> None:
 
 def _needed_fields(cls: type[Any]) -> list[str]:
     """Return what a class can't be made without."""
-    parameters = inspect.signature(cls).parameters.values()
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         one.name
-        for one in parameters
-        if one.default is inspect.Parameter.empty and one.kind not in variadic
+        for one in inspect.signature(cls).parameters.values()
+        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
     ]
 
 
@@ -324,13 +325,9 @@ def held_class(event: Any, event_time: str) -> type[Any]:
     return _made("Events", {HELD: attrs.field(type=list[each])})  # type: ignore[valid-type]
 
 
-def event_row_class(event: type[Any], event_time: str, keys: Collection[str]) -> type[Any]:
-    """Return the class of a row: the event with its number, without what the key says already."""
-    return _event_row_class(cast("Hashable", event), event_time, frozenset(keys))
-
-
 @lru_cache(maxsize=256)
-def _event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[Any]:
+def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[Any]:
+    """Return the class of a row: the event with its number, without what the key says already."""
     fields = {NUMBER: attrs.field(type=int, kw_only=True), **_fields(event, event_time)}
     return _made("EventRow", {name: field for name, field in fields.items() if name not in keys})
 

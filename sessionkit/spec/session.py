@@ -7,22 +7,15 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
+from sessionkit._arguments import column_name, explained, spelled_out
 from sessionkit._classes import Record
 from sessionkit._instants import Duration, duration
-from sessionkit._validators import column_name
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
 from sessionkit.spec.columns import NUMBER_COLUMN, REJECTED_COLUMNS, session_fields
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage, check_group
-from sessionkit.spec.logic import (
-    Aggregates,
-    Events,
-    Finish,
-    Functions,
-    Logic,
-    classes_of,
-)
+from sessionkit.spec.groups import FORMER, Results, check_group
+from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.methods import (
     AggregateSettings,
     Finishing,
@@ -34,7 +27,7 @@ from sessionkit.spec.methods import (
     Timeout,
     functions_of,
 )
-from sessionkit.spec.shared import E, OnError, Order, R, S, Spec, check_shared, set_derived
+from sessionkit.spec.shared import E, R, S, Spec, check_shared, set_derived
 from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 
@@ -52,6 +45,7 @@ def _read_timeout(value: Timeout | None) -> Any:
     return EventTimeGap(value) if isinstance(value, str | timedelta) else value
 
 
+@explained(FORMER)
 @attrs.frozen(kw_only=True)
 class SessionSpec(Spec[E, S, R]):
     """
@@ -219,23 +213,13 @@ class SessionSpec(Spec[E, S, R]):
         state: Any,
         /,
         *,
-        keys: Mapping[str, Any],
-        event_time: str,
-        watermark_delay: Duration,
-        gap: Duration | None = None,
-        timeout: Timeout | None = None,
-        order: Order = "arrival",
-        on_error: OnError = "raise",
-        lateness: Lateness = Lateness(),
-        results: Results = Results(),
-        inputs: Inputs = Inputs(),
-        storage: Storage = Storage(),
         create: Callable[..., Any] | None = None,
         update: Callable[..., Any] | None = None,
         merge: Callable[..., Any] | None = None,
         finish: Callable[..., Any] | None = None,
         event: type[Any] | None = None,
         result: type[Any] | None = None,
+        **settings: Any,
     ) -> "SessionSpec[Any, Any, Any]":
         """
         Make a spec whose functions are methods of the state class.
@@ -258,20 +242,8 @@ class SessionSpec(Spec[E, S, R]):
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
         functions = functions_of(state, create=create, update=update, merge=merge, finish=finish)
-        return SessionSpec(
-            logic=Functions(**functions, event=event, state=state, result=result),
-            keys=keys,
-            event_time=event_time,
-            watermark_delay=watermark_delay,
-            gap=gap,
-            timeout=timeout,
-            order=order,
-            on_error=on_error,
-            lateness=lateness,
-            results=results,
-            inputs=inputs,
-            storage=storage,
-        )
+        logic = Functions(**functions, event=event, state=state, result=result)
+        return SessionSpec(logic=logic, **settings)
 
     @overload
     @classmethod
@@ -300,18 +272,8 @@ class SessionSpec(Spec[E, S, R]):
         aggregates: Mapping[str, Aggregate],
         /,
         *,
-        keys: Mapping[str, Any],
-        event_time: str,
-        watermark_delay: Duration,
-        gap: Duration | None = None,
-        timeout: Timeout | None = None,
-        order: Order = "arrival",
-        on_error: OnError = "raise",
-        lateness: Lateness = Lateness(),
-        results: Results = Results(),
-        inputs: Inputs = Inputs(),
-        storage: Storage = Storage(),
         result: Any = None,
+        **settings: Any,
     ) -> "SessionSpec[Any, Any, Any]":
         """
         Make a spec from aggregates instead of functions: no Python runs for an event.
@@ -330,38 +292,11 @@ class SessionSpec(Spec[E, S, R]):
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        return SessionSpec(
-            logic=Aggregates(event, aggregates, result=result),
-            keys=keys,
-            event_time=event_time,
-            watermark_delay=watermark_delay,
-            gap=gap,
-            timeout=timeout,
-            order=order,
-            on_error=on_error,
-            lateness=lateness,
-            results=results,
-            inputs=inputs,
-            storage=storage,
-        )
+        return SessionSpec(logic=Aggregates(event, aggregates, result=result), **settings)
 
     @classmethod
     def per_event(
-        cls,
-        event: type[E1],
-        /,
-        *,
-        keys: Mapping[str, Any],
-        event_time: str,
-        watermark_delay: Duration,
-        gap: Duration | None = None,
-        timeout: Timeout | None = None,
-        order: Order = "arrival",
-        on_error: OnError = "raise",
-        lateness: Lateness = Lateness(),
-        results: Results = Results(),
-        inputs: Inputs = Inputs(),
-        storage: Storage = Storage(),
+        cls, event: type[E1], /, **settings: Unpack[AggregateSettings]
     ) -> "SessionSpec[E1, Any, Any]":
         """
         Make a spec with a row for each event: its session's id, and its number within the session.
@@ -378,20 +313,10 @@ class SessionSpec(Spec[E, S, R]):
             SpecError: Something cannot work; the message says what to change.
             FieldTypeError: A class has fields that cannot be stored; all are named.
         """
-        return SessionSpec(
-            logic=Events(event),
-            keys=keys,
-            event_time=event_time,
-            watermark_delay=watermark_delay,
-            gap=gap,
-            timeout=timeout,
-            order=order,
-            on_error=on_error,
-            lateness=lateness,
-            results=results,
-            inputs=inputs,
-            storage=storage,
-        )
+        return SessionSpec(logic=Events(event), **settings)
 
 
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
+
+for _name in ("of", "aggregate", "per_event"):
+    spelled_out(vars(SessionSpec)[_name].__func__, SessionSpec, but="logic")

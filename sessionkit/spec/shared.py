@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 import attrs
 
+from sessionkit._arguments import choice, column_name
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
-from sessionkit._validators import choice, column_name
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.groups import (

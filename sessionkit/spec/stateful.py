@@ -9,11 +9,12 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._arguments import choice, explained
 from sessionkit._instants import Duration
-from sessionkit._validators import choice
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import Place, check_function, check_key, class_of
+from sessionkit.spec.groups import FORMER
 from sessionkit.spec.shared import E, R, S, Spec, check_delay, check_shared, set_derived
-from sessionkit.spec.signatures import Place, check_function, check_key, class_of
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
@@ -114,6 +115,7 @@ def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None
         raise SpecError(with_hint(found, hint))
 
 
+@explained({**FORMER, "gap": "timeout=..., with the same duration"})
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Spec[E, S, R]):
     """

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
+from sessionkit._arguments import at_least_one, choice, explained
 from sessionkit._instants import Duration, duration, duration_text
-from sessionkit._validators import at_least_one, choice
 from sessionkit.aggregates import Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import Clock, EventTimeGap, Gap, read_at_most
@@ -44,6 +44,7 @@ def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+@explained()
 @attrs.frozen
 class SessionRules:
     """

@@ -1,0 +1,101 @@
+"""The arguments of frozen values: each is checked, and one that isn't known is explained."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from sessionkit.errors import SpecError, with_hint
+
+T = TypeVar("T")
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def explained(former: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
+    """
+    Let a class say which argument is meant, where one is given that it hasn't.
+
+    Args:
+        former: What to write in place of arguments that it no longer has, by their names.
+    """
+
+    def explain(cls: Any) -> Any:
+        make, known = cls.__init__, inspect.signature(cls).parameters
+
+        @functools.wraps(make)
+        def init(self: Any, *values: Any, **named: Any) -> None:
+            for name in named:
+                if name not in known:
+                    found = f"{cls.__name__} has no argument `{name}`"
+                    raise SpecError(with_hint(found, _meant(name, known, former)))
+            make(self, *values, **named)
+
+        cls.__init__ = init
+        return cls
+
+    return explain
+
+
+def _meant(name: str, known: Mapping[str, inspect.Parameter], former: Mapping[str, str]) -> str:
+    """Return the hint for an argument that isn't known: it may be one of a group."""
+    if name in former:
+        return f"write {former[name]}"
+    groups = {one.name: type(one.default) for one in known.values() if attrs.has(type(one.default))}
+    places = {
+        field: f"{argument}={group.__name__}({field}=...)"
+        for argument, group in groups.items()
+        for field in inspect.signature(group).parameters
+    } | {argument: f"{argument}=..." for argument in known}
+    if name in places:
+        return f"write {places[name]}"
+    near = get_close_matches(name, places, n=1)
+    return f"did you mean `{places[near[0]]}`?" if near else f"it has {', '.join(known)}"
+
+
+def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:
+    """Let `help()` show the arguments of a class, but for one, in place of `**settings`."""
+    own, settings = inspect.signature(function), inspect.signature(cls).parameters.values()
+    shown = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    taken = [one for one in settings if one.name != but]
+    shown += sorted(taken, key=lambda one: one.default is not one.empty)
+    function.__signature__ = own.replace(parameters=shown)
+
+
+def choice(*options: str) -> Any:
+    """Return the validator of an attribute that takes one of these; the first is the default."""
+
+    def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
+        if value not in options:
+            found = f"`{attribute.name}` must be one of {', '.join(map(repr, options))}"
+            raise SpecError(
+                with_hint(f"{found}, found {value!r}", f"the default is {options[0]!r}")
+            )
+
+    return attrs.validators.and_(check)
+
+
+def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> None:
+    """Check a whole number from 1."""
+    if type(value) is not int or value < 1:
+        found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
+        default = attribute.default if type(attribute.default) in (int, type(None)) else 1
+        hint = "leave it out" if default is None else f"leave it out for the default, {default}"
+        raise SpecError(with_hint(found, hint))
+
+
+def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
+    """Check the name of a column."""
+    if not isinstance(value, str) or not value:
+        found = f"`{attribute.name}` must be the name of a column, found {value!r}"
+        raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
+
+
+def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        found = f"`{attribute.name}` must be True or False, found {value!r}"
+        raise SpecError(with_hint(found, f"leave it out for {attribute.default}"))

@@ -1,0 +1,116 @@
+"""Arguments by name: what a spec says of one that it hasn't, and what `help()` shows."""
+
+import inspect
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import (
+    Functions,
+    Inputs,
+    Lateness,
+    Results,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    StatefulSpec,
+    Storage,
+)
+from sessionkit import aggregates as agg
+
+
+@attrs.frozen
+class View:
+    """An event."""
+
+    url: str
+
+
+@attrs.define
+class Visit:
+    """A state, and its functions."""
+
+    pages: int = 0
+
+    def update(self, event: View) -> None:
+        """Count a page."""
+
+
+def hint_for(cls: Any, name: str) -> str:
+    """Return what to write in place of an argument that a class hasn't."""
+    with pytest.raises(SpecError) as refused:
+        cls(**{name: "anything"})
+    found, _, hint = str(refused.value).partition("\n\nHint: ")
+    assert found == f"{cls.__name__} has no argument `{name}`"
+    return hint
+
+
+@pytest.mark.parametrize("spec", [SessionSpec, StatefulSpec])
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("layout", "storage=Storage(layout=...)"),
+        ("bucket_count", "storage=Storage(bucket_count=...)"),
+        ("upgrade", "storage=Storage(upgrade=...)"),
+        ("state_version", "storage=Storage(version=...)"),
+        ("max_jump", "inputs=Inputs(max_jump=...)"),
+        ("drop_duplicates_for", "inputs=Inputs(drop_duplicates_for=...)"),
+        ("reopen_within", "lateness=Lateness(reopen_within=...)"),
+        ("allowed_lateness", "lateness=Lateness(allowed=...)"),
+        ("late_by", "lateness=Lateness(judged_by=...)"),
+        ("late", "lateness=Lateness(late_events=...)"),
+    ],
+)
+def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, former: str, now: str) -> None:
+    """Most kept their names; the others are known by those that they had."""
+    assert f"write {now}" == hint_for(spec, former)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "hint"),
+    [
+        (SessionSpec, "emit", "write results=Results(emit=...)"),
+        (SessionSpec, "update", "write logic=Functions(update=...)"),
+        (SessionSpec, "watermark_dealy", "did you mean `watermark_delay=...`?"),
+        (SessionSpec, "bucket_counts", "did you mean `storage=Storage(bucket_count=...)`?"),
+        (StatefulSpec, "gap", "write timeout=..., with the same duration"),
+        (StatefulSpec, "on_timers", "did you mean `on_timer=...`?"),
+        (Functions, "updates", "did you mean `update=...`?"),
+        (Lateness, "allow", "did you mean `allowed=...`?"),
+        (Results, "emits", "did you mean `emit=...`?"),
+        (Inputs, "null", "did you mean `nulls=...`?"),
+        (Storage, "buckets", "did you mean `bucket_count=...`?"),
+        (Storage, "xyz", "it has layout, bucket_count, upgrade, version"),
+        (SessionRules, "xyz", "it has gap, at_most, state_gap, "),
+    ],
+)
+def test_an_argument_that_is_misspelt_says_what_is_meant(cls: Any, name: str, hint: str) -> None:
+    """The nearest one, also of a group; all of them where none is near."""
+    assert hint_for(cls, name).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (SessionSpec.of, [Visit]),
+        (SessionSpec.aggregate, [View, {"pages": agg.count()}]),
+        (SessionSpec.per_event, [View]),
+    ],
+)
+def test_the_constructors_of_sessions_explain_arguments_too(make: Any, values: list[Any]) -> None:
+    """What they don't take themselves is an argument of `SessionSpec`."""
+    with pytest.raises(SpecError, match=r"no argument `emit`\n\nHint: write results=Results\(emit"):
+        make(*values, emit="on_update")
+
+
+@pytest.mark.parametrize("name", ["of", "aggregate", "per_event"])
+def test_help_shows_arguments_and_no_others(name: str) -> None:
+    """Not `**settings`; what is required comes first."""
+    shown = inspect.signature(getattr(SessionSpec, name)).parameters
+    kinds = {one.kind for one in shown.values()}
+    names = [*shown]
+
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+    assert names.index("watermark_delay") < names.index("order")
+    assert "logic" not in names
