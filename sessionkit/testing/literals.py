@@ -1,4 +1,4 @@
-"""Values as tests write them: instants, durations, tables in text; and values back as literals."""
+"""Instants, durations and tables as tests write them in text, and values as literals."""
 
 import json
 import re
@@ -24,8 +24,7 @@ from sessionkit.testing.drivers.rows import Row
 
 DEFAULT_DAY: Final = date(2026, 1, 1)
 INSTANT: Final = re.compile(
-    r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2}):(?P<minute>\d\d)"
-    r"(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?)?",
+    r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2})(?P<rest>:\d\d(:\d\d(\.\d{1,6})?)?)",
     re.ASCII,
 )
 SECOND_US: Final = 1_000_000
@@ -36,20 +35,18 @@ CELL: Final = re.compile(r'\s*(?P<cell>"(?:[^"\\]|\\.)*"|[^|]*?)\s*\|')
 
 def at(text: str) -> datetime:
     """
-    Return an instant in UTC: a time of 1 January 2026, or of the day that is written before it.
+    Return an instant in UTC: a time on 1 January 2026, or on the day written before it.
 
     `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`.
 
     Raises:
-        ScriptError: It's written in another way, or there is no such time.
+        ScriptError: The text has another format, or there is no such time.
     """
     found = INSTANT.fullmatch(text)
     try:
         if found is not None:
-            day = DEFAULT_DAY if found["day"] is None else date.fromisoformat(found["day"])
-            hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
-            micros = int((found["fraction"] or "").ljust(6, "0"))
-            return datetime(day.year, day.month, day.day, hour, minute, second, micros, UTC)
+            day, clock = found["day"] or DEFAULT_DAY, f"{found['hour']:0>2}{found['rest']}"
+            return datetime.fromisoformat(f"{day} {clock}").replace(tzinfo=UTC)
     except ValueError:
         pass
     hint = 'write at("10:03"), at("10:03:20.5") or at("2026-03-01 10:03"), in UTC'
@@ -75,12 +72,12 @@ def _span(number: float, unit: timedelta) -> timedelta:
     try:
         return number * unit
     except (OverflowError, ValueError):
-        found = f"{number!r} times {unit} isn't a duration that a timedelta can hold"
+        found = f"{number!r} times {unit} doesn't fit a timedelta"
         raise ScriptError(with_hint(found, "pass a smaller number")) from None
 
 
 def literal(value: Any) -> str:
-    """Return a value as a test would write it, with the builders of this module."""
+    """Return a value as a test would write it, with the functions of this module."""
     if isinstance(value, datetime) and value.utcoffset() is not None:
         return f'at("{clock_text(value)}")'
     if isinstance(value, timedelta):
@@ -97,7 +94,7 @@ def literal(value: Any) -> str:
 
 
 def _object_literal(value: Any) -> str:
-    """Return an attrs object with literals for its fields, unless its class has its own `repr`."""
+    """Return an object with literals for its fields, unless its class has its own `repr`."""
     name = type(value).__qualname__.rpartition(">.")[2]
 
     def text(show: Callable[[Any], str]) -> str:
@@ -108,7 +105,7 @@ def _object_literal(value: Any) -> str:
 
 
 def clock_text(instant: datetime) -> str:
-    """Return an instant as briefly as `at` reads it."""
+    """Return the shortest text that `at` reads as this instant."""
     moment = instant.astimezone(UTC)
     day = "" if moment.date() == DEFAULT_DAY else f"{moment.date()} "
     clock = f"{moment:%H:%M}"
@@ -129,20 +126,20 @@ def _span_literal(span: timedelta) -> str:
 
 def events_table(spec: AnySpec, text: str) -> list[Row]:
     """
-    Return the rows of a table in text, one by one for `add_row` of a driver.
+    Return the rows of a table written as text, each one as `add_row` of a driver takes it.
 
         user_id | ts    | url     | seconds
         ann     | 10:00 | /       | 5.0
         ann     | 10:03 | /prices | null
 
-    The first line names columns of the spec; one that is left out is null. Instants are written as
-    for `at`, dates as `2026-01-01`, times of day as `09:30`, booleans `true` and `false`, durations
-    `3 minutes`, bytes as text, members of an enumeration by their value. A null is `null`. Write a
-    text that is empty, says `null` or contains a `|` in double quotes, with the escapes of JSON.
-    Empty lines and a rule of dashes below the names are skipped.
+    The first line names columns of the spec; a column that is left out is null. Write instants as
+    for `at`, dates as `2026-01-01`, times of day as `09:30`, booleans as `true` and `false`,
+    durations as `3 minutes`, bytes as text, and members of an enumeration by their value. A null is
+    `null`. Put a text that is empty, reads `null` or contains a `|` in double quotes, with JSON's
+    escapes. Empty lines and a line of dashes below the names are skipped.
 
     Raises:
-        ScriptError: There is no such column, or a cell can't be read; the message names the line.
+        ScriptError: A column is unknown, or a cell can't be read; the message names the line.
     """
     types = {column.field.name: column.field.type for column in wire_columns(spec)}
     if spec.event_time is not None:
@@ -152,17 +149,17 @@ def events_table(spec: AnySpec, text: str) -> list[Row]:
 
 def frame_from(text: str, types: Mapping[str, Any]) -> pd.DataFrame:
     """
-    Return a table in text, written as for `events_table`, as a frame.
+    Return a table written as for `events_table` as a DataFrame.
 
-    Its dtypes are those that Arrow gives to pandas: instants are `datetime64[us, UTC]`, whole
-    numbers next to a null become floats.
+    Its dtypes are those that Arrow chooses for pandas: instants are `datetime64[us, UTC]`, and
+    integers in a column with a null become floats.
 
     Args:
         text: The table.
         types: The columns and their types, as in `SessionSpec.keys`.
 
     Raises:
-        ScriptError: There is no such column, or a cell can't be read; the message names the line.
+        ScriptError: A column is unknown, or a cell can't be read; the message names the line.
         FieldTypeError: sessionkit can't store one of the types.
     """
     kinds = {name: inner_type(field_type(kind, name)) for name, kind in types.items()}
@@ -181,10 +178,25 @@ def _read(text: str, types: Mapping[str, FieldType]) -> list[Row]:
     if not lines:
         raise ScriptError(with_hint("the table is empty", "name its columns in the first line"))
     (first, names), *rows = lines
-    _check_names(first, names, types)
+    for name in names:
+        if name not in types:
+            hint = f"it is one of {', '.join(types)}"
+            raise _refused(first, f"there is no column `{name}`", hint)
+        if names.count(name) > 1:
+            raise _refused(first, f"the column `{name}` is named twice", "leave one of them out")
     if rows and all(map(RULE.fullmatch, rows[0][1])):
         rows = rows[1:]
-    return [_row(number, names, cells, types) for number, cells in rows]
+    for number, cells in rows:
+        if len(cells) != len(names):
+            found = f"expected {len(names)} cells, found {len(cells)}"
+            raise _refused(number, found, "write null where there is no value")
+    return [
+        {
+            name: _value(number, name, cell, inner_type(types[name]))
+            for name, cell in zip(names, cells, strict=True)
+        }
+        for number, cells in rows
+    ]
 
 
 def _cells(line: str) -> list[str]:
@@ -192,26 +204,6 @@ def _cells(line: str) -> list[str]:
     if inside.startswith("|"):
         inside = inside.removeprefix("|").removesuffix("|")
     return [found["cell"] for found in CELL.finditer(f"{inside}|")]
-
-
-def _check_names(number: int, names: list[str], types: Mapping[str, FieldType]) -> None:
-    for name in names:
-        if name not in types:
-            raise _refused(
-                number, f"there is no column `{name}`", f"it is one of {', '.join(types)}"
-            )
-        if names.count(name) > 1:
-            raise _refused(number, f"the column `{name}` comes twice", "leave one of them out")
-
-
-def _row(number: int, names: list[str], cells: list[str], types: Mapping[str, FieldType]) -> Row:
-    if len(cells) != len(names):
-        found = f"found {len(cells)} cells for {len(names)} columns"
-        raise _refused(number, found, "write null where there is no value")
-    return {
-        name: _value(number, name, cell, inner_type(types[name]))
-        for name, cell in zip(names, cells, strict=True)
-    }
 
 
 def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
@@ -223,8 +215,8 @@ def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
         raise _refused(number, f"`{name}` has a type that a cell can't hold", hint)
     try:
         if not cell:
-            found = "the cell is empty"
-            raise ScriptError(with_hint(found, 'write null, or "" for an empty text'))
+            hint = 'write null, or "" for an empty text'
+            raise ScriptError(with_hint("the cell is empty", hint))
         parse = at if isinstance(base, DatetimeType) else base.facts.parse
         value = parse(json.loads(cell) if cell.startswith('"') else cell)
         return kind.coerce(kind.load(value) if isinstance(kind, EnumType) else value, name)

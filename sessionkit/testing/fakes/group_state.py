@@ -10,9 +10,9 @@ import attrs
 from sessionkit.errors import with_hint
 from sessionkit.testing.fakes.spark_values import (
     TimeoutConf,
-    check_forward,
     check_timeout_conf,
     epoch_ms,
+    later,
     not_a_number,
     positive_ms,
     state_value,
@@ -107,7 +107,7 @@ class FakeGroupState:
     @property
     def get(self) -> tuple[Any, ...]:
         """
-        The state value, one element a field.
+        The state value, one element for each field.
 
         Raises:
             ValueError: there is none (PySpark: STATE_NOT_EXISTS).
@@ -165,10 +165,17 @@ class FakeGroupState:
             ValueError: the number of fields differs from that of the value before.
         """
         value = state_value("update(newValue)", newValue)
-        self._check_width(value)
+        stored = self._stored.value if self._stored else None
+        before = stored if self._value is None else self._value
+        if before is not None and len(before) != len(value):
+            found = (
+                f"`update(newValue)`: the state value has {len(before)} fields, the new one has "
+                f"{len(value)}; Spark fails the task on a tuple that does not fit the schema."
+            )
+            hint = "give one element for each field of the state schema, in its order."
+            raise ValueError(with_hint(found, hint))
         self._value = value
-        self._updated = True
-        self._removed = False
+        self._updated, self._removed = True, False
 
     def remove(self) -> None:
         """
@@ -178,8 +185,7 @@ class FakeGroupState:
         keeps a row without a value, and fires.
         """
         self._value = None
-        self._updated = False
-        self._removed = True
+        self._updated, self._removed = False, True
 
     def setTimeoutDuration(self, durationMs: float) -> None:  # noqa: N802, N803 - PySpark's names
         """
@@ -283,8 +289,8 @@ class FakeGroupState:
             ValueError: a clock goes back, or `has_timed_out` and no stored timer is before the
                 clock, so that Spark would not call.
         """
-        check_forward("watermark_ms", self._watermark_ms, watermark_ms)
-        check_forward("processing_time_ms", self._processing_time_ms, processing_time_ms)
+        watermark_ms = later("watermark_ms", self._watermark_ms, watermark_ms)
+        now_ms = later("processing_time_ms", self._processing_time_ms, processing_time_ms)
         row = self.stored_after() or StoredGroup(None, None)
         if has_timed_out and row.timeout_timestamp_ms is None:
             found = (
@@ -296,10 +302,8 @@ class FakeGroupState:
         return FakeGroupState(
             value=row.value,
             timeout=self._timeout,
-            watermark_ms=self._watermark_ms if watermark_ms is None else watermark_ms,
-            processing_time_ms=(
-                self._processing_time_ms if processing_time_ms is None else processing_time_ms
-            ),
+            watermark_ms=watermark_ms,
+            processing_time_ms=now_ms or 0,
             has_timed_out=has_timed_out,
             stored_timeout_ms=row.timeout_timestamp_ms,
         )
@@ -327,17 +331,6 @@ class FakeGroupState:
             )
             raise RuntimeError(with_hint(found, hint))
 
-    def _check_width(self, value: tuple[Any, ...]) -> None:
-        stored = self._stored.value if self._stored else None
-        before = stored if self._value is None else self._value
-        if before is not None and len(before) != len(value):
-            found = (
-                f"`update(newValue)`: the state value has {len(before)} fields, the new one has "
-                f"{len(value)}; Spark fails the task on a tuple that does not fit the schema."
-            )
-            hint = "give one element for each field of the state schema, in its order."
-            raise ValueError(with_hint(found, hint))
-
     def _checked_stored_timeout(self) -> int | None:
         stored = self._stored_timeout_ms
         if stored is not None:
@@ -352,7 +345,9 @@ class FakeGroupState:
             return None
         if not self._has_timed_out:
             return stored
-        name, now = self._timeout_clock()
+        name, now = "processing_time_ms", self._processing_time_ms
+        if self._timeout == "EventTimeTimeout":
+            name, now = "watermark_ms", self._watermark_ms or 0
         timer = now - 1 if stored is None else stored
         if not 0 < timer < now:
             found = (
@@ -361,11 +356,6 @@ class FakeGroupState:
             )
             raise ValueError(with_hint(found, f"pass a `{name}` later than the timer."))
         return timer
-
-    def _timeout_clock(self) -> tuple[str, int]:
-        if self._timeout == "EventTimeTimeout":
-            return "watermark_ms", self._watermark_ms or 0
-        return "processing_time_ms", self._processing_time_ms
 
 
 def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None:

@@ -25,7 +25,7 @@ def run_group(
     output_columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """
-    Call `func(key, frames, state)` as Spark's worker does around one group, and check it.
+    Call `func(key, frames, state)` as Spark's worker does for one group, and check the call.
 
     * The key's numbers and times reach `func` as NumPy and pandas scalars.
     * The frames reach it as an iterator that can be read once and only as far as `func` reads:
@@ -38,11 +38,11 @@ def run_group(
 
     Args:
         func: the function as it is handed to `applyInPandasWithState`.
-        key: the grouping key, one element a grouping column.
+        key: the grouping key, one element for each grouping column.
         frames: the group's rows, in one frame or several; none on a timeout.
         state: the group's state; it serves this call only, `state.next_call()` gives the next.
-        columns: names of the input columns; needed on a timeout, where no frame tells them (a
-            frame without rows in `frames` does as well).
+        columns: names of the input columns; needed on a timeout, where no frame has them (passing
+            a frame without rows in `frames` does as well).
         output_columns: names of the output schema. Without them the frames are only compared
             with each other.
 
@@ -51,9 +51,9 @@ def run_group(
         `output_columns`. Without rows: a frame without rows.
 
     Raises:
-        TypeError: the key isn't a tuple, or `func` returned a frame, something that cannot be
-            iterated, or frames that are none.
-        RuntimeError: a returned frame has not as many columns as the output schema.
+        TypeError: the key isn't a tuple, or `func` returned a frame, something that can't be
+            iterated, or an iterable with something other than frames in it.
+        RuntimeError: a returned frame doesn't have as many columns as the output schema.
         ValueError: a returned frame has other column names, which Spark turns into NULL columns
             silently; or Spark never makes such a call (no rows without a timeout, rows on
             a timeout, a state that another call has used).
@@ -61,20 +61,6 @@ def run_group(
     if not isinstance(key, tuple):
         found = f"`key`: Spark passes the key as a tuple, found {type_name(key)}."
         raise TypeError(with_hint(found, f"pass `({key!r},)` for one grouping column."))
-    _check_unused(state)
-    timed_out = state.hasTimedOut
-    chunks = _timeout_chunks(frames, columns) if timed_out else _data_chunks(frames, columns)
-    result = func(tuple(_as_column_scalar(part) for part in key), chunks, state)
-    name = getattr(func, "__qualname__", repr(func))
-    found = _checked_frames(name, result, output_columns)
-    return _joined(found, output_columns)
-
-
-def _as_column_scalar(part: object) -> object:
-    return pd.Series([part])[0] if isinstance(part, _COLUMN_SCALARS) else part
-
-
-def _check_unused(state: FakeGroupState) -> None:
     if state.is_updated or state.is_removed or state.timeout_timestamp_ms is not None:
         found = (
             f"`state`: already changed by another call, found {state!r}; Spark makes a new one "
@@ -82,6 +68,16 @@ def _check_unused(state: FakeGroupState) -> None:
         )
         hint = "pass `state.next_call(...)`, which carries over what Spark stores."
         raise ValueError(with_hint(found, hint))
+    timed_out = state.hasTimedOut
+    chunks = _timeout_chunks(frames, columns) if timed_out else _data_chunks(frames, columns)
+    parts = [pd.Series([part])[0] if isinstance(part, _COLUMN_SCALARS) else part for part in key]
+    result = func(tuple(parts), chunks, state)
+    name = getattr(func, "__qualname__", repr(func))
+    kept = _checked_frames(name, result, output_columns)
+    if not kept:
+        return pd.DataFrame(columns=list(output_columns or ()))
+    names = list(kept[0].columns if output_columns is None else output_columns)
+    return pd.concat([frame[names] for frame in kept], ignore_index=True)
 
 
 def _data_chunks(
@@ -169,10 +165,3 @@ def _check_frame(name: str, frame: object, expected: list[str] | None) -> None:
             "Spark goes by name, and fills a column it does not find with NULL."
         )
         raise ValueError(with_hint(found, "name the columns of the frame as in the output schema."))
-
-
-def _joined(frames: list[pd.DataFrame], output_columns: Sequence[str] | None) -> pd.DataFrame:
-    if not frames:
-        return pd.DataFrame(columns=list(output_columns or ()))
-    names = list(frames[0].columns if output_columns is None else output_columns)
-    return pd.concat([frame[names] for frame in frames], ignore_index=True)

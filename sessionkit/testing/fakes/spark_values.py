@@ -26,20 +26,8 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 # What Spark's pickle reader turns into a column value. Anything else fails the task or, worse,
 # is stored as NULL or as the name of a Java class.
 _PLAIN_TYPES = frozenset(
-    {
-        type(None),
-        bool,
-        int,
-        float,
-        str,
-        bytes,
-        bytearray,
-        decimal.Decimal,
-        dt.date,
-        dt.time,
-        dt.datetime,
-        dt.timedelta,
-    }
+    {type(None), bool, int, float, str, bytes, bytearray, decimal.Decimal}
+    | {dt.date, dt.time, dt.datetime, dt.timedelta}
 )
 
 
@@ -150,11 +138,12 @@ def check_timeout_conf(timeout: str, watermark_ms: int | None) -> None:
         raise ValueError(with_hint(found, hint))
 
 
-def check_forward(name: str, before: int | None, after: int | None) -> None:
-    """Refuse a clock that goes back between two calls."""
+def later(name: str, before: int | None, after: int | None) -> int | None:
+    """Return a clock at the next call, by default where it was; refuse one that goes back."""
     if before is not None and after is not None and after < before:
         found = f"`next_call({name}={after})`: the clock stands at {before}, and never goes back."
         raise ValueError(with_hint(found, f"pass a `{name}` of at least {before}."))
+    return before if after is None else after
 
 
 def type_name(value: object) -> str:
