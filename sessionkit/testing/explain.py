@@ -257,7 +257,7 @@ def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any
 
 @attrs.frozen(eq=False)
 class _Arrived:
-    """An event that arrived. Each is itself: a second one may be equal."""
+    """An event that arrived; compared by identity, as two events may be equal."""
 
     time: datetime | None
     event: Any
@@ -265,7 +265,7 @@ class _Arrived:
 
 @attrs.define
 class _Run:
-    """A driver, and what became so far of the events of a key, as `plain_key` has it."""
+    """A driver, and what became so far of the events of one key."""
 
     driver: SessionDriver[Any, Any, Any]
     key: Any
@@ -321,12 +321,12 @@ class _Run:
         return [one for one in self.driver.open_sessions() if plain_key(one.key) == self.key]
 
     def _reject(self, rejection: Rejection, watermark: datetime | None) -> None:
-        """Note a rejection, with the event that it's about."""
+        """Add a rejection, with the event that it's about."""
         event = None
         if rejection.event_id is not None:
             same = [one for one in self.unsettled if one.time == rejection.event_time]
             equal = [one for one in same if _values(one.event) == rejection.event]
-            # Of equal ones the last: an event is late, or isn't one at all, when it arrives.
+            # Of several the last: an event is late, or quarantined, when it arrives.
             found = (equal or same)[-1]
             self.unsettled = [one for one in self.unsettled if one is not found]
             event = found.event

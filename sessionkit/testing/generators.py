@@ -1,10 +1,9 @@
-"""What hypothesis makes for tests: classes that can be stored, objects, events as they arrive."""
+"""What Hypothesis generates: classes that can be stored, objects of them, and events."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from functools import partial
 from itertools import pairwise
 from types import GenericAlias
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -59,18 +58,18 @@ MODEST: Final = ANY | {
 }
 
 
-# -- classes, and their objects ------------------------------------------------------------------
+# -- classes and their objects -------------------------------------------------------------------
 
 
 class Plan(Enum):
-    """An enumeration of texts, for generated classes."""
+    """An enumeration of strings, for generated classes."""
 
     FREE = "free"
     PAID = "paid"
 
 
 class Level(IntEnum):
-    """An enumeration of whole numbers, for generated classes."""
+    """An enumeration of integers, for generated classes."""
 
     LOW = -1
     HIGH = 2
@@ -239,18 +238,20 @@ def timelines(
     """
     some_keys = st.lists(keys_of(spec) if keys is None else keys, min_size=1, max_size=SOME_KEYS)
     made = objects_of(spec.event, modest=True) if events is None else events
-    lags, times = _lags(spec), instants(spec, gaps=6)
+    gap, delay = spec.timeout.longest, spec.watermark_delay
+    # Mostly none, at times more than the watermark delay covers.
+    lags = st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
+    times = instants(spec, gaps=6)
 
     def of_keys(chosen: list[tuple[Any, ...]]) -> SearchStrategy[list[Any]]:
         parts = st.tuples(lags, st.sampled_from(chosen), times, made)
         return st.lists(parts, min_size=min_size, max_size=max_size)
 
-    return some_keys.flatmap(of_keys).map(partial(_as_they_arrive, spec))
+    def as_they_arrive(parts: list[Any]) -> list[Arrival]:
+        parts = sorted(parts, key=lambda part: part[0] + part[2])
+        return [arrival(spec, key, time, event) for _, key, time, event in parts]
 
-
-def _as_they_arrive(spec: AnySessionSpec, parts: list[Any]) -> list[Arrival]:
-    parts = sorted(parts, key=lambda part: part[0] + part[2])
-    return [arrival(spec, key, time, event) for _, key, time, event in parts]
+    return some_keys.flatmap(of_keys).map(as_they_arrive)
 
 
 @st.composite
@@ -279,12 +280,6 @@ def instants(spec: AnySessionSpec, *, gaps: int) -> SearchStrategy[datetime]:
         st.integers(0, 1),
         st.sampled_from(NUDGES),
     )
-
-
-def _lags(spec: AnySessionSpec) -> SearchStrategy[timedelta]:
-    """Make the delays of events: mostly none, at times more than the watermark delay covers."""
-    gap, delay = spec.timeout.longest, spec.watermark_delay
-    return st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
 
 
 def arrival(spec: AnySessionSpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:

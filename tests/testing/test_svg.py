@@ -65,7 +65,7 @@ def test_each_session_reaches_from_its_start_to_where_it_closes() -> None:
 
 
 def test_the_watermark_is_a_line_where_it_stands() -> None:
-    """And ticks where it stood; beside the axis where it's outside."""
+    """And ticks where it was before; past the end of the axis if it's outside."""
     inside = image_of(explained())
     lines = [line for line in drawn(inside, "watermark") if line.get("stroke-dasharray")]
     assert [x_of(75)] == pytest.approx(numbers(lines, "x1"), abs=0.01)

@@ -49,7 +49,7 @@ class SessionRow(Generic[R_co]):
             while it's open.
         revision: The number of the row among those that the session has given.
         is_final: Whether the session was over.
-        supersedes: The ids under which rows of it came before.
+        supersedes: The ids under which earlier rows of it were emitted.
     """
 
     key: Any
@@ -85,12 +85,12 @@ class Rejection:
     Attributes:
         kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
-        traceback: That of the function that raised; None where none of yours did.
+        traceback: The traceback of your function that failed; None if none did.
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output`.
         passthrough: The values of the passthrough columns.
         event: The values of the event's fields; empty for `failed_output`.
-        event_id: By what the event is known, the same in every run; None for `failed_output`.
+        event_id: The id of the event, the same in every run; None for `failed_output`.
         session_id: The id of the session that failed; None unless it's a `failed_output` of one.
         session_start: Its start.
         session_end: Its end.
@@ -117,12 +117,12 @@ class SessionEvent:
     Attributes:
         key: The key.
         session_id: The id of its session.
-        session_start: The start of that.
-        session_end: The end of that.
+        session_start: The start of its session.
+        session_end: The end of its session.
         number: Which of its events it is, from 1.
         event_time: Its time.
         event: The values of its fields.
-        event_id: By what it's known, the same in every run.
+        event_id: Its id, the same in every run.
         passthrough: The values of the passthrough columns.
     """
 

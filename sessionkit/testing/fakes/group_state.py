@@ -252,7 +252,7 @@ class FakeGroupState:
         return self._watermark_ms
 
     def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - PySpark's name
-        """Give the processing time of this batch, epoch milliseconds; it stands still meanwhile."""
+        """Give the processing time of this batch, epoch milliseconds; a call doesn't change it."""
         return self._processing_time_ms
 
     def stored_after(self) -> StoredGroup | None:

@@ -18,7 +18,7 @@ DATA = Path(__file__).parents[4] / "shared" / "data" / "apache_logs" / "apache_l
 LINES, BAD, BATCH = 974, 238, 60
 
 pytestmark = pytest.mark.skipif(
-    not DATA.exists(), reason="the data of third parties is beside the project, not in it"
+    not DATA.exists(), reason="the data of third parties is not part of the project"
 )
 
 

@@ -316,7 +316,7 @@ def test_a_function_that_fails_shows_the_script_in_a_note() -> None:
 
 
 def test_the_whole_message_of_a_script_that_fails() -> None:
-    """What is wrong, expected beside got, the script with an arrow, the run to scale, a hint."""
+    """What is wrong, expected next to got, the script with an arrow, the run to scale, a hint."""
     text = text_of(
         add("ann", at("10:00"), PAGE),
         add("bob", at("10:05"), PAGE),

@@ -364,7 +364,7 @@ def test_a_timer_that_was_deleted_is_not_drawn() -> None:
 
 
 def test_the_picture_shows_the_processing_time_where_it_is_the_clock() -> None:
-    """A lane of its own, beside the timers that it lets go off."""
+    """A lane of its own, and the timers that it lets go off."""
     steps = [
         add("cellar", at("09:59"), COLD),
         run_batch(),
