@@ -301,7 +301,7 @@ def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
 
     Args:
         condition: An expression over the names of the parts, or the name of one that is a bool.
-        parts: The aggregates that it is over, each with its name there. They are no fields of the
-            result; none of them is a `holds` itself.
+        parts: The aggregates that the condition uses, each with its name there. They aren't fields
+            of the result, and none of them is a `holds` itself.
     """
     return Aggregate("holds", condition, parts=tuple(parts.items()))

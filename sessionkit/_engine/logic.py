@@ -85,12 +85,12 @@ class Memory:
 @attrs.frozen
 class Outcome:
     """
-    What one micro-batch comes to.
+    The outcome of one micro-batch for a group.
 
     Attributes:
         memory: What the group remembers from now on.
         rows: The result rows, under the names that users see.
-        rejected: The rows beside the results: those that became part of none, the outputs that
+        rejected: The rows of other kinds: those that became part of no result, the outputs that
             failed, and the events of closed sessions.
         processed: How many events the functions of the spec took.
         buffered: By how many the events that wait have grown.

@@ -73,9 +73,9 @@ class SessionRules:
         midnight: A time zone, such as `"Europe/Berlin"`. Midnight there ends every session, on days
             of 23 and of 25 hours too.
         extends: Only events for which this holds keep a session open. Others, such as heartbeats,
-            belong to a session that is open at their time, also behind the watermark. Where none
-            is, they are one of their own, which ends at their own time; behind the watermark they
-            are late then.
+            belong to a session that is open at their time, even before the watermark. Where none
+            is, each is a session of its own, which ends at its own time; before the watermark it
+            is late then.
         close_idle_after: In processing time: once no event has moved the watermark for so long,
             sessions close as if an event of this moment had, and `closed_by` is `"idle"`. What
             comes later for them is late. The query then has a timeout in processing time: Spark

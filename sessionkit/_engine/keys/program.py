@@ -106,7 +106,7 @@ class Program:
         age_clock: The clock on which the age of a state is counted; None where none is.
         has_event_time: Whether events have one.
         in_time_order: Whether events wait for the watermark.
-        rejects_late: Whether an event at or behind the watermark is left out.
+        rejects_late: Whether an event at or before the watermark is left out.
         rejects: Whether a call that fails leaves no trace, instead of stopping the query.
         timer_rules: Which timers the functions may set.
         state: The class of the state, as a type.

@@ -157,7 +157,7 @@ class Unpacked:
         """
         if self.bond != bond:
             is_of_group = self.bond[:CRC_BYTES] == bond[:CRC_BYTES]
-            found = "wasn't written with the columns beside it"
+            found = "wasn't written with the other columns of its row"
             found = found if is_of_group else "belongs to another bucket or key"
             text = f"the stored state is damaged: its payload {found}"
             raise StateCorruptedError(with_hint(text, RESTORE))

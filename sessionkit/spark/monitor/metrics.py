@@ -58,7 +58,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         for count in DECLARED
         if count.metric is not None
     ),
-    _counter("dropped", "Rows that Spark dropped behind its watermark", lambda s: s.dropped),
+    _counter("dropped", "Rows that Spark itself dropped as late", lambda s: s.dropped),
     _counter("batches", "Micro-batches", lambda s: s.batches),
     _counter("unbalanced_batches", "Micro-batches that didn't balance", lambda s: s.unbalanced),
     _counter("uncounted_batches", "Micro-batches without counts", lambda s: s.uncounted),

@@ -73,7 +73,7 @@ class QueryStatus:
         totals: The counts of all that have been added up. `totals.unknown` names those that are too
             low, since Spark 3.5 reports none of a micro-batch without data.
         uncounted: Of how many micro-batches Spark reported no counts.
-        dropped: Rows that Spark itself dropped behind its watermark, in any stateful operator of
+        dropped: Rows that Spark itself dropped as late, in any stateful operator of
             the query. The operator of a spec drops none.
         unbalanced: How many micro-batches didn't balance, or were counted more than once or in
             part; see `reconcile`.

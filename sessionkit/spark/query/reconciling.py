@@ -30,7 +30,7 @@ class Reconciliation:
         batches: How many micro-batches have been added.
         counts: Their counts, added up. `counts.unknown` names those that aren't exact, since Spark
             3.5 reports none of a micro-batch without data.
-        dropped: Rows that Spark itself dropped behind its watermark, in any stateful operator of
+        dropped: Rows that Spark itself dropped as late, in any stateful operator of
             the query, such as a `dropDuplicates` before the spec. The operator of a spec drops
             none.
         query_id: The id of the query, which it keeps over restarts; None where nothing was added.

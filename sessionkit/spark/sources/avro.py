@@ -89,7 +89,7 @@ def _harmless_bytes(payload: Avro, nodes: list[Node]) -> int:
 
 
 def _takes_none(node: Node) -> bool:
-    """Return whether a value may take no byte; a record in itself is behind a union or an array."""
+    """Return whether a value may take no byte; recursion passes a union or an array."""
     if node.kind == "record":
         return all(map(_takes_none, node.parts))
     return node.kind == "fixed" and not node.size

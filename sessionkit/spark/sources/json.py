@@ -138,7 +138,7 @@ def _half_surrogates(fields: Collection[Field], read: Callable[[Column], Column]
 
     Spark puts a question mark in place of each half, which no UTF-8 has.
     """
-    # From here on, a backslash before a `u` isn't itself behind one.
+    # From here on, a backslash before a `u` doesn't itself follow one.
     plain = F.regexp_replace(_text(), r"\\\\", r"\\u005c")
     without = read(F.regexp_replace(plain, PAIR_OR_HALF, "$1"))
     found = [

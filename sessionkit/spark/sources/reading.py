@@ -209,7 +209,7 @@ def without_long(raw: DataFrame, most: int) -> DataFrame:
     """
     Return rows without payloads that are too long, and with the reasons why they can't be read.
 
-    It's for what comes after to keep a reason that is there: a null payload is no reason then.
+    Whatever reads the payload next has to keep this reason: the payload is null only because of it.
     """
     size = F.length(PAYLOAD)
     words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")

@@ -223,7 +223,10 @@ def test_another_format_is_refused(version: int) -> None:
     ("bond", "text"),
     [
         (bond_of(b"[8]", b"[1, 2]"), "its payload belongs to another bucket or key"),
-        (bond_of(b"[7]", b"[1, 3]"), "its payload wasn't written with the columns beside it"),
+        (
+            bond_of(b"[7]", b"[1, 3]"),
+            "wasn't written with the other columns of its row",
+        ),
         (bond_of(b"[8]", b"[1, 3]"), "its payload belongs to another bucket or key"),
     ],
 )

@@ -99,7 +99,7 @@ def test_an_older_payload_in_a_newer_row_is_not_read(make: Any, layout: str) -> 
     for group, row in list(batches[-1].items())[:5]:
         place, older = payload_at(row, layout), batches[1][group]
         mixed = (*row[:place], *older[place:])
-        fails(spec, group, mixed, "its payload wasn't written with the columns beside it")
+        fails(spec, group, mixed, "its payload wasn't written with the other columns of its row")
 
 
 @pytest.mark.parametrize("make", [make for make, layout in SPECS if layout == "pages"])

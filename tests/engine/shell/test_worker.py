@@ -149,9 +149,9 @@ def test_a_damaged_payload_stops_the_query(place: int) -> None:
     ("change", "text"),
     [
         ({"format": 3}, "the stored state has format 3, but this release reads 1 and 2"),
-        ({"buckets": 32}, "wasn't written with the columns beside it"),
-        ({"written": 7}, "wasn't written with the columns beside it"),
-        ({"event_due": None}, "wasn't written with the columns beside it"),
+        ({"buckets": 32}, "wasn't written with the other columns of its row"),
+        ({"written": 7}, "wasn't written with the other columns of its row"),
+        ({"event_due": None}, "wasn't written with the other columns of its row"),
         ({"payload": b"something else entirely"}, "was not written by sessionkit"),
         ({"payload": b"SKB1"}, "truncated"),
     ],

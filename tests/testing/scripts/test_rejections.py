@@ -210,7 +210,7 @@ def test_expecting_nothing_where_something_came_is_rejected(steps: list[Step], s
 
 
 def test_a_wrong_count_is_rejected() -> None:
-    """Those that are right are on the next lines, unmarked."""
+    """The counts that are right are shown too, unmarked."""
     check_rejected(
         [*ONE_LATE, expect_counts(processed=1, late=2)],
         "\n    processed=1   processed=1\n  ! late=2        late=1\n",
