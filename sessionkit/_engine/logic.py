@@ -11,10 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.rows.table import Rejected, micros
-from sessionkit._instants import (
-    BEGINNING_US,
-    END_OF_TIME_US,
-)
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
@@ -54,21 +51,13 @@ class BatchClocks:
         in_force_us = max(self.watermark_us, floor_us)
         return attrs.evolve(self, watermark_us=in_force_us, by_events_us=self.watermark_us)
 
-    @property
-    def at_the_beginning(self) -> "BatchClocks":
-        """The same processing time, before there is a watermark."""
-        return attrs.evolve(self, watermark_us=BEGINNING_US)
-
 
 @attrs.frozen
 class Memory:
     """
-    What a group remembers between micro-batches.
+    What a group remembers between micro-batches: its open sessions or keys, and events that wait.
 
-    Attributes:
-        kept: The open sessions, or the keys, a row each.
-        buffered: The events that wait for the watermark, under `order="event_time"`.
-        idle: Since when nothing has moved the watermark, under `close_idle_after`.
+    Under `close_idle_after` it also remembers since when nothing has moved the watermark.
     """
 
     kept: pa.Table
@@ -77,7 +66,6 @@ class Memory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store."""
         holds = self.idle is not None and self.idle.holds
         return not (self.kept.num_rows or self.buffered.num_rows or holds)
 
@@ -85,17 +73,10 @@ class Memory:
 @attrs.frozen
 class Outcome:
     """
-    The outcome of one micro-batch for a group.
+    The outcome of one micro-batch for a group; for its numbers see `Counts`.
 
-    Attributes:
-        memory: What the group remembers from now on.
-        rows: The result rows, under the names that users see.
-        rejected: The rows of other kinds: those that became part of no result, the outputs that
-            failed, and the events of closed sessions.
-        processed: How many events the functions of the spec took.
-        buffered: By how many the events that wait have grown.
-        sessions: How many sessions closed.
-        timers: How many timers went off, and how many keys a policy ended.
+    The rows have the names that users see. The rejected ones are all others: those that became part
+    of no result, outputs that failed, and the events of closed sessions.
     """
 
     memory: Memory
@@ -107,7 +88,7 @@ class Outcome:
     timers: int = 0
 
     def then(self, later: "Outcome") -> "Outcome":
-        """Return what this micro-batch and a later one come to together."""
+        """Return what this micro-batch and a later one give together."""
         return Outcome(
             memory=later.memory,
             rows=pa.concat_tables([self.rows, later.rows]),
@@ -119,14 +100,7 @@ class Outcome:
         )
 
     def counts(self, events: int, rejected: Sequence[Rejected], waited: int = 0) -> Counts:
-        """
-        Return the counts of the micro-batch.
-
-        Args:
-            events: How many rows came into it.
-            rejected: All rows that were set aside.
-            waited: How many of the events that it took had waited before.
-        """
+        """Return the counts of the micro-batch, where some of the processed events had waited."""
         found: dict[str, Any] = dict.fromkeys(REJECTED, 0)
         for part in rejected:
             if part.kind in found:
@@ -215,17 +189,14 @@ class Logic(Protocol):
     def has_state(self, kept: pa.Table) -> Mask:
         """Mark the rows that have a state; its columns are null in the others."""
 
-    def oldest_us(self, open_rows: pa.Table) -> int | None:
-        """Return when the oldest open session began; None where none is open, and for keys."""
-
     def obstacles(self, old: Any) -> list[str]:
         """Return a line for each thing that stops rows of another spec of this kind."""
 
     def migrated(self, old: Any, kept: pa.Table) -> pa.Table:
         """Return rows of another spec of this kind with the columns that are stored here."""
 
-    def open_in(self, kept: pa.Table) -> pa.Table:
-        """Return the rows that are open sessions, or keys."""
+    def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
+        """Return how many sessions are open, or keys, and when the oldest session began."""
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return the instants, in microseconds, that a clock must reach for the rows to change."""
@@ -245,13 +216,7 @@ def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
 
 
 def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
-    """
-    Return the entries of the identity that sessions and keys share.
-
-    Args:
-        spec: The spec.
-        state: The fields of the state as they are stored.
-    """
+    """Return the entries of the identity that sessions and keys share; the state as it's stored."""
     entries: dict[str, Any] = {
         "layout": spec.storage.layout,
         "keys": [[field.name, field.type.form] for field in spec.key_fields],

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.keys.program import Program, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.order import in_total_order, key_codes
+from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import instants, key_columns, micros
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
@@ -99,8 +99,8 @@ def fold_bucket(
     """
     if not events.num_rows:
         return keys, program.no_rows, None
-    row_codes, event_codes = key_codes([key_columns(keys), key_columns(events)])
-    is_touched = np.isin(row_codes, event_codes)
+    event_codes, row_codes = key_numbers(key_columns(events), key_columns(keys))
+    is_touched = row_codes >= 0
     touched, untouched = keys.filter(pa.array(is_touched)), keys.filter(pa.array(~is_touched))
     order = in_total_order(event_codes, micros(events["time"]), events, 0)
     state_fields = (*program.spec.key_fields, *program.state_fields)
@@ -182,14 +182,14 @@ def _stored(
 ) -> pa.Table:
     """Return the rows of the keys that have a state from now on."""
     own_keys = [states[name] for name in program.spec.keys]
-    row_codes, event_codes, codes = key_codes([key_columns(touched), key_columns(events), own_keys])
-    _check_keys(program, states, codes, event_codes)
-    number = 1 + max(int(some.max()) for some in (row_codes, event_codes) if len(some))
-    seen = np.full(number, BEGINNING_US, np.int64)
+    event_codes, row_codes = key_numbers(key_columns(events), key_columns(touched))
+    _, codes = key_numbers(key_columns(events), own_keys)
+    _check_keys(program, states, codes)
+    seen = np.full(1 + event_codes.max(), BEGINNING_US, np.int64)
     seen[row_codes] = micros(touched["last_event_time"])
     np.maximum.at(seen, event_codes, micros(events["time"]))
     by_event_time = program.age_clock == "event_time"
-    stamp = seen if by_event_time else np.full(number, now_us, np.int64)
+    stamp = seen if by_event_time else np.full(len(seen), now_us, np.int64)
     created = stamp.copy()
     existed = touched["exists"].to_numpy()
     created[row_codes[existed]] = micros(touched["created"].filter(touched["exists"]))
@@ -208,9 +208,9 @@ def _stored(
     )
 
 
-def _check_keys(program: Program, states: pa.Table, codes: Numbers, event_codes: Numbers) -> None:
+def _check_keys(program: Program, states: pa.Table, codes: Numbers) -> None:
     what = f"`process` ({program.name}): `states`"
-    foreign = ~np.isin(codes, event_codes)
+    foreign = codes < 0
     if foreign.any():
         key = _key(program, states, int(np.flatnonzero(foreign)[0]))
         hint = "return keys that came with events in this call"

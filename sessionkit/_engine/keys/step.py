@@ -88,9 +88,6 @@ class KeyLogic:
         exists: Mask = whole(kept["exists"]).to_numpy(zero_copy_only=False)
         return exists
 
-    def oldest_us(self, open_rows: pa.Table) -> None:
-        """Return None: keys don't begin."""
-
     def obstacles(self, old: AnyStatefulSpec) -> list[str]:
         """Return nothing: the identity says it all."""
         del old
@@ -101,9 +98,9 @@ class KeyLogic:
         del old
         return kept
 
-    def open_in(self, kept: pa.Table) -> pa.Table:
-        """Return all keys."""
-        return kept
+    def open_stats(self, kept: pa.Table) -> tuple[int, None]:
+        """Return how many keys there are; they don't begin."""
+        return kept.num_rows, None
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return when the first timer or end of each key is due, on each clock."""

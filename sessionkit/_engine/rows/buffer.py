@@ -1,29 +1,17 @@
 """Events that wait for the watermark to pass them, so that each takes its turn in time order."""
 
-from typing import TypeAlias
-
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_late_in_order
-from sessionkit._engine.rows.order import in_total_order, key_codes
-from sessionkit._engine.rows.table import Rejected, key_columns, micros
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.table import Mask, Rejected, key_columns, micros
 
 
 @attrs.frozen
 class Turns:
-    """
-    The events of a group at one watermark.
-
-    Attributes:
-        due: Those whose turn has come.
-        waiting: Those that wait.
-        rejected: Those that came too late, or are one too many for their key.
-    """
+    """The events of a group at a watermark: those whose turn has come, and others."""
 
     due: pa.Table
     waiting: pa.Table
@@ -32,13 +20,9 @@ class Turns:
 
 def take_turns(buffered: pa.Table, arrived: pa.Table, watermark_us: int, most: int) -> Turns:
     """
-    Part the events of a group at a watermark.
+    Part the events of a group at a watermark: those that waited so far, and those that came.
 
-    Args:
-        buffered: Those that waited so far.
-        arrived: Those that came.
-        watermark_us: The watermark in force.
-        most: How many events of a key may wait.
+    Rejected are those that came too late, or of which more than `most` of a key would wait.
     """
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
     rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
@@ -55,7 +39,8 @@ def _crowded(waiting: pa.Table, most: int) -> Mask:
     crowded = np.zeros(waiting.num_rows, np.bool_)
     if waiting.num_rows <= most:
         return crowded
-    (codes,) = key_codes([key_columns(waiting)])
+    columns = key_columns(waiting)
+    codes, _ = key_numbers(columns, columns)
     order = in_total_order(codes, micros(waiting["time"]), waiting, 0)
     first_of_key = np.searchsorted(codes[order], codes[order], side="left")
     crowded[order] = np.arange(len(order)) - first_of_key >= most

@@ -7,6 +7,11 @@ in UTF-8; bytes as they are; whole numbers, truth values, days and microseconds 
 eight bytes, big-endian, and so floats, as IEEE 754 has them; decimals as text without zeros at the
 end; a list, a map or a struct as the encodings of its parts. A null has a type of its own and no
 body. An id is the BLAKE2b hash, of 16 bytes; people see it in hexadecimal.
+
+The id of an event is that of the columns that `event_id` of the spec names, in that order; else of
+the key columns, the event time and the fields of the event, in the order of their declaration. It
+is personalised with `event/1`. A value that its type can't hold counts as null, as in the rejected
+row.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +46,6 @@ def encoded(columns: Sequence[pa.Array | pa.ChunkedArray], *tail: pa.Array) -> p
 
 
 def hashed(bodies: pa.Array, person: bytes) -> list[str]:
-    """Return the ids of what is encoded, in hexadecimal; see `digests`."""
     return [digest.hex() for digest in digests(bodies, person)]
 
 
@@ -144,7 +148,6 @@ def event_ids(spec: AnySpec, rows: pa.Table) -> list[str]:
 
 
 def event_digests(spec: AnySpec, rows: pa.Table) -> list[bytes]:
-    """Return the ids of events."""
     if not rows.num_rows:
         return []
     return digests(encoded([rows[name] for name in _identifying(spec, rows)]), PERSON)

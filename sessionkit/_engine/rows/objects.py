@@ -1,4 +1,4 @@
-"""Rows of Arrow tables as the objects of the user's classes."""
+"""The user's side of the tables: rows as objects of their classes, and what functions return."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -50,12 +50,7 @@ def encode_states(
     cls: type[Any], states: Sequence[Any], key_at: Callable[[int], Any]
 ) -> list[pa.Array]:
     """
-    Return states as columns, one a field.
-
-    Args:
-        cls: Their class.
-        states: The states.
-        key_at: Gives the key of the state at a place, for the message.
+    Return states as columns, one a field; `key_at` gives the key of a state, for the message.
 
     Raises:
         StateValueError: A value does not fit its field; key and path are named.
@@ -73,16 +68,10 @@ def build_events(
     spec: AnySpec, table: pa.Table, places: npt.NDArray[np.int64] | None = None
 ) -> tuple[list[Any], dict[int, str]]:
     """
-    Return the events of a table as objects of the user's class.
+    Return the events at some places of a table, by default all, as objects of the user's class.
 
-    Args:
-        spec: Whose class.
-        table: The rows.
-        places: Which of them, in which order; all of them by default.
-
-    Returns:
-        The objects, and the reasons for those that their own class refuses (a validator, a
-        converter), by their place among the objects. These are None.
+    Where the class refuses one (a validator, a converter), it's None; the reasons for these follow,
+    by their place among the objects.
     """
     codec, first = codec_of(spec.event), 1 + len(spec.keys)
     columns = table.columns[first : first + len(codec.type.fields)]
@@ -114,7 +103,6 @@ def _objects_one_by_one(
 
 
 def key_struct(spec: AnySpec, table: pa.Table) -> pa.StructArray | None:
-    """Return the key of every row."""
     return as_struct(spec.key_fields, key_columns(table))
 
 
@@ -123,14 +111,7 @@ def as_struct(
     columns: Sequence[pa.Array | pa.ChunkedArray],
     missing: pa.Array | None = None,
 ) -> pa.StructArray | None:
-    """
-    Return columns as one; None where there are none, since Spark has no such struct.
-
-    Args:
-        fields: What the parts are.
-        columns: The parts.
-        missing: Marks the rows that have none.
-    """
+    """Return columns as one; None where there are none, since Spark has no such struct."""
     if not fields:
         return None
     parts = [pa.field(field.name, field.type.arrow) for field in fields]
@@ -149,12 +130,7 @@ def collected(found: Any, cls: type[Any]) -> list[Any]:
 def check_rows(
     rows: list[Any], cls: type[Any], role: str, function: Callable[..., Any], key: Any
 ) -> None:
-    """
-    Check that rows are of the class of the result.
-
-    Raises:
-        UserFunctionError: One is not.
-    """
+    """Raise a UserFunctionError if a row is not of the class of the result."""
     for row in rows:
         if row.__class__ is not cls:
             what = f"`{role}` ({name_of(function)}), for {key!r}, must return"
@@ -165,12 +141,7 @@ def check_rows(
 def check_fit(
     rows: list[Any], cls: type[Any], role: str, function: Callable[..., Any], key: Any
 ) -> None:
-    """
-    Check that the values of rows fit their fields.
-
-    Raises:
-        UserFunctionError: One does not; it is named with its path.
-    """
+    """Raise a UserFunctionError that names the path of a value that does not fit its field."""
     try:
         codec_of(cls).encode(rows)
     except StateValueError as error:

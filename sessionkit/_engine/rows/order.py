@@ -1,54 +1,27 @@
 """The order of the events of one micro-batch in one bucket: by key, time and content."""
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import event_columns, whole
-
-Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from sessionkit._engine.rows.table import Mask, Numbers, prefixed_columns, whole
 
 SORTABLE_BITS: Final = 63
 """The bits of an integer that sorts as a number without a sign."""
 
 
-def key_codes(tables: Sequence[Sequence[pa.ChunkedArray]]) -> list[Instants]:
-    """
-    Give equal keys of several tables equal numbers, from 0 without holes.
-
-    Args:
-        tables: The key columns of each table, in the same order.
-    """
-    lengths = [len(columns[0]) for columns in tables]
-    codes = np.zeros(sum(lengths), np.int64)
-    for columns in zip(*tables, strict=True):
-        chunks = [chunk for column in columns for chunk in column.chunks]
-        values = pa.chunked_array(chunks, type=columns[0].type).combine_chunks().dictionary_encode()
-        own = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = own if len(tables[0]) == 1 else _renumbered(codes * len(values.dictionary) + own)
-    return np.split(codes, np.cumsum(lengths)[:-1])
-
-
 def key_numbers(
     events: Sequence[pa.ChunkedArray], stored: Sequence[pa.ChunkedArray]
-) -> tuple[Instants, Instants]:
+) -> tuple[Numbers, Numbers]:
     """
     Give the keys of events numbers from 0, and stored rows the numbers of theirs.
 
-    Only the keys of events are looked at one by one, so much state and little input cost little.
-
-    Args:
-        events: The key columns of the events.
-        stored: The key columns of what is stored, in the same order.
-
-    Returns:
-        The number of each event's key, in the order in which they first appear; and that of each
-        stored row, -1 where no event has its key.
+    The keys of events are numbered in the order in which they first appear; stored rows of which no
+    event has the key get -1. Only the keys of events are looked at one by one, so much state and
+    little input cost little.
     """
     numbers, found = _numbers(events[0], stored[0])
     for event_column, stored_column in zip(events[1:], stored[1:], strict=True):
@@ -61,26 +34,19 @@ def key_numbers(
 
 def _numbers(
     events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
-) -> tuple[Instants, Instants]:
+) -> tuple[Numbers, Numbers]:
     values = whole(events).dictionary_encode()
     found = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
     return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
 
 
-def in_total_order(
-    keys: Instants, starts: Instants, events: pa.Table, first_event: int
-) -> Instants:
+def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event: int) -> Numbers:
     """
     Return the numbers of intervals by (key, start), and events that tie there by their content.
 
     Times alone leave equal ones in whatever order Spark delivered them, and a re-run may deliver
-    them otherwise.
-
-    Args:
-        keys: The number of the key of each interval.
-        starts: The start of each.
-        events: The rows of the events, whose intervals have the numbers from `first_event` on.
-        first_event: How many intervals are open sessions; at one start they go first.
+    them otherwise. The first intervals, up to that of the `first_event`, are open sessions; at one
+    start they go before events.
     """
     if not len(keys):
         return np.zeros(0, np.int64)
@@ -93,7 +59,7 @@ def in_total_order(
     return order
 
 
-def _by_key_and_start(keys: Instants, starts: Instants, first_event: int) -> tuple[Instants, Mask]:
+def _by_key_and_start(keys: Numbers, starts: Numbers, first_event: int) -> tuple[Numbers, Mask]:
     """Return the order, and which places of it hold events that tie with a neighbor."""
     packed = _packed(keys, starts, first_event)
     if packed is None:
@@ -110,20 +76,20 @@ def _by_key_and_start(keys: Instants, starts: Instants, first_event: int) -> tup
     return order, tied
 
 
-def _packed(keys: Instants, starts: Instants, first_event: int) -> Instants | None:
+def _packed(keys: Numbers, starts: Numbers, first_event: int) -> Numbers | None:
     """Return one integer each that sorts by key, start, and events last; None if none can."""
     spans = starts - starts.min()
     span_bits = int(spans.max()).bit_length()
     if int(keys.max()).bit_length() + span_bits + 1 > SORTABLE_BITS:
         return None
-    packed: Instants = ((keys << span_bits) | spans) << 1
+    packed: Numbers = ((keys << span_bits) | spans) << 1
     packed[first_event:] |= 1
     return packed
 
 
-def _ranks_by_content(events: pa.Table, places: Instants) -> Instants:
+def _ranks_by_content(events: pa.Table, places: Numbers) -> Numbers:
     taken = pa.array(places)
-    columns = [_sortable(column.take(taken)) for column in event_columns(events)]
+    columns = [_sortable(column.take(taken)) for column in prefixed_columns(events, "event.")]
     ranks = np.zeros(len(places), np.int64)
     if not columns:
         return ranks
@@ -138,8 +104,3 @@ def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if pa.types.is_nested(column.type):
         return pa.array([repr(value) for value in column.to_pylist()], pa.string())
     return column
-
-
-def _renumbered(codes: Instants) -> Instants:
-    numbers: Instants = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return numbers

@@ -104,7 +104,6 @@ def remembered(make: Callable[[V], T]) -> Callable[[V], T]:
 
 @remembered
 def events_schema(spec: AnySpec) -> pa.Schema:
-    """Return the schema of the table of events."""
     event = [field.with_name(f"event.{field.name}") for field in codec_of(spec.event).schema]
     passthrough = [
         pa.field(f"passthrough.{field.name}", field.type.arrow) for field in spec.passthrough_fields
@@ -113,13 +112,11 @@ def events_schema(spec: AnySpec) -> pa.Schema:
 
 
 def key_schema(spec: AnySpec) -> list[pa.Field]:
-    """Return the fields of the key columns."""
     return [pa.field(f"key.{field.name}", field.type.arrow) for field in spec.key_fields]
 
 
 @remembered
 def no_events(spec: AnySpec) -> pa.Table:
-    """Return a table of no events."""
     return events_schema(spec).empty_table()
 
 
@@ -131,22 +128,14 @@ def result_schema(spec: AnySpec) -> pa.Schema:
 
 @remembered
 def no_results(spec: AnySpec) -> pa.Table:
-    """Return a table of no result rows."""
     return result_schema(spec).empty_table()
 
 
 def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of the key."""
     return prefixed_columns(table, "key.")
 
 
-def event_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of the user's event."""
-    return prefixed_columns(table, "event.")
-
-
 def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
-    """Return the columns whose names begin so."""
     return [table[name] for name in table.column_names if name.startswith(prefix)]
 
 
@@ -197,12 +186,11 @@ def lists_of(values: pa.Array, sizes: Instants, missing: Mask | None = None) -> 
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def whole_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return the rows of a table, at most some hundred megabytes, as one record batch."""
+    """Return rows, at most some hundred megabytes, as one record batch."""
     batches = rows.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 

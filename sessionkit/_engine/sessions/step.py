@@ -142,10 +142,6 @@ class SessionLogic:
         """Mark the rows that are sessions: not traces, nor rows that only remember ids."""
         return has_state(kept)
 
-    def oldest_us(self, open_rows: pa.Table) -> int | None:
-        """Return when the oldest open session began; None where none is open."""
-        return int(micros(open_rows["start"]).min()) if open_rows.num_rows else None
-
     def obstacles(self, old: AnySessionSpec) -> list[str]:
         """Return what stops sessions of another spec."""
         return self.program.obstacles(old)
@@ -160,6 +156,11 @@ class SessionLogic:
         if self.program.revisions is not None:
             are_open &= ~has_closed(kept)
         return parted(kept, are_open)[0]
+
+    def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
+        """Return how many sessions are open, and when the oldest began."""
+        starts = micros(self.open_in(kept)["start"])
+        return len(starts), int(starts.min()) if len(starts) else None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         """Return when each session ends."""

@@ -60,7 +60,6 @@ class SeedFormat:
         until_us: int | None = None,
         idle_us: int = BEGINNING_US,
     ) -> "SeedFormat":
-        """Return the format of a seed for a spec."""
         held = events_schema(logic.spec)
         return cls(logic.identity, logic.schema, held, watermark_us, until_us, idle_us)
 

@@ -130,9 +130,8 @@ class GroupRow:
             check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
         self.state.update(row)
         arm(self.logic.spec.clock, due, self.state, self.now.watermark_ms)
-        kept = self.logic.open_in(memory.kept)
-        oldest_us = self.logic.oldest_us(kept)
-        return BucketStats(kept.num_rows, memory.buffered.num_rows, len(row[-1]), oldest_us)
+        known, oldest_us = self.logic.open_stats(memory.kept)
+        return BucketStats(known, memory.buffered.num_rows, len(row[-1]), oldest_us)
 
     def read(self, row: tuple[Any, ...]) -> Memory:
         """Return the memory in a row; see `unpack_row` for what it raises."""

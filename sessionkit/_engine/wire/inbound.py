@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import latest_before_jump
-from sessionkit._engine.rows.table import INSTANT, events_schema, remembered, whole
+from sessionkit._engine.rows.table import INSTANT, Mask, events_schema, remembered, whole
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.shared import AnySpec
@@ -26,23 +26,16 @@ FUTURE_COLUMN: Final = "_future"
 UNREADABLE_COLUMN: Final = "_unreadable"
 """Why the source couldn't make an event of a row; null where it could."""
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
-
 REASON: Final = "reason"
 
 
 @attrs.frozen
 class WireColumn:
     """
-    One column of the input as it crosses.
+    One column of the input as it crosses: its name on the wire, and the user's column.
 
-    Attributes:
-        name: Its name on the wire.
-        role: Whether it is part of the key, of the event, or carried.
-        field: The user's column and its type.
-        kind: The type of its values that aren't null.
-        is_required: Whether a null quarantines the row.
-        is_unchecked: Whether each value of its Arrow type is one of this type.
+    Its kind is the type of values that aren't null, and a null quarantines the row where it's
+    required. Where it's unchecked, each value of its Arrow type is one of this type.
     """
 
     name: str
@@ -54,7 +47,6 @@ class WireColumn:
 
     @classmethod
     def of(cls, role: Role, place: int, field: Field) -> "WireColumn":
-        """Return the column at a place among those with its role."""
         kind, is_required = inner_type(field.type), not isinstance(field.type, OptionalType)
         checked = isinstance(kind, DecimalType | EnumType)
         is_unchecked = not checked and kind.facts is not None and kind.facts.bounds is None
@@ -63,7 +55,6 @@ class WireColumn:
 
 @remembered
 def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
-    """Return the columns that cross, besides the time."""
     roles: list[tuple[Role, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
         ("event", codec_of(spec.event).type.fields),
@@ -77,27 +68,21 @@ def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
 
 
 def rejected_schema(events: pa.Schema) -> pa.Schema:
-    """Return the schema of rows that can't be events: that of events, and the reason."""
     return events.append(pa.field(REASON, pa.string()))
 
 
 @remembered
 def _crossing(spec: AnySpec) -> tuple[Sequence[WireColumn], pa.Schema]:
-    """Return the columns that cross, and the schema of rows that can't be events."""
     return wire_columns(spec), rejected_schema(events_schema(spec))
 
 
 def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     """
-    Find out which rows can be events.
+    Find out which of some rows, named as on the wire, can be events.
 
     Quarantined, with the reason: what the source couldn't read, no event time, an event time
     outside the years 1 to 9999 or too far ahead, a null in a key or a required field, a value that
     its type can't hold. Of the others, those after a silence longer than `max_jump`.
-
-    Args:
-        spec: The spec whose columns crossed.
-        rows: At least one row; the columns are named as on the wire.
 
     Returns:
         Which rows can be events, and all rows under `rejected_schema`, with a null for the reason

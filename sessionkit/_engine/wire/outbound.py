@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from sessionkit._engine.counts import NUMBERS, Counts
 from sessionkit._engine.rows.encoding import event_ids
-from sessionkit._engine.rows.table import Rejected, remembered, result_schema, whole, whole_batch
+from sessionkit._engine.rows.table import (
+    Rejected,
+    filled,
+    remembered,
+    result_schema,
+    whole,
+    whole_batch,
+)
 from sessionkit._engine.wire.packing import packs_of, read_packs
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.shared import AnySpec
@@ -52,7 +59,6 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
 
 @remembered
 def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
-    """Return the columns of the output with rejected rows, and a table of no such rows."""
     event = codec_of(spec.event).type
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
     types = (text, text, instant, text, OptionalType(event))
@@ -73,13 +79,7 @@ def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
 
 @attrs.frozen
 class Output:
-    """
-    What a group hands to Spark.
-
-    Attributes:
-        rows: The rows under the names that users see.
-        counts: What became of the events.
-    """
+    """What a group hands to Spark: the rows under the names that users see, and its counts."""
 
     rows: pa.Table
     counts: Counts
@@ -88,52 +88,36 @@ class Output:
 def output_of(
     spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
 ) -> Output:
-    """
-    Return what a group hands to Spark.
-
-    Args:
-        spec: The spec.
-        results: The result rows.
-        rejected: The rejected rows; None where they are not asked for.
-        counts: What became of the events.
-    """
+    """Return what a group hands to Spark; None in place of rejected rows that nobody asks for."""
     if rejected is None:
         return Output(results, counts)
     _, nothing = _with_rejected(spec)
     if not (rejected or results.num_rows):
         return Output(nothing, counts)
-    parts = [(part.kind, _shown(spec, part)) for part in rejected]
+    parts = [(part.kind, _shown(spec, part), part.rows.num_rows) for part in rejected]
     if results.num_rows:
-        parts.insert(0, (spec.row_kind, results))
-    tables = [_fitted(nothing.schema, kind, rows) for kind, rows in parts]
+        columns = dict(zip(results.column_names, results.columns, strict=True))
+        parts.insert(0, (spec.row_kind, columns, results.num_rows))
+    tables = [
+        filled(nothing.schema, {**columns, "kind": pa.repeat(pa.scalar(kind), number)}, number)
+        for kind, columns, number in parts
+    ]
     return Output(pa.concat_tables(tables), counts)
 
 
-def output_frame(output: Output, said: Sequence[int | None] = ()) -> pd.DataFrame:
-    """
-    Return the output of a group on a stream; the counts are in the first row.
-
-    Args:
-        output: The rows and the counts.
-        said: How the group stands; it follows the counts.
-    """
+def output_frame(output: Output, stats: Sequence[int | None] = ()) -> pd.DataFrame:
+    """Return the output of a group on a stream; the counts, and its stats, are in the first row."""
     rows = output.rows
     packs: list[bytes | None] = [*packs_of(whole_batch(rows))] if rows.num_rows else [None]
     values = np.empty((len(packs), 2), object)
-    values[0, 0] = [*NUMBERS(output.counts), *said]
+    values[0, 0] = [*NUMBERS(output.counts), *stats]
     values[:, 1] = packs
     # pandas takes five times as long for a dict of columns.
     return pd.DataFrame(values, columns=FRAME_COLUMNS, dtype=object)
 
 
 def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """
-    Yield the output of the groups of a partition on a batch: their rows, then what they counted.
-
-    Args:
-        outputs: The output of each group.
-        schema: Of the rows.
-    """
+    """Yield the output of the groups of a partition on a batch: their rows, then their counts."""
     counted = Counts()
     for output in outputs:
         counted += output.counts
@@ -148,18 +132,12 @@ def _beside(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
 
 @attrs.frozen
 class Unpacker:
-    """
-    Unpacks the rows that groups handed to Spark.
-
-    Attributes:
-        schema: Of the rows.
-    """
+    """Unpacks the rows of a schema that groups handed to Spark."""
 
     schema: pa.Schema
 
     @classmethod
     def of(cls, spec: AnySpec, *, with_rejected: bool) -> "Unpacker":
-        """Return what unpacks the rows of a spec."""
         return cls(output_schema(spec, with_rejected=with_rejected))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -173,9 +151,9 @@ class Unpacker:
         return pa.Table.from_batches(read_packs(self.schema, packs), self.schema)
 
 
-def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
+def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:
     """Return rejected rows under the names that users see, without what is the engine's own."""
-    shown = {
+    shown: dict[str, Any] = {
         SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("passthrough.")): part.rows[name]
         for name in part.rows.column_names
         if name in SHOWN_AS or name.startswith(("key.", "passthrough."))
@@ -187,7 +165,7 @@ def _shown(spec: AnySpec, part: Rejected) -> pa.Table:
     shown["reason"] = pa.array(part.reasons, pa.string())
     if part.tracebacks is not None:
         shown["traceback"] = pa.array(part.tracebacks, pa.string())
-    return pa.table(shown)
+    return shown
 
 
 def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
@@ -201,16 +179,4 @@ def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:
-    """Return the schema of the output, under the names that users see."""
     return _with_rejected(spec)[1].schema if with_rejected else result_schema(spec)
-
-
-def _fitted(schema: pa.Schema, kind: str, rows: pa.Table) -> pa.Table:
-    """Return rows of a kind with exactly these columns, nulls where they have none."""
-    here = set(rows.column_names)
-    columns = [
-        rows[field.name] if field.name in here else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    kinds = pa.repeat(pa.scalar(kind, pa.string()), rows.num_rows)
-    return pa.Table.from_arrays([kinds, *columns[1:]], schema=schema)

@@ -12,7 +12,7 @@ nothing but the latest time of an event, and which go no further than `withWater
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, repeat
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -68,10 +68,7 @@ class Packer:
     """
     Packs the rows of one map task; Spark calls it before the shuffle.
 
-    Attributes:
-        spec: The spec whose columns cross.
-        group: The names of the columns to group by. They're never null.
-        moves_watermark: Whether marker rows are needed.
+    The names of the columns to group by are never null; `moves_watermark` asks for marker rows.
     """
 
     spec: AnySpec
@@ -80,11 +77,10 @@ class Packer:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
-        Pack record batches.
+        Pack record batches into packed rows and marker rows.
 
-        Returns:
-            Record batches of packed rows and marker rows: the columns of the group, `_watermark`
-            where rows move it, `_events` and `_rejected`.
+        Their columns are those of the group, `_watermark` where rows move it, `_events` and
+        `_rejected`.
         """
         for rows in _portions(batches):
             yield from self._packed(rows)
@@ -153,13 +149,7 @@ def packed_by_group(groups: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Arra
 
 @attrs.frozen
 class Packs:
-    """
-    The rows of one group as they arrive.
-
-    Attributes:
-        events: Packs of events.
-        rejected: Packs of rows that can't be events.
-    """
+    """The rows of one group as they arrive: packs of events, and of rows that can't be events."""
 
     events: Sequence[Pack]
     rejected: Sequence[Pack]
@@ -174,21 +164,16 @@ def packs_of_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Packs]:
     """Yield the packs of each group, which is the first column; its rows follow each other."""
     for _, rows in groupby(_packed_rows(batches), key=itemgetter(0)):
         _, events, rejected = zip(*rows, strict=True)
-        yield Packs(_given(events), _given(rejected))
+        yield Packs([p for p in events if p is not None], [p for p in rejected if p is not None])
 
 
 def _packed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        packs = [map(_buffer, batch.column(name)) for name in (EVENTS_COLUMN, REJECTED_COLUMN)]
+        packs = [
+            map(methodcaller("as_buffer"), batch.column(name))
+            for name in (EVENTS_COLUMN, REJECTED_COLUMN)
+        ]
         yield from zip(batch.column(0).to_pylist(), *packs, strict=True)
-
-
-def _buffer(pack: pa.BinaryScalar) -> pa.Buffer | None:
-    return pack.as_buffer()
-
-
-def _given(packs: Iterable[Pack | None]) -> list[Pack]:
-    return [pack for pack in packs if pack is not None]
 
 
 def unpacked(no_events: pa.Table, packs: Packs) -> tuple[pa.Table, list[Rejected]]:
