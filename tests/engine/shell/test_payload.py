@@ -225,7 +225,7 @@ def test_another_format_is_refused(version: int) -> None:
         (bond_of(b"[8]", b"[1, 2]"), "its payload belongs to another bucket or key"),
         (
             bond_of(b"[7]", b"[1, 3]"),
-            "wasn't written with the other columns of its row",
+            "its payload wasn't written with the other columns of its row",
         ),
         (bond_of(b"[8]", b"[1, 3]"), "its payload belongs to another bucket or key"),
     ],
