@@ -21,15 +21,7 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 
 @attrs.frozen
 class Report:
-    """
-    All that can be seen of a query.
-
-    Attributes:
-        counts: The counts of every batch that ran.
-        sessions: The result rows of every batch that had some, in any order.
-        rejections: The rejected rows of every batch that had some, in any order.
-        still_open: The open sessions in the end.
-    """
+    """All that can be seen of a query."""
 
     counts: dict[int, Counts]
     sessions: dict[int, Rows]

@@ -46,13 +46,7 @@ UNSEEN: Final = {
 
 @attrs.frozen
 class Found:
-    """
-    What came of a damage.
-
-    Attributes:
-        start: What a start says.
-        deep: What the deep check says.
-    """
+    """What came of a damage."""
 
     start: str
     deep: str

@@ -32,8 +32,6 @@ from tests.support.orders import (
     spec_of,
 )
 
-POLICY_NAMES = ("event_time_gap", "processing_time_gap", "time_to_live")
-
 
 @attrs.frozen
 class Step:

@@ -15,6 +15,7 @@ import pytest
 from scripts.matrix import standalone
 from sessionkit.testing import SessionDriver
 from tests.support.clusters import bare_python, cluster_environment
+from tests.support.spark_settings import SHORT_LIFE
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "how-to" / "clusters.md").read_text(encoding="utf-8")
@@ -39,8 +40,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environ(tmp_path: Path) -> dict[str, str]:
     """Start Spark with a Python that knows nothing of this project."""
     environ = cluster_environment(tmp_path / "spark", bare_python(tmp_path / "python"))
-    # Six JVMs that live for seconds: the second compiler costs more than it gains.
-    return environ | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    return environ | {"JAVA_TOOL_OPTIONS": SHORT_LIFE}
 
 
 @pytest.mark.spark

@@ -34,13 +34,7 @@ NOT_YET: Final = "planned, and not run yet"
 
 @attrs.frozen
 class Trigger:
-    """
-    A moment at which Spark looks for something to do.
-
-    Attributes:
-        at: The processing time.
-        rows: The rows that have come by then; without any, the batch is one without data.
-    """
+    """A moment at which Spark looks for something to do."""
 
     at: datetime
     rows: Sequence[Row] = ()
@@ -48,16 +42,7 @@ class Trigger:
 
 @attrs.define
 class ClockedStream:
-    """
-    A stream from rows to rows at given processing times.
-
-    Attributes:
-        files: The query's spec, source and checkpoint.
-        schema: The columns of the source.
-        rows: What came out, by batch; times as microseconds since the epoch.
-        counts: The counts of every batch.
-        state_rows: How many rows of state every batch has left.
-    """
+    """A stream from rows to rows at given processing times."""
 
     files: FileStream
     schema: pa.Schema

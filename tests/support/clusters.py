@@ -21,13 +21,7 @@ def bare_python(folder: Path) -> Path:
 
 
 def cluster_environment(home: Path, python: Path) -> dict[str, str]:
-    """
-    Return the variables with which a program starts Spark here, and nothing of this process.
-
-    Args:
-        home: An empty folder: executors leave their files in Spark's own, so they get another.
-        python: The Python of driver and executors.
-    """
+    """Return the variables with which a program starts Spark here, and nothing of this process."""
     home.mkdir()
     for path in PYSPARK.iterdir():
         (home / path.name).symlink_to(path)

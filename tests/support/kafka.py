@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.cache import CACHE, cached
 from tests.support.ports import free_ports
+from tests.support.spark_settings import SHORT_LIFE
 
 SCALA: Final = "2.13"
 KAFKA: Final = "3.9.1"
@@ -70,19 +71,14 @@ class Kafka:
 
 @contextmanager
 def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
-    """
-    Run a broker, with its data in a folder, until the end of the block.
-
-    Raises:
-        KafkaMissingError: The jars cannot be fetched, or the broker does not start.
-    """
+    """Run a broker, with its data in a folder, until the end of the block."""
     jars = _fetched(f"kafka-{KAFKA}", {f"org.apache.kafka:kafka_{SCALA}": KAFKA})
     connector = _connector(spark_version)
     broker, controller = free_ports(2)
     settings = folder / "server.properties"
     logs = folder / "logs"
     settings.write_text(PROPERTIES.format(broker=broker, controller=controller, logs=logs))
-    java = [_java(), "-Xmx256m", "-cp", str(jars / "*")]
+    java = [_java(), *SHORT_LIFE.split(), "-Xmx256m", "-cp", str(jars / "*")]
     format_logs = ["kafka.tools.StorageTool", "format", "-t", _cluster(), "-c", str(settings)]
     _run([*java, *format_logs], START_S)
     with (folder / "broker.log").open("w") as output:
@@ -115,7 +111,7 @@ def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Pa
 def _fetch(wanted: str, folder: Path) -> None:
     project = folder / "ivy.xml"
     project.write_text(wanted)
-    ivy = [_java(), "-cp", str(SPARK_JARS / "*")]
+    ivy = [_java(), *SHORT_LIFE.split(), "-cp", str(SPARK_JARS / "*")]
     what = ["-ivy", str(project), "-cache", str(CACHE / "ivy"), "-types", "jar", "bundle"]
     where = ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
     _run([*ivy, "org.apache.ivy.Main", *what, *where], FETCH_S)

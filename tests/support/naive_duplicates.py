@@ -33,19 +33,7 @@ class Counted(NamedTuple):
 
 @attrs.define
 class NaiveDuplicates:
-    """
-    Runs micro-batches over sets of ids.
-
-    Attributes:
-        gap: The gap.
-        kept_for: How long ids are remembered after their session.
-        in_order: Whether events wait for the watermark.
-        by_day: Whether midnight in UTC ends a session.
-        opened: The open sessions.
-        closed: Those that are over.
-        remembered: The keys and ids of closed sessions, and when they're forgotten.
-        waiting: The events that wait.
-    """
+    """Runs micro-batches over sets of ids."""
 
     gap: timedelta
     kept_for: timedelta

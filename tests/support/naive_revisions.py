@@ -85,14 +85,7 @@ class _Known:
 
 @attrs.define
 class NaiveRows:
-    """
-    Says which rows a micro-batch gives.
-
-    Attributes:
-        trigger: When a session that is open gives one; None for never.
-        sessions: The sessions of events, every one on time.
-        discards: Whether a row has new values only.
-    """
+    """Says which rows a micro-batch gives."""
 
     trigger: Trigger | None
     sessions: Callable[[Sequence[Event]], list[Found]]
@@ -107,15 +100,7 @@ class NaiveRows:
         *,
         only_final: bool = False,
     ) -> list[Row]:
-        """
-        Return the rows, given all events so far.
-
-        Args:
-            events: The events.
-            watermark: The watermark.
-            now: What the clock of the trigger shows.
-            only_final: Whether sessions that are open give none.
-        """
+        """Return the rows, given all events so far."""
         given: list[Row] = []
         known: list[_Known] = []
         for found in self.sessions(events):

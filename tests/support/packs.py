@@ -37,14 +37,7 @@ def sent(spec: AnySpec, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 @attrs.define
 class Packed:
-    """
-    What a packer returned.
-
-    Attributes:
-        packs: The packed rows of every group, as Spark hands them to the worker.
-        markers: The times that move the watermark, in microseconds, in their order.
-        sizes: The bytes of every pack of events.
-    """
+    """What a packer returned."""
 
     packs: dict[tuple[Any, ...], list[dict[str, Any]]]
     markers: list[int]

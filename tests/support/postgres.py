@@ -59,12 +59,7 @@ class Postgres:
             connection.execute(statement.encode())
 
     def start(self) -> None:
-        """
-        Start it, and wait until it answers.
-
-        Raises:
-            PostgresMissingError: It doesn't.
-        """
+        """Start it, and wait until it answers."""
         with (self.home / "server.log").open("a") as log:
             self.process = subprocess.Popen(
                 self.command, user=self.user, cwd=self.home, stdout=log, stderr=log
@@ -86,12 +81,7 @@ class Postgres:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """
-    Run a server with an empty database until the end of the block.
-
-    Raises:
-        PostgresMissingError: The package isn't there, or the server doesn't start.
-    """
+    """Run a server with an empty database until the end of the block."""
     home = Path(tempfile.mkdtemp(prefix="sessionkit-postgres-"))
     try:
         server = _made(home)

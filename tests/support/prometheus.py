@@ -58,17 +58,7 @@ class Prometheus:
 
 @contextmanager
 def running_prometheus(folder: Path, metrics: str, rules: str) -> Iterator[Prometheus]:
-    """
-    Run a server until the end of the block.
-
-    Args:
-        folder: Where its files go.
-        metrics: The URL that it fetches twice a second.
-        rules: The text of its rules.
-
-    Raises:
-        PrometheusMissingError: There is none, or it doesn't start.
-    """
+    """Run a server until the end of the block."""
     program = _program()
     where, (port,) = urlsplit(metrics), free_ports(1)
     (folder / "rules.yml").write_text(rules)

@@ -64,13 +64,7 @@ class Result:
 
 @attrs.frozen
 class Stretch:
-    """
-    What happens between the start of a query and its stop.
-
-    Attributes:
-        batches: The rows of each micro-batch.
-        pauses: Whether batches without data may run after each, or at the end only.
-    """
+    """What happens between the start of a query and its stop."""
 
     batches: list[list[Row]]
     pauses: bool

@@ -23,15 +23,7 @@ INSTANT: Final = pa.timestamp("us", tz="UTC")
 
 @attrs.define
 class Batches:
-    """
-    A stream from rows to rows; each run after the first is a restart.
-
-    Attributes:
-        files: The query's spec, source and checkpoint.
-        schema: The columns of the source.
-        kept: What came out, rejected rows too.
-        counts: The counts of every batch.
-    """
+    """A stream from rows to rows; each run after the first is a restart."""
 
     files: FileStream
     schema: pa.Schema

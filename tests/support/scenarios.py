@@ -64,14 +64,7 @@ class Log:
 
 @attrs.frozen
 class Call:
-    """
-    A result row: what a call saw.
-
-    Attributes:
-        by: What the commands were, or the name of the timer that went off.
-        notes: The state; None where there is none.
-        timers: The timers that have not gone off, in the order of their names.
-    """
+    """A result row: what a call saw."""
 
     by: str
     notes: list[str] | None
@@ -177,13 +170,7 @@ def commanded(**options: Any) -> AnySpec:
 
 @attrs.frozen
 class Life:
-    """
-    A spec, and the life of its query.
-
-    Attributes:
-        spec: The spec.
-        stretches: The triggers from each start of the query to its stop.
-    """
+    """A spec, and the life of its query."""
 
     spec: AnySpec
     stretches: Sequence[Sequence[Trigger]]
@@ -191,17 +178,7 @@ class Life:
 
 @attrs.define
 class Report:
-    """
-    All that can be seen of it.
-
-    Attributes:
-        batches: The number of the batch that each trigger ran, None where it ran none.
-        rows: The result rows of every batch, those of a key in the order of the calls.
-        rejections: The rejected rows of every batch, in any order.
-        counts: The counts of every batch.
-        look: Looks at what is stored of each key in the end, when it is asked for: Spark 3.5 can't.
-        state_rows: How many rows of state every batch has left; on Spark only.
-    """
+    """All that can be seen of it."""
 
     batches: list[int | None] = attrs.field(factory=list)
     rows: dict[int, list[tuple[Any, ...]]] = attrs.field(factory=dict)

@@ -3,9 +3,21 @@
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Final
 
 from sessionkit.spark._libraries import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
+
+SHORT_LIFE: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""
+Options of a JVM that lives for minutes.
+
+The second compiler costs more than it gains, and verifying Spark's own classes takes a tenth of the
+CPU time until a first query has ended.
+"""
 
 
 def spark_release() -> tuple[int, ...]:
@@ -17,12 +29,11 @@ def quick_settings(*class_path: str) -> dict[str, str]:
     """
     Give a time zone with daylight saving, and what makes thousands of tiny batches quick.
 
-    A test's JVM lives for minutes: the second compiler costs more than it gains. The first one
-    alone would get a fifth of the usual room for its code; that is soon full, and a quarter of the
-    JVM's time would go into sweeping it and compiling again. The default manager of checkpoint
-    files starts a process (`readlink`) for every file that it renames. Spark 4.1 and later write
-    a checksum beside each file of a checkpoint, which costs another file and two threads; jobs
-    that are killed (`tests/support/faults`) have it, as users do.
+    The first compiler alone would get a fifth of the usual room for its code; that is soon full,
+    and a quarter of the JVM's time would go into sweeping it and compiling again. The default
+    manager of checkpoint files starts a process (`readlink`) for every file that it renames. Spark
+    4.1 and later write a checksum beside each file of a checkpoint, which costs another file and
+    two threads; jobs that are killed (`tests/support/faults`) have it, as users do.
 
     Args:
         class_path: What the JVM finds its classes in, besides Spark's own jars.
@@ -34,9 +45,7 @@ def quick_settings(*class_path: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "America/New_York",
         # Spark 3.5 reads no time before 1900 without it; 4.0 and later have it by default.
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-        ),
+        "spark.driver.extraJavaOptions": (f"{SHORT_LIFE} -XX:ReservedCodeCacheSize=240m"),
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": (
             f"{package}.FileSystemBasedCheckpointFileManager"

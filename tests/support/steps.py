@@ -56,14 +56,7 @@ class Source:
 
 @attrs.frozen
 class Steps:
-    """
-    A query that runs.
-
-    Attributes:
-        query: The query.
-        kept: What it has emitted.
-        spark: The session.
-    """
+    """A query that runs."""
 
     query: StreamingQuery
     kept: Kept

@@ -58,19 +58,7 @@ def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> 
 
 @attrs.frozen
 class FileStream:
-    """
-    A streaming query over files, stopped and started at will; a file is a micro-batch.
-
-    Attributes:
-        spark: The session.
-        spec: A `SessionSpec` or a `StatefulSpec`.
-        folder: Where everything is kept.
-        with_rejected: Whether rejected rows are handed out.
-        shape: What becomes of the files' rows before the spec sees them.
-        seed: What the query begins with.
-        files: The folder that the query reads, if it isn't its own.
-        has_clock: Whether the files below `clock` move the watermark too.
-    """
+    """A streaming query over files, stopped and started at will; a file is a micro-batch."""
 
     spark: SparkSession
     spec: Any

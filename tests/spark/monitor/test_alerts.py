@@ -62,14 +62,7 @@ VISITS: Final = SessionSpec.of(Visit, **grouped(event=View, gap="30m", on_error=
 
 @attrs.define
 class Sink:
-    """
-    A sink that does what a test asks for.
-
-    Attributes:
-        runs: How often it runs over a micro-batch.
-        is_stuck: Whether it waits, and then fails.
-        freed: Lets it go on.
-    """
+    """A sink that does what a test asks for."""
 
     runs: int = 1
     is_stuck: bool = False

@@ -33,16 +33,7 @@ NEVER: Final = ORIGIN + 2 * LONG_DELAY
 
 @attrs.frozen
 class KeyedRun:
-    """
-    A case, and its answer.
-
-    Attributes:
-        name: Its name.
-        dialect: The system that it comes from.
-        life: The spec, and the triggers of the query.
-        read: Turns the result rows into what the case tells of.
-        expected: The answer.
-    """
+    """A case, and its answer."""
 
     name: str
     dialect: str
@@ -70,17 +61,7 @@ class Heard:
 
 @attrs.frozen
 class Called:
-    """
-    What a call saw.
-
-    Attributes:
-        values: The values that it was given, or those of the key when that ends.
-        by: `data`, or the name of what went off.
-        count: How many values the key had by then.
-        start_ms: When it was first heard.
-        end_ms: One gap after it was last heard.
-        order: Tells calls apart by when they were made.
-    """
+    """What a call saw."""
 
     values: list[str]
     by: str

@@ -149,19 +149,7 @@ class Segment:
 
 @attrs.define
 class Campaign:
-    """
-    Runs jobs and kills them; one JVM after the other.
-
-    Attributes:
-        folder: Where everything is kept.
-        settings: Settings of Spark.
-        random: What decides.
-        ahead: How many files wait before the source.
-        kills: How often what was killed.
-        checks: How often what was tried that must be refused, and was.
-        failures: With what queries ended whose workers had been killed.
-        starts: How many JVMs have been started.
-    """
+    """Runs jobs and kills them; one JVM after the other."""
 
     folder: Path
     settings: Mapping[str, str]
@@ -191,12 +179,7 @@ class Campaign:
         return self._jvm
 
     def segment(self, job: Job, seed: str, kinds: Sequence[str]) -> Audit:
-        """
-        Run a job to its end, with kills on the way.
-
-        Raises:
-            LifeError: A driver ended though nothing of its own was killed.
-        """
+        """Run a job to its end, with kills on the way."""
         segment = Segment(job, Timeline(seed))
         workers = [kind for kind in kinds if kind in WORKERS]
         enders = [kind for kind in kinds if kind not in WORKERS] or ["driver"]
@@ -226,16 +209,7 @@ class Campaign:
         self.checks["older checkpoints refused"] += 1
 
     def drain(self, job: Job, *, is_watched: bool = False) -> None:
-        """
-        Run a job until it has read all.
-
-        Args:
-            job: The job.
-            is_watched: Whether an earlier run tries to write then.
-
-        Raises:
-            LifeError: It failed.
-        """
+        """Run a job until it has read all."""
         while (driver := self._drained(job, is_watched=is_watched)).wait() != 0:
             if not self._has_lost_workers:
                 raise LifeError(driver.failure)

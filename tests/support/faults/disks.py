@@ -19,12 +19,7 @@ class NoDiskError(Exception):
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """
-    Make a folder a disk of its own until the end of the block.
-
-    Raises:
-        NoDiskError: Only root can.
-    """
+    """Make a folder a disk of its own until the end of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [MOUNT, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     try:

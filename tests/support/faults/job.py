@@ -69,16 +69,7 @@ class Servers:
 
 @attrs.frozen
 class Job:
-    """
-    What is run, and where.
-
-    Attributes:
-        spec: The name of a spec.
-        layout: How it keeps its state.
-        store: The state store.
-        folder: Where source, checkpoint and sink are.
-        servers: Kafka and PostgreSQL, instead of files and the ledger.
-    """
+    """What is run, and where."""
 
     spec: str
     layout: str
@@ -115,15 +106,7 @@ class Job:
 
 @attrs.frozen
 class Life:
-    """
-    One start of the job.
-
-    Attributes:
-        job: What is run.
-        gateway: Port and secret of the JVM.
-        until: The trigger: until all is read, or until it is killed.
-        is_watched: Whether an earlier run of the query tries to write when it has ended.
-    """
+    """One start of the job."""
 
     job: Job
     gateway: tuple[int, str]
@@ -133,13 +116,7 @@ class Life:
 
 @attrs.define
 class Sink:
-    """
-    Writes micro-batches, and is killed in between, where the harness says so.
-
-    Attributes:
-        path: The ledger.
-        harness: Who says it.
-    """
+    """Writes micro-batches, and is killed in between, where the harness says so."""
 
     path: Path
     harness: Connection

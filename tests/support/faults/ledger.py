@@ -28,15 +28,7 @@ def begin(path: Path) -> None:
 def write_batch(
     path: Path, number: int, rows: Iterable[Row], *, before_commit: Callable[[], None]
 ) -> None:
-    """
-    Add the rows of a micro-batch, unless they are there.
-
-    Args:
-        path: The ledger.
-        number: The number of the batch, which is kept in the same transaction.
-        rows: Its rows.
-        before_commit: Called when all is written, and nothing can be seen yet.
-    """
+    """Add the rows of a micro-batch, unless they are there."""
     with closing(_open(path)) as ledger, ledger:
         ledger.execute("BEGIN IMMEDIATE")
         if ledger.execute("SELECT 1 FROM batches WHERE number = ?", (number,)).fetchone():

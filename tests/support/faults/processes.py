@@ -101,13 +101,7 @@ class Jvm:
 
 
 def start_jvm(folder: Path, settings: Mapping[str, str]) -> Jvm:
-    """
-    Start a JVM of Spark.
-
-    Args:
-        folder: Where its log and its temporary files are.
-        settings: More settings of Spark.
-    """
+    """Start a JVM of Spark."""
     conf = SparkConf(loadDefaults=False).setAll([*_settings(folder, settings).items()])
     log = folder / "jvm.log"
     environ = {
@@ -142,15 +136,7 @@ def _settings(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
 
 @attrs.define
 class Driver:
-    """
-    A driver that runs, is killed, or has ended.
-
-    Attributes:
-        process: Its process.
-        pipe: To talk with it.
-        has_committed: Whether its sink has committed, and waits for the JVM to be killed.
-        failure: With what it failed.
-    """
+    """A driver that runs, is killed, or has ended."""
 
     process: Any
     pipe: Connection

@@ -35,13 +35,7 @@ WHERE {kept}.table_name = now.table_name"""
 
 @contextmanager
 def running(folder: Path) -> Iterator[Servers]:
-    """
-    Run both servers until the end of the block.
-
-    Raises:
-        KafkaMissingError: There is no Kafka.
-        PostgresMissingError: There is no PostgreSQL.
-    """
+    """Run both servers until the end of the block."""
     with ExitStack() as stack:
         kafka = stack.enter_context(running_kafka(folder, version("pyspark")))
         postgres = stack.enter_context(running_postgres())

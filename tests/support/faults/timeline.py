@@ -31,14 +31,7 @@ Place = tuple[object, ...]
 
 
 class Timeline(NamedTuple):
-    """
-    Events in batches, made one by one: any number of them, and the same for the same seed.
-
-    Attributes:
-        seed: What decides.
-        size: How many events of a batch are on time.
-        keys: How many keys they have.
-    """
+    """Events in batches, made one by one: any number of them, and the same for the same seed."""
 
     seed: str
     size: int = ON_TIME
@@ -119,13 +112,7 @@ class Audit(NamedTuple):
 
 
 def audited(expected: Mapping[int, Place], rows: Iterable[Row]) -> Audit:
-    """
-    Compare where events are with where they must be.
-
-    Args:
-        expected: The place of each event, by its number.
-        rows: The rows of the sink.
-    """
+    """Compare where events are with where they must be."""
     rows = list(rows)
     found = [*placed(rows)]
     times = Counter(number for number, _ in found)
