@@ -32,10 +32,9 @@ NEEDED: Final = {
 }
 
 if TYPE_CHECKING:
-    from sessionkit.spark.monitor.listener import Receiver, monitor, to_log, to_opentelemetry
-    from sessionkit.spark.monitor.metrics import METRICS, Metric
+    from sessionkit.spark.monitor.metrics import METRICS, Metric, to_log, to_opentelemetry
     from sessionkit.spark.monitor.prometheus import PrometheusEndpoint
-    from sessionkit.spark.monitor.query_status import Bucket, QueryStatus, status
+    from sessionkit.spark.monitor.query_status import Bucket, QueryStatus, Receiver, monitor, status
     from sessionkit.spark.monitor.watching import watch, watch_endpoint
 else:
     _load, __dir__ = lazy_names(
@@ -43,7 +42,6 @@ else:
         __all__,
         "sessionkit.spark.monitor.query_status",
         "sessionkit.spark.monitor.metrics",
-        "sessionkit.spark.monitor.listener",
         "sessionkit.spark.monitor.prometheus",
         "sessionkit.spark.monitor.watching",
     )

@@ -1,17 +1,23 @@
-"""The metrics of a query: one table, from which every exporter and the live view take them."""
+"""The metrics of a query: one table, and its way to the log and to OpenTelemetry."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from operator import attrgetter
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 from sessionkit._engine.counts import DECLARED
-from sessionkit.spark.monitor.query_status import QueryStatus
+from sessionkit._printable import printable
+from sessionkit.spark.monitor.query_status import LOG, QueryStatus, Receiver
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
 
 Kind: TypeAlias = Literal["counter", "gauge"]
 Value: TypeAlias = float | Mapping[str, float] | None
+PREFIX: Final = "sessionkit_"
 
 
 @attrs.frozen
@@ -37,7 +43,7 @@ class Metric:
     @property
     def full_name(self) -> str:
         """The name under which Prometheus shows it."""
-        return f"sessionkit_{self.name}{'_total' if self.kind == 'counter' else ''}"
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 
 def _counter(name: str, meaning: str, read: Callable[[QueryStatus], Value]) -> Metric:
@@ -106,14 +112,85 @@ METRICS: Final[tuple[Metric, ...]] = (
 )
 
 
-def samples(
-    status: QueryStatus, metrics: Iterable[Metric] = METRICS
-) -> Iterator[tuple[Metric, str | None, float]]:
-    """Yield what is known of a query: metric, part of a micro-batch where it has parts, value."""
-    for metric in metrics:
-        value = metric.read(status)
-        if isinstance(value, Mapping):
-            for part, seconds in value.items():
-                yield metric, part, seconds
-        elif value is not None:
-            yield metric, None, float(value)
+def samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:
+    """Yield each known value of a metric, with the part of a micro-batch that it is of, if any."""
+    value = metric.read(status)
+    if isinstance(value, Mapping):
+        yield from value.items()
+    elif value is not None:
+        yield None, float(value)
+
+
+def reading_of(status: QueryStatus) -> dict[str, float]:
+    """Return all that is known of a query by the full names of metrics, or `name.part`."""
+    return {
+        metric.full_name if part is None else f"{metric.full_name}.{part}": value
+        for metric in METRICS
+        for part, value in samples(metric, status)
+    }
+
+
+def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
+    """
+    Return what writes a line a report: `visits batch=12 events_total=1000 late_total=3 ..`.
+
+    Spark reports each micro-batch and, some seconds apart, that there was nothing to do. All known
+    metrics are in the line, by the names that Prometheus has for them. A query that fails is an
+    error, and a micro-batch that doesn't balance a warning.
+
+    Args:
+        logger: Where to.
+        level: At which level, where nothing is wrong.
+    """
+    unbalanced: dict[str, int] = {}
+
+    def write(status: QueryStatus) -> None:
+        name = printable(status.name)
+        if status.failure is not None:
+            logger.error("%s failed: %s", name, printable(status.failure, keep="\n\t"))
+            return
+        grew = status.unbalanced > unbalanced.get(status.name, 0)
+        unbalanced[status.name] = status.unbalanced
+        severity = max(level, logging.WARNING) if grew else level
+        if logger.isEnabledFor(severity):
+            known = {name.removeprefix(PREFIX): n for name, n in reading_of(status).items()}
+            fields = " ".join(f"{name}={number:.10g}" for name, number in known.items())
+            logger.log(severity, "%s batch=%s %s", name, status.batch, fields)
+
+    return write
+
+
+def to_opentelemetry(meter: "Meter") -> Receiver:
+    """
+    Return what keeps the metrics of queries for a meter, which reads them when it exports.
+
+    They have the names that Prometheus has for them, without `_total`, and the attribute `query`;
+    `sessionkit_batch_part_seconds` also has `part`.
+
+    Args:
+        meter: A meter of the `opentelemetry` that the process has set up.
+    """
+    statuses: dict[str, QueryStatus] = {}
+    for metric in METRICS:
+        make: Any = meter.create_observable_gauge
+        if metric.kind == "counter":
+            make = meter.create_observable_counter
+        name = metric.full_name.removesuffix("_total")
+        make(name, callbacks=[_reader(metric, statuses)], description=metric.meaning)
+
+    def keep(status: QueryStatus) -> None:
+        statuses[status.name] = status
+
+    return keep
+
+
+def _reader(metric: Metric, statuses: dict[str, QueryStatus]) -> Callable[[Any], Iterable[Any]]:
+    from opentelemetry.metrics import Observation  # noqa: PLC0415 (only who calls this has it)
+
+    def read(options: Any) -> Iterable[Any]:
+        del options
+        for name, status in list(statuses.items()):
+            for part, value in samples(metric, status):
+                yield Observation(value, {"query": name, **({"part": part} if part else {})})
+
+    return read

@@ -3,7 +3,7 @@
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any, Final
@@ -18,30 +18,17 @@ from sessionkit.spark.monitor.metrics import METRICS, samples
 from sessionkit.spark.monitor.query_status import QueryStatus
 
 MOST_CONNECTIONS: Final = 16
+"""Each has a thread; a further connection ends the oldest."""
 PATIENCE_S: Final = 5.0
 LOG: Final = logging.getLogger("sessionkit.monitor")
 FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
-
-
-def served(app: Callable[..., Any], port: int, address: str) -> WSGIServer:
-    """
-    Return a server of an application, in a thread of its own.
-
-    It has at most 16 connections, each in a thread: a further one ends the oldest. One that says
-    nothing for 5 seconds ends too.
-    """
-    family = socket.getaddrinfo(address, port)[0][0]
-    kind = type("_Server", (_Server,), {"address_family": family})
-    server: WSGIServer = make_server(address, port, app, kind, _Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
 
 
 class _Handler(WSGIRequestHandler):
     timeout = PATIENCE_S
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name of the base)
-        """Log nothing."""
+        pass
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -55,49 +42,38 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **settings)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, once there is one."""
         if not self._free.acquire(blocking=False):
-            self._end_the_oldest()
+            with self._lock:
+                oldest = next(iter(self._open), None)
+                if oldest is not None:
+                    del self._open[oldest]
+                    with suppress(OSError):
+                        oldest.shutdown(socket.SHUT_RDWR)
             self._free.acquire()
         with self._lock:
             self._open[request] = None
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for another."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection."""
         with self._lock:
             self._open.pop(request, None)
             super().shutdown_request(request)
 
     def handle_error(self, _: Any, client_address: Any) -> None:
-        """Say that a connection broke off: it's the client's business."""
         LOG.debug("the connection of %s broke off", client_address)
-
-    def _end_the_oldest(self) -> None:
-        """End the connection for those who read from it or write to it."""
-        with self._lock:
-            oldest = next(iter(self._open), None)
-            if oldest is not None:
-                del self._open[oldest]
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
 
 
 @attrs.define(eq=False)
 class _Statuses(Collector):
-    """How each query stands, as metrics at the moment in which they are fetched."""
-
     statuses: dict[str, QueryStatus] = attrs.field(factory=dict)
 
     def collect(self) -> Iterator[Any]:
-        """Yield each metric with its value for every query of which it is known."""
         statuses = list(self.statuses.items())
         for metric in METRICS:
             labels = ["query", "part"] if metric.name == "batch_part_seconds" else ["query"]
@@ -105,7 +81,7 @@ class _Statuses(Collector):
                 metric.full_name.removesuffix("_total"), metric.meaning, labels=labels
             )
             for name, status in statuses:
-                for _, part, value in samples(status, [metric]):
+                for part, value in samples(metric, status):
                     family.add_metric([name] if part is None else [name, part], value)
             yield family
 
@@ -141,7 +117,10 @@ class PrometheusEndpoint:
         self._registry.register(self._collector)
         self._server: Any = None
         if port is not None:
-            self._server = served(make_wsgi_app(self._registry), port, address)
+            family = socket.getaddrinfo(address, port)[0][0]
+            kind = type("_Server", (_Server,), {"address_family": family})
+            self._server = make_server(address, port, make_wsgi_app(self._registry), kind, _Handler)
+            threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def __call__(self, status: QueryStatus) -> None:
         """Show how a query stands from now on."""

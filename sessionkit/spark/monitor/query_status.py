@@ -1,15 +1,19 @@
-"""How a query stands, added up from the progress of its micro-batches."""
+"""How a query stands, added up from what Spark reports: on request, or by a listener."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._engine.counts import Counts
 from sessionkit._instants import EPOCH, instant_of
-from sessionkit.errors import BalanceError, SessionkitError, with_hint
+from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError, with_hint
+from sessionkit.spark._libraries import is_connect, release_of
 from sessionkit.spark.jobs.progress import (
     NOTHING_KNOWN,
     KnownBuckets,
@@ -18,13 +22,17 @@ from sessionkit.spark.jobs.progress import (
     entry,
     has_run,
     instant_in,
+    is_counted,
     newest_event_in,
     watermark_in,
 )
 from sessionkit.spark.query.reconciling import Reconciliation, own_operators
 
+LOG: Final = logging.getLogger("sessionkit.monitor")
 RECENT: Final = 10
 """Over how many micro-batches a rate is taken."""
+WHOLE: Final = "triggerExecution"
+"""Spark's name for the time from a trigger to the end of its micro-batch."""
 
 
 @attrs.frozen
@@ -137,8 +145,7 @@ class QueryStatus:
         """
         if not self.buckets.is_whole:
             return None
-        found = [one.oldest_us for one in self.buckets.known.values()]
-        known = [oldest for oldest in found if oldest is not None]
+        known = [one.oldest_us for one in self.buckets.known.values() if one.oldest_us is not None]
         return instant_of(min(known)) if known else None
 
     @property
@@ -146,10 +153,8 @@ class QueryStatus:
         """The bucket of which most bytes are stored; None where `stored_bytes` isn't known."""
         if not (self.buckets.is_whole and self.buckets.known):
             return None
-        number, largest = max(
-            self.buckets.known.items(), key=lambda item: (item[1].stored_bytes, -item[0])
-        )
-        return Bucket(number, largest.stored_bytes)
+        known = [Bucket(number, one.stored_bytes) for number, one in self.buckets.known.items()]
+        return max(known, key=lambda bucket: (bucket.stored_bytes, -bucket.number))
 
     @property
     def skew(self) -> float | None:
@@ -189,7 +194,6 @@ class QueryStatus:
         return self._per_second([step.opened for step in self._recent])
 
     def _per_second(self, numbers: list[int | None] | list[int]) -> float | None:
-        """Return a rate: what came since the first of some micro-batches, by their time."""
         if len(self._recent) < 2 or None in numbers:  # noqa: PLR2004 (two make a span)
             return None
         first, last = self._recent[0], self._recent[-1]
@@ -208,7 +212,15 @@ class QueryStatus:
         Raises:
             SessionkitError: The progress is from a query that sessionkit didn't build.
         """
-        known = self._named(progress)
+        query_id, reported = str(entry(progress, "id")), entry(progress, "timestamp")
+        known = attrs.evolve(
+            self,
+            name=str(entry(progress, "name") or query_id),
+            query_id=query_id,
+            reported=self.reported if reported is None else instant_in(reported),
+            is_active=True,
+            failure=None,
+        )
         if not has_run(progress):
             return known
         batch = int(entry(progress, "batchId"))
@@ -216,12 +228,11 @@ class QueryStatus:
             return known
         counts, operators = batch_counts(progress), entry(progress, "stateOperators") or []
         is_next = self.batch is None or batch == self.batch + 1
-        before = self.buckets if is_next else NOTHING_KNOWN
-        said = bucket_stats_text(progress)
-        buckets = before.after(said, batch)
-        # Without a word of buckets, each key has a row of its own, unless nothing is known at all.
-        by_key = said is None and not counts.unknown
-        open_now = _rows_of_keys(operators) if by_key else buckets.total("open")
+        text = bucket_stats_text(progress)
+        buckets = (self.buckets if is_next else NOTHING_KNOWN).after(text, batch)
+        # Where counts are known and buckets aren't, each key has a row of its own.
+        by_key = text is None and not counts.unknown
+        keys = _sum(own_operators(operators), "numRowsTotal")
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,
@@ -234,31 +245,18 @@ class QueryStatus:
             dropped=self.dropped + _sum(operators, "numRowsDroppedByWatermark"),
             unbalanced=self.unbalanced + _is_unbalanced(progress),
             buckets=buckets,
-            open_sessions=open_now,
+            open_sessions=keys if by_key else buckets.total("open"),
             watermark=watermark_in(progress),
             newest_event=max(
                 filter(None, [self.newest_event, newest_event_in([progress])]), default=None
             ),
-            seconds=int(durations["triggerExecution"]) / 1000,
+            seconds=int(durations[WHOLE]) / 1000,
             parts={name: int(durations[name]) / 1000 for name in durations if name != WHOLE},
             state_bytes=_sum(operators, "memoryUsedBytes"),
         )
         return attrs.evolve(now, recent=(*self._recent, _step(now, self))[-RECENT:])
 
-    def _named(self, progress: Any) -> "QueryStatus":
-        query_id = str(entry(progress, "id"))
-        reported = entry(progress, "timestamp")
-        return attrs.evolve(
-            self,
-            name=str(entry(progress, "name") or query_id),
-            query_id=query_id,
-            reported=self.reported if reported is None else instant_in(reported),
-            is_active=True,
-            failure=None,
-        )
 
-
-WHOLE: Final = "triggerExecution"
 NOTHING_YET: Final = QueryStatus()
 
 
@@ -307,10 +305,6 @@ def _step(now: QueryStatus, before: QueryStatus) -> _Step:
     return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened)
 
 
-def _rows_of_keys(operators: Any) -> int:
-    return _sum(own_operators(operators), "numRowsTotal")
-
-
 def _is_unbalanced(progress: Any) -> bool:
     batch = int(entry(progress, "batchId"))
     try:
@@ -322,3 +316,68 @@ def _is_unbalanced(progress: Any) -> bool:
 
 def _sum(operators: Any, name: str) -> int:
     return sum(int(entry(one, name) or 0) for one in operators)
+
+
+Receiver: TypeAlias = Callable[[QueryStatus], None]
+"""What is called with how a query stands, whenever Spark reports on it."""
+
+
+def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener:
+    """
+    Tell receivers how each query over a spec stands, whenever Spark reports on it.
+
+    That is after every micro-batch, some seconds apart while there is nothing to do, and when the
+    query ends. It concerns all queries of the session that run or are started later; the totals of
+    each begin with the first report. Spark calls from a thread of its own, apart from the queries,
+    so no query waits for a receiver. What a receiver raises is logged, and goes no further.
+
+    Args:
+        spark: The session of the queries.
+        receivers: Functions of a `QueryStatus`, such as a `PrometheusEndpoint`, `to_log()`, or
+            yours.
+
+    Returns:
+        What was added; to end it, `spark.streams.removeListener(found)`.
+
+    Raises:
+        UnsupportedError: On Spark Connect before Spark 4.0, where a listener runs in the server.
+    """
+    if is_connect(spark) and release_of(spark.version) < (4,):
+        found = f"on Connect, Spark {spark.version} calls a listener in the server, not here"
+        raise UnsupportedError(with_hint(found, "call status(query) every few seconds"))
+    listener = _Listener(receivers)
+    spark.streams.addListener(listener)
+    return listener
+
+
+@attrs.define(eq=False)
+class _Listener(StreamingQueryListener):
+    receivers: tuple[Receiver, ...]
+    _statuses: dict[str, QueryStatus] = attrs.field(factory=dict, init=False)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's name)
+        self._change(str(event.id), is_active=True, failure=None)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 (Spark's name)
+        query_id = str(entry(event.progress, "id"))
+        if query_id in self._statuses or is_counted(event.progress):
+            self._notify(self._statuses.get(query_id, QueryStatus()).add(event.progress))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 (Spark's name)
+        self._change(str(event.id), reported=instant_in(event.timestamp))
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 (Spark's name)
+        self._change(str(event.id), is_active=False, failure=event.exception)
+
+    def _change(self, query_id: str, **changes: Any) -> None:
+        known = self._statuses.get(query_id)
+        if known is not None:
+            self._notify(attrs.evolve(known, **changes))
+
+    def _notify(self, status: QueryStatus) -> None:
+        self._statuses[str(status.query_id)] = status
+        for receiver in self.receivers:
+            try:
+                receiver(status)
+            except Exception:
+                LOG.exception("a receiver failed on %s", status.name)

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
@@ -24,29 +24,78 @@ from sessionkit._engine.counts import DECLARED
 from sessionkit._instants import Duration, duration
 from sessionkit._printable import printable
 from sessionkit.errors import SessionkitError, with_hint
-from sessionkit.spark.monitor.metrics import samples
+from sessionkit.spark.monitor.metrics import PREFIX, reading_of
 from sessionkit.spark.monitor.query_status import QueryStatus, status
 
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
-REJECTED: Final = {
-    **{
-        count.name.replace("_", " "): f"{count.metric}_total"
-        for count in DECLARED
-        if count.is_rejected
-    },
-    "dropped by Spark": "dropped_total",
-}
 UNKNOWN: Final = "unknown"
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 KILO: Final = 1_000
-PERCENT: Final = 100
 BAR: Final = 24
 LONGEST_PARTS: Final = 4
-PREFIX: Final = "sessionkit_"
+PARTS: Final = f"{PREFIX}batch_part_seconds."
 RATES: Final = 120
 RATE: Final = f"{PREFIX}rows_in_per_second"
 PATIENCE_S: Final = 5
+
+
+def _instant(seconds: float) -> str:
+    instant = datetime.fromtimestamp(seconds, UTC)
+    return instant.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def _span(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else ''}{timedelta(seconds=round(abs(seconds)))}"
+
+
+def _bytes(size: float) -> str:
+    if size < KILO:
+        return f"{size:,.0f} bytes"
+    for unit in ("kB", "MB"):
+        size /= KILO
+        if size < KILO:
+            return f"{size:,.1f} {unit}"
+    return f"{size / KILO:,.1f} GB"
+
+
+_count: Final = "{:,.0f}".format
+_rate: Final = "{:,.1f} /s".format
+
+SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
+    "rates": [
+        ("events in", "rows_in_per_second", _rate),
+        ("rows out", "rows_out_per_second", _rate),
+    ],
+    "time": [
+        ("watermark", "watermark_timestamp_seconds", _instant),
+        ("latest event", "newest_event_timestamp_seconds", _instant),
+        ("lag", "watermark_lag_seconds", _span),
+    ],
+    "sessions or keys": [
+        ("open", "open_sessions", _count),
+        ("opening", "opened_per_second", _rate),
+        ("closing", "closed_per_second", _rate),
+        ("oldest began", "oldest_open_session_timestamp_seconds", _instant),
+        ("events that wait", "buffered_events", _count),
+    ],
+    "rejected": [
+        *(
+            (count.name.replace("_", " "), f"{count.metric}_total", _count)
+            for count in DECLARED
+            if count.is_rejected
+        ),
+        ("dropped by Spark", "dropped_total", _count),
+    ],
+    "state": [
+        ("stored", "stored_bytes", _bytes),
+        ("largest bucket", "largest_bucket_bytes", _bytes),
+        ("largest to mean", "bucket_skew_ratio", "{:.2f}".format),
+        ("memory of Spark", "state_bytes", _bytes),
+    ],
+    "last batch": [("took", "batch_seconds", "{:.2f} s".format)],
+}
+"""What each section shows: a label, a metric, and how its value is written."""
 
 
 def picture(
@@ -62,69 +111,49 @@ def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
     grid = Table.grid(expand=True, padding=(0, 3, 1, 0))
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
-    grid.add_row(_section("rates", _rates(reading, rates)), _section("time", _time(reading)))
+    lately = [("events in, lately", _sparks(rates))]
+    grid.add_row(_section("rates", reading, lately), _section("time", reading))
     grid.add_row(
-        _section("sessions or keys", _sessions(reading)),
-        _section("rejected", _rejected(reading), style="yellow"),
+        _section("sessions or keys", reading), _section("rejected", reading, style="yellow")
     )
-    grid.add_row(_section("state", _state(reading)), _section("last batch", _batch(reading)))
+    grid.add_row(_section("state", reading), _section("last batch", reading, _parts(reading)))
     failed, active = reading.get(f"{PREFIX}query_failed"), reading.get(f"{PREFIX}query_active")
     state, color = ("failed", "red") if failed else ("running", "green")
     if not active and not failed:
         state, color = "stopped", "dim"
-    batches = _count(reading, "batches_total")
+    batches = _shown(reading, "batches_total", _count)
     title = f"[bold]{escape(printable(name))}[/]  [{color}]{state}[/]  {batches} micro-batches"
     return Panel(grid, title=title, title_align="left", border_style=color)
 
 
-def _section(title: str, rows: Iterable[tuple[str, str]], style: str = "cyan") -> Table:
+def _section(
+    title: str, reading: Reading, more: Iterable[tuple[str, str]] = (), *, style: str = "cyan"
+) -> Table:
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style=f"bold {style}")
     table.add_column(title, no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
-    for name, value in rows:
-        table.add_row(Text(name), Text(value, "dim" if value == UNKNOWN else ""))
+    for label, metric, form in SHOWN[title]:
+        value = _shown(reading, metric, form)
+        share = _share(reading, metric) if title == "rejected" else ""
+        table.add_row(Text(label), Text(value + share, "dim" if value == UNKNOWN else ""))
+    for label, text in more:
+        table.add_row(Text(label), Text(text))
     return table
 
 
-def _rates(reading: Reading, rates: Sequence[float]) -> Iterator[tuple[str, str]]:
-    yield "events in", _rate(reading, "rows_in_per_second")
-    yield "rows out", _rate(reading, "rows_out_per_second")
-    yield "events in, lately", _sparks(rates)
+def _shown(reading: Reading, metric: str, form: Callable[[float], str]) -> str:
+    found = reading.get(PREFIX + metric)
+    return UNKNOWN if found is None else form(found)
 
 
-def _sessions(reading: Reading) -> Iterator[tuple[str, str]]:
-    yield "open", _count(reading, "open_sessions")
-    yield "opening", _rate(reading, "opened_per_second")
-    yield "closing", _rate(reading, "closed_per_second")
-    yield "oldest began", _instant(reading, "oldest_open_session_timestamp_seconds")
-    yield "events that wait", _count(reading, "buffered_events")
+def _share(reading: Reading, metric: str) -> str:
+    events, found = reading.get(f"{PREFIX}events_total"), reading.get(PREFIX + metric)
+    return f"  {found / events:.2%}".replace("%", " %") if found and events else ""
 
 
-def _time(reading: Reading) -> Iterator[tuple[str, str]]:
-    yield "watermark", _instant(reading, "watermark_timestamp_seconds")
-    yield "latest event", _instant(reading, "newest_event_timestamp_seconds")
-    yield "lag", _span(reading, "watermark_lag_seconds")
-
-
-def _rejected(reading: Reading) -> Iterator[tuple[str, str]]:
-    events = reading.get(f"{PREFIX}events_total", 0.0)
-    for shown, name in REJECTED.items():
-        found = reading.get(PREFIX + name)
-        share = f"  {PERCENT * found / events:.2f} %" if found and events else ""
-        yield shown, f"{_count(reading, name)}{share}"
-
-
-def _state(reading: Reading) -> Iterator[tuple[str, str]]:
-    yield "stored", _bytes(reading, "stored_bytes")
-    yield "largest bucket", _bytes(reading, "largest_bucket_bytes")
-    yield "largest to mean", _number(reading, "bucket_skew_ratio", "{:.2f}")
-    yield "memory of Spark", _bytes(reading, "state_bytes")
-
-
-def _batch(reading: Reading) -> Iterator[tuple[str, str]]:
-    yield "took", _number(reading, "batch_seconds", "{:.2f} s")
-    start = f"{PREFIX}batch_part_seconds."
-    parts = {name.removeprefix(start): took for name, took in reading.items() if start in name}
+def _parts(reading: Reading) -> Iterator[tuple[str, str]]:
+    """Yield the longest parts of the last micro-batch, each with a bar."""
+    parts = {name.removeprefix(PARTS): took for name, took in reading.items() if PARTS in name}
     longest = sorted(parts.items(), key=lambda part: -part[1])[:LONGEST_PARTS]
     most = max(parts.values(), default=0.0)
     for name, took in longest:
@@ -137,46 +166,6 @@ def _sparks(rates: Sequence[float]) -> str:
     if not most:
         return ""
     return "".join(BLOCKS[round(rate / most * (len(BLOCKS) - 1))] for rate in rates[-BAR:])
-
-
-def _number(reading: Reading, name: str, form: str) -> str:
-    found = reading.get(PREFIX + name)
-    return UNKNOWN if found is None else form.format(found)
-
-
-def _count(reading: Reading, name: str) -> str:
-    return _number(reading, name, "{:,.0f}")
-
-
-def _rate(reading: Reading, name: str) -> str:
-    return _number(reading, name, "{:,.1f} /s")
-
-
-def _instant(reading: Reading, name: str) -> str:
-    found = reading.get(PREFIX + name)
-    if found is None:
-        return UNKNOWN
-    instant = datetime.fromtimestamp(found, UTC)
-    return instant.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
-
-
-def _span(reading: Reading, name: str) -> str:
-    found = reading.get(PREFIX + name)
-    if found is None:
-        return UNKNOWN
-    sign, whole = ("-" if found < 0 else ""), round(abs(found))
-    return f"{sign}{timedelta(seconds=whole)}"
-
-
-def _bytes(reading: Reading, name: str) -> str:
-    found = reading.get(PREFIX + name)
-    if found is None:
-        return UNKNOWN
-    for unit in ("bytes", "kB", "MB"):
-        if found < KILO:
-            return f"{found:,.0f} bytes" if unit == "bytes" else f"{found:,.1f} {unit}"
-        found /= KILO
-    return f"{found:,.1f} GB"
 
 
 def watch(
@@ -198,7 +187,7 @@ def watch(
     """
     found = status(query)
 
-    def readings() -> Iterator[dict[str, Reading]]:
+    def readings() -> Iterator[Mapping[str, Reading]]:
         nonlocal found
         running = True
         while running:
@@ -225,14 +214,14 @@ def watch_endpoint(
         SessionkitError: Nothing answers there.
     """
 
-    def readings() -> Iterator[dict[str, Reading]]:
+    def readings() -> Iterator[Mapping[str, Reading]]:
         while True:
             yield read_endpoint(url)
 
     _show(readings(), every, console)
 
 
-def read_endpoint(url: str) -> dict[str, Reading]:
+def read_endpoint(url: str) -> Mapping[str, Reading]:
     """Return the metrics of each query at an endpoint."""
     if not url.startswith(("http://", "https://")):
         hint = "write it as http://host:port/metrics"
@@ -250,23 +239,20 @@ def read_endpoint(url: str) -> dict[str, Reading]:
                 part = sample.labels.get("part")
                 name = sample.name if part is None else f"{sample.name}.{part}"
                 found.setdefault(sample.labels["query"], {})[name] = sample.value
-    return dict(found)
+    return found
 
 
-def reading_of(status: QueryStatus) -> Reading:
-    """Return the metrics of a query as an endpoint would show them."""
-    return {
-        metric.full_name if part is None else f"{metric.full_name}.{part}": value
-        for metric, part, value in samples(status)
-    }
-
-
-def _show(readings: Iterator[dict[str, Reading]], every: Duration, console: Console | None) -> None:
+def _show(
+    readings: Iterator[Mapping[str, Reading]], every: Duration, console: Console | None
+) -> None:
     pause_s = duration(every, "every").total_seconds()
     rates: dict[str, deque[float]] = {}
     with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
         for found in readings:
-            live.update(_picture(found, rates), refresh=True)
+            for name, reading in found.items():
+                rates.setdefault(name, deque(maxlen=RATES)).append(reading.get(RATE, 0.0))
+            lately = {name: list(values) for name, values in rates.items()}
+            live.update(picture(found, lately), refresh=True)
             time.sleep(pause_s)
 
 
@@ -282,9 +268,3 @@ def _interrupts_end_it() -> Iterator[None]:
             yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _picture(found: dict[str, Reading], rates: dict[str, deque[float]]) -> RenderableType:
-    for name, reading in found.items():
-        rates.setdefault(name, deque(maxlen=RATES)).append(reading.get(RATE, 0.0))
-    return picture(found, {name: list(values) for name, values in rates.items()})

@@ -28,7 +28,8 @@ from rich.console import Console
 
 from sessionkit.__main__ import main
 from sessionkit.spark.monitor import PrometheusEndpoint, watch
-from sessionkit.spark.monitor.watching import picture, read_endpoint, reading_of
+from sessionkit.spark.monitor.metrics import reading_of
+from sessionkit.spark.monitor.watching import picture, read_endpoint
 
 KNOWS_LESS = pyspark.__version__.startswith("3.")
 """Spark 3.5 reports nothing of the last micro-batch of the query below, which has no data."""
