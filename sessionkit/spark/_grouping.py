@@ -78,7 +78,7 @@ def for_stream(spec: A, spark: SparkSession) -> A:
     """
     setting = str(spark.conf.get(PARTITIONS, ""))
     if not setting.isdecimal():
-        return spec
+        return with_buckets(spec, BUCKETS)
     partitions = int(setting)
     most = min(BUCKETS_A_PARTITION * partitions, max(BUCKETS, partitions))
     return with_buckets(spec, min(most, LARGEST_BUCKET_COUNT))

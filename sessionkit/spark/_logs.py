@@ -1,7 +1,7 @@
-"""What Spark writes down in a checkpoint: which micro-batches were planned, and which finished."""
+"""The logs of a checkpoint: which micro-batches were planned and which finished; their checks."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -14,6 +14,8 @@ from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
+COMPACT: Final = ".compact"
+"""What follows the number of a file that has all entries of a source up to it."""
 Found = TypeVar("Found")
 
 
@@ -50,20 +52,6 @@ class LastBatch:
 
 
 @attrs.frozen
-class Planned:
-    """
-    A micro-batch as Spark wrote it down before it began.
-
-    Attributes:
-        about: Its watermark, its processing time, and settings of Spark that stay the same.
-        sources: Up to where it reads each source, as JSON.
-    """
-
-    about: Mapping[str, Any]
-    sources: tuple[str, ...]
-
-
-@attrs.frozen
 class Logs:
     """The lines of planned and of finished micro-batches by number; Spark deletes old ones."""
 
@@ -81,10 +69,13 @@ class Logs:
         """The number of the last finished micro-batch; -1 for none."""
         return max(self.commits, default=-1)
 
-    def plan(self, number: int) -> Planned:
-        """Return a planned micro-batch."""
-        lines = self.offsets.get(number, [])
-        return Planned(self._about("offsets", number, lines), tuple(lines[2:]))
+    def about(self, number: int) -> Mapping[str, Any]:
+        """Return the watermark, the processing time and settings of a planned micro-batch."""
+        return self._about("offsets", number, self.offsets.get(number, []))
+
+    def sources(self, number: int) -> tuple[str, ...]:
+        """Return up to where a planned micro-batch reads each source, as JSON."""
+        return tuple(self.offsets.get(number, [])[2:])
 
     def next_watermark_ms(self, number: int) -> int:
         """Return the watermark that a finished micro-batch leaves to the next one; 0 for none."""
@@ -96,13 +87,20 @@ class Logs:
             found = json.loads(lines[1])
             return dict(found)
         except (IndexError, ValueError, TypeError):
-            text = f"the checkpoint is damaged: {self.path}/{log}/{number} is missing or unreadable"
-            raise StateCorruptedError(with_hint(text, RESTORE)) from None
+            text = f"{self.path}/{log}/{number} is missing or unreadable"
+            raise damaged_checkpoint(text) from None
 
 
 def logs_of(path: str, spark: SparkSession) -> Logs:
     """Return the logs of a checkpoint; empty ones where there is none."""
-    offsets, commits = (_by_batch(spark, f"{path}/{name}") for name in ("offsets", "commits"))
+    offsets, commits = (
+        {
+            int(name): text.splitlines()
+            for name, text in folder_texts(spark, f"{path}/{log}").items()
+            if name.isdigit()
+        }
+        for log in ("offsets", "commits")
+    )
     return Logs(path, offsets, commits)
 
 
@@ -116,23 +114,23 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
     if not logs.commits:
         return Progress(None, planned, 0, (), ())
     batch = logs.finished
-    sources = logs.plan(batch).sources
-    return Progress(
-        batch, planned, logs.next_watermark_ms(batch), sources, files_read(logs, batch, spark)
-    )
+    watermark_ms, files = logs.next_watermark_ms(batch), files_read(logs, batch, spark)
+    return Progress(batch, planned, watermark_ms, logs.sources(batch), files)
 
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
     """Return for each source the files that have been read at the end of a micro-batch."""
-    sources = enumerate(logs.plan(number).sources)
-    return tuple(_files(logs.path, source, offset, spark) for source, offset in sources)
+    return tuple(
+        _files(f"{logs.path}/sources/{source}", _read_up_to(offset), spark)
+        for source, offset in enumerate(logs.sources(number))
+    )
 
 
 def last_batch_of(logs: Logs) -> LastBatch | None:
     """Return the last finished micro-batch of the query of a checkpoint; None if none finished."""
     if not logs.commits:
         return None
-    about = logs.plan(logs.finished).about
+    about = logs.about(logs.finished)
     partitions = int(about["conf"]["spark.sql.shuffle.partitions"])
     times = (about["batchWatermarkMs"], about["batchTimestampMs"])
     return LastBatch(logs.finished, *times, partitions)
@@ -148,14 +146,8 @@ def query_id_of(spark: SparkSession, path: str) -> str | None:
         )
         return None if rows is None else str(UUID(json.loads(rows[0][0])["id"]))
     except (IndexError, KeyError, ValueError, TypeError, AttributeError):
-        found = f"the checkpoint is damaged: {metadata} doesn't have the id of its query"
-        raise StateCorruptedError(with_hint(found, RESTORE)) from None
-
-
-def _by_batch(spark: SparkSession, path: str) -> dict[int, list[str]]:
-    """Return the lines of each file of a log that isn't empty, by its micro-batch."""
-    found = folder_texts(spark, path)
-    return {int(name): text.splitlines() for name, text in found.items() if name.isdigit()}
+        found = f"{metadata} doesn't have the id of its query"
+        raise damaged_checkpoint(found) from None
 
 
 def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
@@ -178,19 +170,101 @@ def if_there(read: Callable[[], Found]) -> Found | None:
         raise
 
 
-def _files(path: str, number: int, offset: str, spark: SparkSession) -> tuple[str, ...]:
-    """Return the files that a file source has read up to an offset."""
-    last: Any = json.loads(offset) if offset.startswith("{") else {}
-    if "logOffset" not in last:
+def _read_up_to(offset: str) -> int | None:
+    """Return the last entry of a file source's log that an offset includes; None for others."""
+    last: int | None = json.loads(offset).get("logOffset") if offset.startswith("{") else None
+    return last
+
+
+def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
+    """Return the files that a file source has read up to an entry of its log."""
+    if last is None:
         return ()
     entries = [
         json.loads(line)
-        for text in folder_texts(spark, f"{path}/sources/{number}").values()
+        for text in folder_texts(spark, log).values()
         for line in text.splitlines()
         if line.startswith("{")
     ]
-    taken = {entry["path"] for entry in entries if entry["batchId"] <= last["logOffset"]}
-    return tuple(sorted(taken))
+    return tuple(sorted({entry["path"] for entry in entries if entry["batchId"] <= last}))
+
+
+def check_logs(path: str, spark: SparkSession) -> Logs:
+    """Check that the logs of a checkpoint are complete, and agree with each other."""
+    logs = logs_of(path, spark)
+    found = next(_damage(logs, spark), None) if logs.offsets or logs.commits else None
+    if found is not None:
+        raise damaged_checkpoint(found)
+    return logs
+
+
+def _damage(logs: Logs, spark: SparkSession) -> Iterator[str]:
+    """Spark plans a micro-batch once the one before has finished, at the watermark that it left."""
+    path, last, finished = logs.path, logs.planned, logs.finished
+    if query_id_of(spark, path) is None:
+        yield f"{path}/metadata is missing, which has the id of its query"
+    if finished > last:
+        yield f"{path}/offsets/{finished} is missing, though that micro-batch has finished"
+    if finished < last - 1:
+        yield f"{path}/commits/{last - 1} is missing, though micro-batch {last} was planned after"
+    at_ms = logs.about(last)["batchWatermarkMs"]
+    left_ms = logs.next_watermark_ms(last - 1) if last - 1 in logs.commits else at_ms
+    if at_ms != left_ms:
+        yield (
+            f"{path}/offsets/{last} has the watermark {at_ms} ms, but micro-batch "
+            f"{last - 1} has left {left_ms} ms in commits/{last - 1}"
+        )
+    leaves_ms = logs.next_watermark_ms(last) if last in logs.commits else at_ms
+    if leaves_ms < at_ms:
+        yield (
+            f"{path}/commits/{last} leaves the watermark {leaves_ms} ms, "
+            f"but micro-batch {last} already had {at_ms} ms, and a watermark never falls"
+        )
+    for source, offset in enumerate(logs.sources(last)):
+        yield from _source_damage(f"{path}/sources/{source}", _read_up_to(offset), spark)
+
+
+def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[str]:
+    """
+    Yield what a file source no longer knows of what its query has planned to read.
+
+    Spark doesn't compare the two logs: it would give new files the numbers of old ones, and never
+    read them, or end with a bare `assertion failed`.
+    """
+    if last is None or last < 0:
+        return
+    name = F.col("_metadata.file_name")
+    # Compacted files may be large. They have more than digits in their names.
+    text = F.when(name.rlike("^[0-9]+$"), F.col("content").cast("string"))
+    files = spark.read.format("binaryFile")
+    rows = if_there(lambda: files.load(log).select(name, text).collect())
+    entries = {row[0]: row[1] for row in rows or ()}
+    for number in range(last, -1, -1):
+        if f"{number}{COMPACT}" in entries:
+            break
+        if str(number) not in entries:
+            yield f"it has read up to {log}/{last}, and {log}/{number} is missing"
+    for number, entry in entries.items():
+        if entry is not None and not _is_sound(entry, int(number)):
+            yield f"{log}/{number} doesn't have the files of its micro-batch"
+
+
+def _is_sound(text: str, number: int) -> bool:
+    """Return whether each line of an entry is a file of its micro-batch."""
+    try:
+        return all(json.loads(line)["batchId"] == number for line in text.splitlines()[1:])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def damaged_checkpoint(found: str) -> StateCorruptedError:
+    """Return the error for damaged logs of a checkpoint."""
+    return StateCorruptedError(with_hint(f"the checkpoint is damaged: {found}", RESTORE))
+
+
+def damaged_state(found: str) -> StateCorruptedError:
+    """Return the error for damaged state in a checkpoint."""
+    return StateCorruptedError(with_hint(f"the stored state is damaged: {found}", RESTORE))
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:

@@ -1,40 +1,40 @@
 """Whether a query with a spec can go on from a checkpoint, and whether what it stores is sound."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import partial, reduce
-from typing import Any, Final
+from operator import and_
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import has_state, parted
-from sessionkit._engine.shell.payload import (
-    BATCH_AT,
-    BATCH_BYTES,
-    QUERY_AT,
-    QUERY_BYTES,
-    RESTORE,
-    Origin,
-)
-from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import for_stream
-from sessionkit.spark._logs import LastBatch, Logs, active_session, last_batch_of, query_id_of
-from sessionkit.spark.checkpoints.check_logs import check_logs
+from sessionkit.spark._logs import (
+    LastBatch,
+    Logs,
+    active_session,
+    check_logs,
+    damaged_state,
+    last_batch_of,
+    query_id_of,
+)
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
     check_rules,
-    naming_damage,
     reads_state,
     stored_groups,
     stored_operators,
     stored_pages,
+    with_clear_errors,
 )
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
@@ -85,38 +85,50 @@ def check_checkpoint(
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     """Check the rules under which a checkpoint was stored, and all that is stored in it."""
-    path, last = logs.path, last_batch_of(logs)
+    last = last_batch_of(logs)
     if last is None:
-        check_rules(path, spec, spark)
+        check_rules(logs.path, spec, spark)
         return
+    with with_clear_errors(logs.path, spark):
+        found = next(_damage(logs.path, last, spec, spark), None)
+    if found is not None:
+        raise damaged_state(found)
+
+
+def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
+    """Yield what is wrong with the state, after the rules were checked."""
     # Before all else: the schema of the state lies in a partition.
-    versions = _checked_versions(path, last, spark)
+    versions = _versions(path, spark)
+    for place in range(last.partitions):
+        if str(place) not in versions:
+            where = f"partition {place} of {last.partitions}, {path}/state/0/{place}"
+            yield f"{where} is missing or empty"  # Spark's reader skips it
     now = Origin.of(str(query_id_of(spark, path)), last.number, last.watermark_ms)
-    with naming_damage(path):
-        # This checks the rules too, before anything is decoded.
-        rows_of = partial(_checked, spec)
-        mapped_state(path, spec, rows_of, "rows bigint", now=now, spark=spark).count()
-        _check_places(stored_groups(path, spark), spec, path, last)
-        if spec.storage.layout == "pages":
-            _check_owners(path, spark)
-        check_changes(path, last.number, versions, spark)
+    # This checks the rules too, before anything is decoded.
+    mapped_state(path, spec, partial(_checked, spec), "rows bigint", now=now, spark=spark).count()
+    yield from _misplaced(spec, path, last, spark)
+    if spec.storage.layout == "pages":
+        yield from _ownerless(path, spark)
+    whole = reduce(and_, (versions[str(place)] for place in range(last.partitions)))
+    # Micro-batch N leads to version N + 1.
+    first = last.number
+    while first in whole and last.number - first < RECENT:
+        first -= 1
+    if first < last.number or last.number + 1 in whole:
+        changes = changed_groups(path, max(first, 0), spark)
+        yield from _foreign(path, changes)
+        yield from _lost(path, changes, spark)
 
 
-def _checked_versions(path: str, last: LastBatch, spark: SparkSession) -> list[frozenset[int]]:
-    """Check that each partition has a folder, since Spark's reader skips missing ones."""
-    with naming_damage(path):
-        files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
-        rows = files.collect()
+def _versions(path: str, spark: SparkSession) -> dict[str, set[int]]:
+    """Return for each partition the versions to which it has files of changes."""
+    files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
     found: dict[str, set[int]] = {}
-    for (file,) in rows:
+    for (file,) in files.collect():
         *_, place, name = file.split("/")
         version = CHANGES.match(name)
         found.setdefault(place, set()).update([int(version[1])] if version else [])
-    missing = [place for place in range(last.partitions) if str(place) not in found]
-    if missing:
-        where = f"partition {missing[0]} of {last.partitions}, {path}/state/0/{missing[0]}"
-        raise _corrupted(where, "is missing or empty")
-    return [frozenset(found[str(place)]) for place in range(last.partitions)]
+    return found
 
 
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
@@ -126,12 +138,13 @@ def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 
-def _check_places(groups: DataFrame, spec: AnySpec, path: str, last: LastBatch) -> None:
+def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -> Iterator[str]:
     """
-    Check that each group is in its partition, and isn't older or newer than it may be.
+    Yield a group that is in the wrong partition, or is older or newer than it may be.
 
     What is due at a watermark is done in the first micro-batch that has it.
     """
+    groups = stored_groups(path, spark)
     key = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
     own = F.pmod(F.hash(*key), F.lit(last.partitions))
     wrong = {"belongs to another partition": own != F.col("partition_id")}
@@ -141,33 +154,19 @@ def _check_places(groups: DataFrame, spec: AnySpec, path: str, last: LastBatch) 
         due = F.col("state.event_due_us") <= watermark_in_force(last.watermark_ms)
         wrong["is older than the last micro-batch, in which it was due"] = due
     for found, condition in wrong.items():
-        rows = groups.where(condition).select("key", "partition_id").limit(1).collect()
-        for key, place in rows:
-            where = f"the row of {tuple(key)} in {path}/state/0/{place}"
-            raise _corrupted(where, found)
+        for key_of_row, place in _first(groups.where(condition)):
+            yield f"the row of {tuple(key_of_row)} in {path}/state/0/{place} {found}"
 
 
-def _check_owners(path: str, spark: SparkSession) -> None:
-    """Check that each page belongs to a bucket."""
+def _ownerless(path: str, spark: SparkSession) -> Iterator[str]:
     pages = stored_pages(path, spark)
     strange = pages.join(stored_groups(path, spark), "key", "left_anti")
     for key, page in strange.select("key", "user_map_key").limit(1).collect():
-        where = f"page {page[0]} of bucket {key[0]} in {path}"
-        raise _corrupted(where, "has no bucket")
+        yield f"page {page[0]} of bucket {key[0]} in {path} has no bucket"
 
 
-def check_changes(
-    path: str, last: int, versions: Sequence[frozenset[int]], spark: SparkSession
-) -> None:
-    """Check that each file of changes is of its micro-batch, and that the state has its changes."""
-    there = reduce(frozenset.intersection, versions)
-    # Micro-batch N leads to version N + 1.
-    first = last
-    while first in there and last - first < RECENT:
-        first -= 1
-    if first == last and last + 1 not in there:
-        return
-    changes = changed_groups(path, max(first, 0), spark)
+def _foreign(path: str, changes: DataFrame) -> Iterator[str]:
+    """Yield a file of changes that isn't of its micro-batch."""
     payload = F.col("state.payload")
     is_bound = (F.col("state.format") >= FIRST_BOUND) & (
         payload.substr(QUERY_AT + 1, QUERY_BYTES) != F.lit(bytearray(QUERY_BYTES))
@@ -175,35 +174,27 @@ def check_changes(
     written = F.conv(F.hex(payload.substr(BATCH_AT + 1, BATCH_BYTES)), 16, 10).cast("bigint")
     is_other = (F.col("change_type") == "update") & is_bound & (written != F.col("batch_id"))
     for key, place, batch, found in _first(changes.where(is_other), "batch_id", written):
-        file = f"version {batch + 1} of {path}/state/0/{place}"
-        said = f"has changes of micro-batch {found} instead of {batch}, at the row of {tuple(key)}"
-        raise _corrupted(file, said)
-    _check_state(path, changes, spark)
+        yield (
+            f"version {batch + 1} of {path}/state/0/{place} has changes of micro-batch {found} "
+            f"instead of {batch}, at the row of {tuple(key)}"
+        )
 
 
-def _check_state(path: str, changes: DataFrame, spark: SparkSession) -> None:
-    """Check that each row equals its last change."""
+def _lost(path: str, changes: DataFrame, spark: SparkSession) -> Iterator[str]:
+    """Yield a row that doesn't equal its last change."""
     newest = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("batch_id")))
     latest = changes.withColumn("_newest", newest).where("_newest = 1")
-    left = F.when(F.col("change_type") == "update", _digest("state"))
+    digest = F.md5(F.to_json(F.struct("state.written_ms", "state.payload")))
+    left = F.when(F.col("change_type") == "update", digest)
     latest = latest.select("key", "partition_id", "batch_id", left.alias("left"))
-    state = stored_groups(path, spark).select("key", _digest("state").alias("found"))
+    state = stored_groups(path, spark).select("key", digest.alias("found"))
     joined = latest.join(state, "key", "left")
     wrong = joined.where(~F.col("left").eqNullSafe(F.col("found")))
-    gone = F.col("found").isNull()
-    for key, place, batch, is_gone in _first(wrong, "batch_id", gone):
-        where = f"the row of {tuple(key)} in {path}/state/0/{place}"
-        found = "is gone" if is_gone else "isn't the one"
-        raise _corrupted(where, f"{found} that micro-batch {batch} has left")
+    for key, place, batch, is_gone in _first(wrong, "batch_id", F.col("found").isNull()):
+        what = "is gone" if is_gone else "isn't the one"
+        where = f"{path}/state/0/{place}"
+        yield f"the row of {tuple(key)} in {where} {what} that micro-batch {batch} has left"
 
 
-def _digest(row: str) -> Column:
-    return F.md5(F.to_json(F.struct(f"{row}.written_ms", f"{row}.payload")))
-
-
-def _first(rows: DataFrame, *more: str | Column) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in rows.select("key", "partition_id", *more).limit(1).collect()]
-
-
-def _corrupted(what: str, found: str) -> StateCorruptedError:
-    return StateCorruptedError(with_hint(f"the stored state is damaged: {what} {found}", RESTORE))
+def _first(rows: DataFrame, *more: str | Column) -> list[Row]:
+    return rows.select("key", "partition_id", *more).limit(1).collect()

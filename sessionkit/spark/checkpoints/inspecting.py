@@ -17,8 +17,7 @@ from sessionkit._engine.shell.payload import peek_identity, unpack, unpack_page
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spark._grouping import bucket_label
-from sessionkit.spark._logs import Progress, progress_of
-from sessionkit.spark.checkpoints.check_logs import check_logs
+from sessionkit.spark._logs import Progress, check_logs, progress_of
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
 from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
 from sessionkit.spark.checkpoints.state_reader import (
@@ -37,22 +36,13 @@ REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "revisions"})
 
 
 @attrs.frozen
-class Group:
-    """
-    What is stored of a bucket, without reading it.
-
-    Attributes:
-        label: The number by which Spark groups it.
-        bucket_count: How many buckets there are.
-        kept: How many keys it has, or sessions: open ones, and closed ones that are remembered.
-        held: How many events wait in it.
-        size: Its bytes.
-    """
+class _Bucket:
+    """What is stored of a bucket, without reading it: keys or sessions, events that wait, bytes."""
 
     label: int
     bucket_count: int
     kept: int
-    held: int
+    waiting: int
     size: int
 
 
@@ -101,21 +91,21 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
         identity = peek_identity(bytes(heads[0][0]))
         layout = identity["layout"]
         size = F.length("state.payload").cast("bigint")
-        sums = groups.select(
-            F.sum("state.kept"), F.sum("state.buffered"), F.sum(size), F.count("*")
-        )
-        kept, held, total, count = sums.collect()[0]
+        sums = F.sum("state.kept"), F.sum("state.buffered"), F.sum(size), F.count("*")
+        kept, waiting, total, count = groups.select(*sums).collect()[0]
         number = _number_text(path, groups, identity, kept, spark)
-        yield _line("stored", f"{number}, {held:,} events that wait")
+        yield _line("stored", f"{number}, {waiting:,} events that wait")
         if layout == "per_key":
             yield _line("bytes", f"{_bytes(total)} in {count:,} rows of keys")
             return
-        found = _buckets(path, groups, spark, in_pages=layout == "pages")
-        total = sum(group.size for group in found)
-        count = f"{len(found):,} of {found[0].bucket_count:,} buckets"
-        yield _line("bytes", f"{_bytes(total)} in {count}")
-        for group in found[:LARGEST]:
-            yield _line("", _bucket_text(group))
+        buckets = _buckets(path, groups, spark, in_pages=layout == "pages")
+        total, bucket_count = sum(bucket.size for bucket in buckets), buckets[0].bucket_count
+        yield _line("bytes", f"{_bytes(total)} in {len(buckets):,} of {bucket_count:,} buckets")
+        numbers = {bucket_label(number): number for number in range(bucket_count)}
+        for bucket in buckets[:LARGEST]:
+            waiting = f", {bucket.waiting:,} waiting" if bucket.waiting else ""
+            about = f"{_bytes(bucket.size)}, {bucket.kept:,} kept{waiting}"
+            yield _line("", f"bucket {numbers[bucket.label]}: {about}")
 
 
 def _number_text(
@@ -155,7 +145,7 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
     return int((~has_closed(sessions)).sum())
 
 
-def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Group]:
+def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[_Bucket]:
     """Return the buckets, the largest first."""
     label = groups.schema["key"].dataType.fieldNames()[0]  # type: ignore[attr-defined]
     columns = [F.col(f"key.{label}").alias("label")]
@@ -166,14 +156,8 @@ def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: boo
         sums = pages.agg(F.sum(F.length("user_map_value.payload")).alias("in_pages"))
         total = F.col("size") + F.coalesce("in_pages", F.lit(0))
         sized = sized.join(sums, "label", "left").withColumn("size", total).drop("in_pages")
-    found = [Group(*row) for row in sized.collect()]
-    return sorted(found, key=lambda group: (-group.size, group.label))
-
-
-def _bucket_text(group: Group) -> str:
-    numbers = {bucket_label(bucket): bucket for bucket in range(group.bucket_count)}
-    text = f"bucket {numbers[group.label]}: {_bytes(group.size)}, {group.kept:,} kept"
-    return f"{text}, {group.held:,} waiting" if group.held else text
+    found = [_Bucket(*row) for row in sized.collect()]
+    return sorted(found, key=lambda bucket: (-bucket.size, bucket.label))
 
 
 def _spec_lines(path: str, spec: AnySpec, spark: SparkSession) -> Iterator[str]:

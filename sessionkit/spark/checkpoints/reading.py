@@ -5,21 +5,22 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import Memory
+from sessionkit._engine.rows.table import key_schema
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import group_has_key
 from sessionkit.spark._logs import active_session
 from sessionkit.spark.checkpoints.state_reader import (
-    checked_spec,
-    key_row,
-    only_key,
+    check_rules,
     stored_groups,
     stored_pages,
     with_clear_errors,
@@ -47,22 +48,16 @@ def mapped_state(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return rows made of the state of each group, on the executors.
+    Return rows made of the state of each group, or of one key, on the executors.
 
-    Args:
-        path: The checkpoint location.
-        spec: The spec of the query.
-        rows_of: Makes the rows of a group.
-        schema: The columns of the rows, as Spark's SQL has them.
-        key: The only key to read; by default all are.
-        now: The query, and its last finished micro-batch; by default any query's rows are read.
-        spark: The session to read with; by default the active one.
+    `now` is the query and its last finished micro-batch; by default any query's rows are read.
     """
     check_picklable(spec)
-    spec = checked_spec(path, spec, spark)
-    found = _groups(path, spec, key, spark)
+    session = active_session(spark)
+    spec = check_rules(path, spec, session)
+    found = _groups(path, spec, key, session)
     if found is None:
-        return active_session(spark).createDataFrame([], schema)
+        return session.createDataFrame([], schema)
     read = _reader(spec, key, now)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,11 +73,12 @@ def collected_state(
     path: str, spec: AnySpec, *, key: Any = None, spark: SparkSession | None = None
 ) -> Iterator[Memory]:
     """Yield the state of each group; see `mapped_state`."""
-    spec = checked_spec(path, spec, spark)
-    found = _groups(path, spec, key, spark)
+    session = active_session(spark)
+    spec = check_rules(path, spec, session)
+    found = _groups(path, spec, key, session)
     rows: Sequence[Any] = []
     if found is not None:
-        with with_clear_errors(path, spark):
+        with with_clear_errors(path, session):
             rows = found.collect()
     return map(_reader(spec, key), (row.asDict(recursive=True) for row in rows))
 
@@ -98,12 +94,14 @@ def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], 
             # The last column is Spark's timer.
             row = (*row[:-1], pages)
         memory = stored_memory(logic, named, row, now)
-        return memory if wanted is None else only_key(memory, wanted)
+        if wanted is None:
+            return memory
+        return Memory(_with_key(memory.kept, wanted), _with_key(memory.buffered, wanted))
 
     return read
 
 
-def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> DataFrame | None:
+def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession) -> DataFrame | None:
     """Return the groups, or those of a key; None if no batch has finished."""
     with with_clear_errors(path, spark):
         groups = _of_key(stored_groups(path, spark), spec, key)
@@ -122,9 +120,30 @@ def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession | None) -> D
 def _of_key(groups: DataFrame, spec: AnySpec, key: Any) -> DataFrame:
     if key is None:
         return groups
-    names: list[str] = groups.select("key.*").columns
-    columns = [F.col(f"key.{quoted(name)}") for name in names]
+    columns = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
     return groups.where(group_has_key(spec, columns, key_row(spec, key)))
+
+
+def key_row(spec: AnySpec, key: Any) -> pa.Table:
+    """Return a key, a value or a tuple of one for each key column, as a table of one row."""
+    values = tuple(key) if isinstance(key, tuple) else (key,)
+    if len(values) != len(spec.key_fields):
+        found = f"a key has the columns {', '.join(spec.keys)}; found {key!r}"
+        raise SessionkitError(with_hint(found, "pass a value for each of them, as a tuple"))
+    try:
+        columns = [
+            pa.array([field.type.dump(field.type.coerce(value, field.name))], field.type.arrow)
+            for field, value in zip(spec.key_fields, values, strict=True)
+        ]
+    except StateValueError as error:
+        raise SessionkitError(str(error)) from error
+    return pa.Table.from_arrays(columns, schema=pa.schema(key_schema(spec)))
+
+
+def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
+    for name in key.column_names:
+        rows = rows.filter(pc.equal(rows[name], key[name][0]))
+    return rows
 
 
 def open_sessions(

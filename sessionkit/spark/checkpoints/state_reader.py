@@ -3,31 +3,20 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import errors
-from sessionkit._engine.logic import Memory
-from sessionkit._engine.rows.table import key_schema
-from sessionkit._engine.shell.payload import HEADER_BYTES, RESTORE, peek_identity
+from sessionkit._engine.shell.payload import HEADER_BYTES, peek_identity
 from sessionkit._engine.shell.reading import check_order, compared
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit.errors import (
-    SessionkitError,
-    StateCorruptedError,
-    StateMismatchError,
-    StateValueError,
-    UnsupportedError,
-    with_hint,
-)
+from sessionkit.errors import SessionkitError, StateMismatchError, UnsupportedError, with_hint
 from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._libraries import release_of
-from sessionkit.spark._logs import active_session, if_there
+from sessionkit.spark._logs import damaged_checkpoint, damaged_state, if_there
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 from sessionkit.spec.shared import AnySpec
 
@@ -54,7 +43,6 @@ NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
 FIRST_WITH_READER: Final = (4,)
-UNREADABLE: Final = "can't be read"
 HEAD_BYTES: Final = 65_536
 """How much of a payload is read to find the rules under which it was stored."""
 PAYLOAD: Final = "payload"
@@ -64,36 +52,46 @@ LENGTH_BYTES: Final = 4
 
 
 @contextmanager
-def naming_damage(path: str) -> Iterator[None]:
-    """Turn errors of reading the state of a checkpoint into one that names the damage."""
+def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
+    """
+    Turn errors of reading the state of a checkpoint into ones that name the damage.
+
+    A checkpoint without a finished micro-batch counts as empty, and state of others is refused.
+    """
     try:
         yield
     except SessionkitError:
         raise
     except Exception as error:
-        found = _named(str(error), path)
-        if found is None:
+        text = str(error)
+        found = _named(text, path)
+        if found is not None:
+            raise found from None
+        if NO_SCHEMA in text and has_state_files(path, spark):
+            schema = f"the schema below {path}/state/0/0/_metadata can't be read"
+            raise damaged_state(schema) from error
+        if NO_SCHEMA in text or NO_STATE in text:
+            raise not_ours(path) from error
+        if NOTHING_YET not in text:
             raise
-        raise found from None
 
 
 def _named(text: str, path: str) -> SessionkitError | None:
+    """Return the error of a worker that Spark passes on, or one for damage that Spark found."""
     ours = OURS.search(text)
     if ours:
         kind: type[SessionkitError] = getattr(errors, ours[1])
         return kind(ours[2])
     if EMPTY_LOG in text:
-        found = f"the checkpoint is damaged: a file in {path}/offsets or {path}/commits is empty"
-        return StateCorruptedError(with_hint(found, RESTORE))
+        return damaged_checkpoint(f"a file in {path}/offsets or {path}/commits is empty")
     if not any(sign in text for sign in FOUND_BY_SPARK):
         return None
     file = FILE.search(text)
     where = file[0].rstrip(".:;") if file else f"a file below {path}/state"
-    causes = [line for line in text.splitlines() if line.startswith("Caused by")]
-    reason = REASON.search((causes or text.splitlines())[-1 if causes else 0])
-    said = f": {reason[1]}" if reason else ""
-    found = f"the stored state is damaged: Spark can't read {where}{said}"
-    return StateCorruptedError(with_hint(found, RESTORE))
+    lines = text.splitlines()
+    causes = [line for line in lines if line.startswith("Caused by")]
+    reason = REASON.search(causes[-1] if causes else lines[0])
+    return damaged_state(f"Spark can't read {where}{f': {reason[1]}' if reason else ''}")
 
 
 def stored_operators(path: str, spark: SparkSession) -> list[str]:
@@ -104,67 +102,45 @@ def stored_operators(path: str, spark: SparkSession) -> list[str]:
         rows = stored.load(path).select("operatorId", "operatorName").distinct().collect()
     except Exception as error:
         # Of a cut file Spark raises what its parser does, without the name of the file.
-        if not has_state(path, spark):
+        if not has_state_files(path, spark):
             raise
         rows, cause = [], error
-    if not rows and has_state(path, spark):
-        found = f"{path}/state/0/_metadata {'says of no operator' if not cause else UNREADABLE}"
-        text = f"the checkpoint is damaged: {found}"
-        raise StateCorruptedError(with_hint(text, RESTORE)) from cause
+    if not rows and has_state_files(path, spark):
+        what = "can't be read" if cause else "says of no operator"
+        found = f"{path}/state/0/_metadata {what}"
+        raise damaged_checkpoint(found) from cause
     return sorted(row["operatorName"] for row in rows)
 
 
-def stored_pages(path: str, spark: SparkSession | None) -> DataFrame:
+def stored_pages(path: str, spark: SparkSession) -> DataFrame:
     """Return the pages of each group: the columns `key`, `user_map_key` and `user_map_value`."""
     stored = _reader(spark).option("stateVarName", PAGES_STATE).load(path)
     return stored.select("key", "user_map_key", "user_map_value")
 
 
-def stored_groups(path: str, spark: SparkSession | None) -> DataFrame:
+def stored_groups(path: str, spark: SparkSession) -> DataFrame:
     """Return the groups: the columns `key`, `state` and `partition_id`."""
-    try:
-        stored = _reader(spark).load(path)
-        values = stored.select("value.*").columns
-    except PySparkException as error:
-        if NAME_NEEDED not in str(error):
-            raise
-        named = _reader(spark).option("stateVarName", BUCKET_STATE).load(path)
-        return named.select("key", F.col("value").alias("state"), "partition_id")
-    if "groupState" not in values:
-        raise not_ours(path)
-    return stored.select("key", F.col("value.groupState").alias("state"), "partition_id")
+    return _rows_of_groups(_reader(spark), path).select("key", "state", "partition_id")
 
 
 def changed_groups(path: str, first: int, spark: SparkSession) -> DataFrame:
     """Return the changes of micro-batches, from a number on; see `stored_groups`."""
     reader = _reader(spark).option("readChangeFeed", value=True)
-    reader = reader.option("changeStartBatchId", first)
+    return _rows_of_groups(reader.option("changeStartBatchId", first), path)
+
+
+def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:
     try:
-        stored, state = reader.load(path), F.col("value.groupState")
-        stored.select(state)
+        stored = reader.load(path)
+        values = stored.select("value.*").columns
     except PySparkException as error:
         if NAME_NEEDED not in str(error):
             raise
-        stored, state = reader.option("stateVarName", BUCKET_STATE).load(path), F.col("value")
-    change = ("batch_id", "change_type", "partition_id")
-    return stored.select(*change, "key", state.alias("state"))
-
-
-@contextmanager
-def with_clear_errors(path: str, spark: SparkSession | None = None) -> Iterator[None]:
-    """Treat a checkpoint without a finished micro-batch as empty; refuse state of others."""
-    try:
-        with naming_damage(path):
-            yield
-    except PySparkException as error:
-        if NO_SCHEMA in str(error) and has_state(path, spark):
-            where = f"{path}/state/0/0/_metadata"
-            found = f"the stored state is damaged: the schema below {where} can't be read"
-            raise StateCorruptedError(with_hint(found, RESTORE)) from error
-        if any(sign in str(error) for sign in (NO_SCHEMA, NO_STATE)):
-            raise not_ours(path) from error
-        if NOTHING_YET not in str(error):
-            raise
+        stored = reader.option("stateVarName", BUCKET_STATE).load(path)
+        return stored.withColumnRenamed("value", "state")
+    if "groupState" not in values:
+        raise not_ours(path)
+    return stored.withColumn("state", F.col("value.groupState"))
 
 
 def reads_state(spark: SparkSession) -> bool:
@@ -172,21 +148,20 @@ def reads_state(spark: SparkSession) -> bool:
     return release_of(spark.version) >= FIRST_WITH_READER
 
 
-def has_state(path: str, spark: SparkSession | None) -> bool:
+def has_state_files(path: str, spark: SparkSession) -> bool:
     """Return whether a checkpoint has the files of a stateful operator."""
-    files = active_session(spark).read.format("binaryFile")
+    files = spark.read.format("binaryFile")
     return bool(
         if_there(lambda: files.load(f"{path}/state/0/*/*").select("path").limit(1).collect())
     )
 
 
-def _reader(spark: SparkSession | None) -> DataFrameReader:
-    session = active_session(spark)
-    if not reads_state(session):
-        found = f"Spark {session.version} can't read state; only 4.0 and later can"
+def _reader(spark: SparkSession) -> DataFrameReader:
+    if not reads_state(spark):
+        found = f"Spark {spark.version} can't read state; only 4.0 and later can"
         hint = "use Spark 4.0 or later; the first micro-batch compares the spec with the checkpoint"
         raise UnsupportedError(with_hint(found, hint))
-    return session.read.format("statestore")
+    return spark.read.format("statestore")
 
 
 def not_ours(path: str) -> StateMismatchError:
@@ -195,80 +170,31 @@ def not_ours(path: str) -> StateMismatchError:
     return StateMismatchError(with_hint(found, "give each query a checkpoint of its own"))
 
 
-def key_row(spec: AnySpec, key: Any) -> pa.Table:
+def check_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
     """
-    Return a key as the key columns of one row.
+    Check that what a checkpoint stores was written under the rules and classes of a spec.
 
-    Args:
-        spec: Whose key.
-        key: The value of the key column; a tuple of values if there are several columns.
+    Return the spec with the number of buckets that the checkpoint has, if it says none itself.
     """
-    values = tuple(key) if isinstance(key, tuple) else (key,)
-    if len(values) != len(spec.key_fields):
-        found = f"a key has the columns {', '.join(spec.keys)}; found {key!r}"
-        raise SessionkitError(with_hint(found, "pass a value for each of them, as a tuple"))
-    try:
-        columns = [
-            pa.array([field.type.dump(field.type.coerce(value, field.name))], field.type.arrow)
-            for field, value in zip(spec.key_fields, values, strict=True)
-        ]
-    except StateValueError as error:
-        raise SessionkitError(str(error)) from error
-    return pa.Table.from_arrays(columns, schema=pa.schema(key_schema(spec)))
-
-
-def only_key(memory: Memory, key: pa.Table) -> Memory:
-    """Return the state of one key of a group."""
-    return Memory(_with_key(memory.kept, key), _with_key(memory.buffered, key))
-
-
-def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
-    for name in key.column_names:
-        rows = rows.filter(pc.equal(rows[name], key[name][0]))
-    return rows
-
-
-def check_rules(path: str, spec: AnySpec, spark: SparkSession | None) -> None:
-    """Check that what a checkpoint stores was written under the rules and classes of a spec."""
-    _check(path, spec, _identities(path, spark))
-
-
-def checked_spec(path: str, spec: AnySpec, spark: SparkSession | None) -> AnySpec:
-    """Return a spec with the number of buckets that a checkpoint has; see `check_rules`."""
-    found = _identities(path, spark)
-    spec = with_buckets(spec, found[0][0]["bucket_count"]) if found else spec
-    _check(path, spec, found)
-    return spec
-
-
-def _check(path: str, spec: AnySpec, identities: list[tuple[Any, int, int]]) -> None:
+    heads = [(peek_identity(bytes(head)), *written_ms) for head, *written_ms in _heads(path, spark)]
+    spec = with_buckets(spec, heads[0][0]["bucket_count"]) if heads else spec
     logic, what = logic_of(spec), f"the checkpoint {path}"
-    found = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in identities]
+    found = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in heads]
     for one, _, _ in found:
         one.check(what)
     check_order(found, what)
+    return spec
 
 
-def _identities(path: str, spark: SparkSession | None) -> list[tuple[Any, int, int]]:
-    """Return the identities of a checkpoint, with the first and the last time of their rows."""
-    heads = _heads(path, spark)
-    return [(peek_identity(head), first_ms, last_ms) for head, first_ms, last_ms in heads]
-
-
-def _heads(path: str, spark: SparkSession | None) -> list[tuple[bytes, int, int]]:
-    """
-    Return the distinct beginnings of payloads, with their identities: nearly always one.
-
-    With each come the times at which the first and the last row of those was written.
-    """
+def _heads(path: str, spark: SparkSession) -> list[Row]:
+    """Return the distinct beginnings of payloads, nearly always one, and when they were written."""
     with with_clear_errors(path, spark):
         stored = stored_groups(path, spark)
         if PAYLOAD not in stored.select("state.*").columns:
             raise not_ours(path)
         heads = stored.groupBy(_head(F.col(f"state.{PAYLOAD}")).alias("head"))
         written = F.col("state.written_ms")
-        rows = heads.agg(F.min(written), F.max(written)).collect()
-        return [(bytes(head), first_ms, last_ms) for head, first_ms, last_ms in rows]
+        return heads.agg(F.min(written), F.max(written)).collect()
     return []
 
 

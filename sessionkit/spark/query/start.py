@@ -11,9 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._grouping import for_stream
-from sessionkit.spark._logs import logs_of, query_id_of
+from sessionkit.spark._logs import check_logs, logs_of, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
-from sessionkit.spark.checkpoints.check_logs import check_logs
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import check_rules, reads_state, stored_operators
 from sessionkit.spark.query.plan import Plan, plan_of

@@ -24,7 +24,7 @@ from sessionkit.spark import (
     stored_keys,
 )
 from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
-from sessionkit.spark.checkpoints.state_reader import key_row
+from sessionkit.spark.checkpoints.reading import key_row
 from sessionkit.state._types import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.options import evolved

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import StateCorruptedError
-from sessionkit.spark.checkpoints.check_logs import check_logs
+from sessionkit.spark._logs import check_logs
 
 HOUR_MS = 3_600_000
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
