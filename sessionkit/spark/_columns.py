@@ -1,6 +1,6 @@
 """Columns of frames: names in SQL, types, event times, and the way to Python."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -23,11 +23,16 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def to_wire(column: Column, kind: FieldType) -> Column:
+def column(name: str) -> Column:
+    """Return a top-level column, whatever characters its name has."""
+    return F.col(quoted(name))
+
+
+def to_wire(name: str, kind: FieldType) -> Column:
     """Return a column as it reaches Python, in a type of which Arrow makes the declared one."""
     kind = inner_type(kind)
     is_cast = kind.facts is not None and kind.facts.is_cast
-    return column.cast(kind.sql) if is_cast else column
+    return column(name).cast(kind.sql) if is_cast else column(name)
 
 
 def grouping_form(name: str, kind: FieldType) -> Column:
@@ -37,11 +42,37 @@ def grouping_form(name: str, kind: FieldType) -> Column:
     return F.coalesce(F.expr(form.made_by.format(quoted(name))), F.lit(filling))
 
 
-def check_event_time(schema: T.StructType, column: str) -> None:
+def check_event_time(schema: T.StructType, name: str) -> None:
     """Check that a frame has this event time: a timestamp at the top level."""
-    problem = next(_problems(schema, column), None)
+    if name not in schema.names:
+        found = f"the event time `{name}` is missing; the frame has {', '.join(schema.names)}"
+        raise SchemaError(with_hint(found, near(name, schema.names)))
+    problem = time_problem(schema[name].dataType, name)
     if problem is not None:
         raise SchemaError(with_hint(*problem))
+
+
+def time_problem(kind: T.DataType, name: str) -> tuple[str, str] | None:
+    """Return why a column of this type can't be an event time, and a hint."""
+    if isinstance(kind, T.TimestampNTZType):
+        found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
+        cast = f'col("{name}").cast("timestamp")'
+        return found, f"cast it in the time zone it was written in: {cast}"
+    if isinstance(kind, T.TimestampType):
+        return None
+    found = f"the event time `{name}` must be a timestamp, found {kind.simpleString()}"
+    return found, "convert it, such as timestamp_millis(col) or to_timestamp(col)"
+
+
+def near(name: str, names: Sequence[str]) -> str:
+    """Return a hint for a name that isn't one of these."""
+    for other in names:
+        if other.lower() == name.lower():
+            return f"write it `{other}`"
+    parent, _, child = name.partition(".")
+    if child and parent in names:
+        return f'move it to the top level first: withColumn("{child}", col("{name}"))'
+    return "rename a column, or select it"
 
 
 def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
@@ -51,30 +82,3 @@ def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
         found = f"`delay` must be whole milliseconds, found {value!r}: Spark drops the rest"
         raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
     return span
-
-
-def _problems(schema: T.StructType, column: str) -> Iterator[tuple[str, str]]:
-    kinds = {field.name: field.dataType for field in schema.fields}
-    kind = kinds.get(column)
-    if kind is None:
-        found = f"the event time `{column}` is missing; the frame has {', '.join(kinds)}"
-        yield found, _near(column, list(kinds))
-    elif isinstance(kind, T.TimestampNTZType):
-        found = f"the event time `{column}` is a timestamp_ntz, which has no time zone"
-        yield (
-            found,
-            f'cast it in the time zone it was written in: col("{column}").cast("timestamp")',
-        )
-    elif not isinstance(kind, T.TimestampType):
-        found = f"the event time `{column}` must be a timestamp, found {kind.simpleString()}"
-        yield found, "convert it, such as timestamp_millis(col) or to_timestamp(col)"
-
-
-def _near(column: str, names: list[str]) -> str:
-    for name in names:
-        if name.lower() == column.lower():
-            return f"write it `{name}`"
-    parent, _, child = column.partition(".")
-    if child and parent in names:
-        return f'move it to the top level first: withColumn("{child}", col("{column}"))'
-    return "rename a column, or select it"

@@ -17,7 +17,7 @@ from sessionkit._engine.shell.seed import SeedFormat
 from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit.errors import SessionkitError, SpecError, with_hint
 from sessionkit.spark._logs import Progress, active_session, folder_texts
-from sessionkit.spark._plan_tree import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
+from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
 from sessionkit.spark._seed_rows import ROWS, packed_seed_rows
 from sessionkit.spec.shared import AnySpec
 

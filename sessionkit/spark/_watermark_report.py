@@ -85,11 +85,6 @@ class _Record:
         return run[::-1]
 
     @property
-    def follows_the_clock(self) -> bool:
-        """Whether buckets of a spec follow the processing time."""
-        return watermark_in(self.last) != spark_watermark_in(self.last)
-
-    @property
     def silent(self) -> tuple[str, ...]:
         """The sources without a row since the watermark last moved."""
         rows: dict[str, int] = {}
@@ -179,8 +174,17 @@ def _report(record: _Record) -> WatermarkReport:
     state = _state(record)
     silent = record.silent if state == "held_back" else ()
     since = instant_in(record.current[0]["timestamp"])
-    text = "\n".join([_headline(record), _reason(record, state), _drops(record)]).strip()
-    return WatermarkReport(state, watermark_in(record.last), since, silent, _dropped(record), text)
+    dropped = sum(
+        operator["numRowsDroppedByWatermark"]
+        for batch in record.batches
+        for operator in batch["stateOperators"]
+    )
+    lines = [_headline(record), _reason(record, state)]
+    if dropped:
+        first, last = record.batches[0]["batchId"], record.last["batchId"]
+        lines.append(f"Late rows dropped in batches {first} to {last}: {dropped}.")
+    text = "\n".join(lines)
+    return WatermarkReport(state, watermark_in(record.last), since, silent, dropped, text)
 
 
 def _state(record: _Record) -> WatermarkState:
@@ -215,7 +219,8 @@ def _reason(record: _Record, state: WatermarkState) -> str:
             return "The first event times set it for the batch after theirs."
         case "moving":
             return "Rows arrive, and set it for the next batch."
-        case "idle" if record.follows_the_clock:
+        # Buckets of a spec may follow the processing time.
+        case "idle" if watermark_in(record.last) != spark_watermark_in(record.last):
             return (
                 "No rows have moved it for as long as `close_idle_after` says, so it follows the "
                 "clock, at the distance of the delay."
@@ -254,28 +259,11 @@ def _ahead(record: _Record) -> str:
     seen = newest_event_in([newest])
     by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
     ahead = (watermark_in(record.last) or EPOCH) - instant_in(record.last["timestamp"])
+    days, seconds = f"{ahead.days:,} days", duration_text(timedelta(seconds=ahead.seconds))
     return (
-        f"It is {_roughly(ahead)} ahead of the clock, because of an event time from the future."
-        f"{by} It never goes back, and every older row is dropped.\n"
+        f"It is {days if ahead.days else seconds} ahead of the clock, because of an event time "
+        f"from the future.{by} It never goes back, and every older row is dropped.\n"
         "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
-    )
-
-
-def _roughly(span: timedelta) -> str:
-    return f"{span.days:,} days" if span.days else duration_text(timedelta(seconds=span.seconds))
-
-
-def _drops(record: _Record) -> str:
-    dropped = _dropped(record)
-    first, last = record.batches[0]["batchId"], record.last["batchId"]
-    return f"Late rows dropped in batches {first} to {last}: {dropped}." if dropped else ""
-
-
-def _dropped(record: _Record) -> int:
-    return sum(
-        operator["numRowsDroppedByWatermark"]
-        for batch in record.batches
-        for operator in batch["stateOperators"]
     )
 
 

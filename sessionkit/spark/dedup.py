@@ -12,7 +12,7 @@ from pyspark.sql.window import WindowSpec
 
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_event_time, quoted, read_delay
+from sessionkit.spark._columns import check_event_time, column, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 
@@ -221,7 +221,7 @@ def _keys(by: str | Sequence[str]) -> tuple[str, ...]:
 def _earliest(frame: DataFrame, rule: Deduplication) -> DataFrame:
     """Keep the first row of each group."""
     place = F.row_number().over(_group(rule.equal_by).orderBy(*_order(frame, rule.on)))
-    row = F.struct(*map(_column, frame.columns)).alias("row")
+    row = F.struct(*map(column, frame.columns)).alias("row")
     return frame.select(row, place.alias("place")).where("place = 1").select("row.*")
 
 
@@ -236,10 +236,10 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     keys = [f"key_{place}" for place, _ in enumerate(rule.by)]
     order = _order(frame, rule.on)
     rows = frame.select(
-        *(_column(name).alias(key) for name, key in zip(rule.by, keys, strict=True)),
-        F.unix_micros(_column(rule.on or "")).alias("at"),
+        *(column(name).alias(key) for name, key in zip(rule.by, keys, strict=True)),
+        F.unix_micros(column(rule.on or "")).alias("at"),
         F.row_number().over(_group(rule.by).orderBy(*order)).alias("place"),
-        F.struct(*map(_column, frame.columns)).alias("row"),
+        F.struct(*map(column, frame.columns)).alias("row"),
     )
     in_order = _group(keys).orderBy("place")
     before = F.lag("at").over(in_order)
@@ -247,7 +247,11 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     begins = F.coalesce(F.col("at") - before > delay_us, before.isNotNull()).cast("int")
     numbered = rows.withColumn("begins", begins)
     runs = numbered.withColumn("run", F.sum("begins").over(in_order)).groupBy(*keys, "run")
-    sorted_rows = F.array_sort(F.collect_list(F.struct("place", "at", "row")), _by_place)
+    # Compared by place alone: the rows may contain values without an order.
+    sorted_rows = F.array_sort(
+        F.collect_list(F.struct("place", "at", "row")),
+        lambda one, other: one["place"] - other["place"],
+    )
 
     def keep(kept: Column, row: Column) -> Column:
         is_new = row["at"] > F.element_at(kept, -1)["at"] + delay_us
@@ -258,55 +262,41 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     return found.select("kept.row.*")
 
 
-def _by_place(left: Column, right: Column) -> Column:
-    # Compared by place alone: the rows may contain values without an order.
-    return left["place"] - right["place"]
-
-
 def _group(names: Sequence[str]) -> WindowSpec:
-    return Window.partitionBy(*map(_column, names))
+    return Window.partitionBy(*map(column, names))
 
 
 def _order(frame: DataFrame, on: str | None) -> list[Column]:
     """Return an order of rows: by event time, nulls last, then by content."""
-    times = [] if on is None else [_column(on).asc_nulls_last()]
-    return [*times, *(_ordered(field).asc() for field in frame.schema.fields)]
-
-
-def _ordered(field: T.StructField) -> Column:
-    name = field.dataType.simpleString()
-    if any(part in name for part in UNORDERED):
-        return F.to_json(F.struct(_column(field.name)))
-    return _column(field.name)
-
-
-def _column(name: str) -> Column:
-    return F.col(quoted(name))
+    times = [] if on is None else [column(on).asc_nulls_last()]
+    contents = [
+        F.to_json(F.struct(column(field.name)))
+        if any(part in field.dataType.simpleString() for part in UNORDERED)
+        else column(field.name)
+        for field in frame.schema.fields
+    ]
+    return [*times, *(content.asc() for content in contents)]
 
 
 def _explained(rule: Deduplication) -> Iterator[str]:
-    keys = ", ".join(f"`{name}`" for name in rule.equal_by)
+    keys, on = ", ".join(f"`{name}`" for name in rule.equal_by), f"`{rule.on}`"
     if rule.delay is None:
-        chosen = f"earliest `{rule.on}`" if rule.on else "smallest content"
+        chosen = f"earliest {on}" if rule.on else "smallest content"
         yield f"Rows are unique by {keys}."
         yield "A stream never forgets a key. If its frame has a watermark, late rows are dropped."
         yield f"State: {STATE_SIZE}."
         yield f"A batch keeps the row with the {chosen} of each key."
     else:
-        yield from _bounded(rule, keys, duration_text(rule.delay), duration_text(2 * rule.delay))
+        delay, twice = duration_text(rule.delay), duration_text(2 * rule.delay)
+        if rule.expiry == "event_time":
+            yield f"Rows are unique by {keys}."
+            yield f"A stream forgets a key when watermark >= its {on}; if that is null, never."
+            yield f"State: one row for each key whose {on} is within about the last {delay}."
+        else:
+            yield f"Rows are unique by {keys}, for at least {delay} of {on}."
+            yield f"A stream forgets a key when watermark >= {on} of its first row + {delay};"
+            yield f"if that row has no {on}, at the next batch."
+            yield f"State: one row for each key whose first {on} is within about the last {twice}."
+        yield f"A row is late, and dropped, when its {on} <= watermark: the newest {on} - {delay}."
+        yield f"A batch keeps the row with the earliest {on} of each group of repeats."
     yield "Null is a key like any other: one row without a key is kept."
-
-
-def _bounded(rule: Deduplication, keys: str, delay: str, twice: str) -> Iterator[str]:
-    on = f"`{rule.on}`"
-    if rule.expiry == "event_time":
-        yield f"Rows are unique by {keys}."
-        yield f"A stream forgets a key when watermark >= its {on}; if that is null, never."
-        yield f"State: one row for each key whose {on} is within about the last {delay}."
-    else:
-        yield f"Rows are unique by {keys}, for at least {delay} of {on}."
-        yield f"A stream forgets a key when watermark >= {on} of its first row + {delay};"
-        yield f"if that row has no {on}, at the next batch."
-        yield f"State: one row for each key whose first {on} is within about the last {twice}."
-    yield f"A row is late, and dropped, when its {on} <= watermark: the newest {on} - {delay}."
-    yield f"A batch keeps the row with the earliest {on} of each group of repeats."

@@ -95,7 +95,14 @@ def declare_watermark(
         SpecError: The delay isn't a duration, isn't a whole number of milliseconds (Spark drops
             the rest), or is zero without `zero_delay="drops_ties"`.
     """
-    span = _delay(delay, zero_delay)
+    span = read_delay(delay, zero_allowed=True)
+    if not span and zero_delay == "refused":
+        found = (
+            f"`delay` is zero, found {delay!r}: the watermark is then the newest event time, and "
+            "rows that share it are dropped if they arrive one micro-batch later"
+        )
+        hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
+        raise SpecError(with_hint(found, hint))
     check_event_time(frame.schema, column)
     if not frame.isStreaming:
         return frame
@@ -197,15 +204,3 @@ def guard_future(
     return frame.withColumns(
         {column: F.when(is_future, None).otherwise(time), into: F.when(is_future, time)}
     )
-
-
-def _delay(delay: Duration, zero_delay: ZeroDelay) -> timedelta:
-    span = read_delay(delay, zero_allowed=True)
-    if not span and zero_delay == "refused":
-        found = (
-            f"`delay` is zero, found {delay!r}: the watermark is then the newest event time, and "
-            "rows that share it are dropped if they arrive one micro-batch later"
-        )
-        hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
-        raise SpecError(with_hint(found, hint))
-    return span

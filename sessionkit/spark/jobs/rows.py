@@ -21,7 +21,7 @@ from sessionkit._engine.wire.inbound import (
 from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN, Packer
 from sessionkit._instants import span_us
-from sessionkit.spark._columns import OF_REJECTED, quoted, to_wire
+from sessionkit.spark._columns import OF_REJECTED, column, quoted, to_wire
 from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, NOT_REPORTED, OBSERVATION
 from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
@@ -55,7 +55,7 @@ def packed(
         freeze_imports("pack")
         return packer(batches)
 
-    groups = [column.alias(name) for name, column in group.items()]
+    groups = [one.alias(name) for name, one in group.items()]
     chosen = events.select(*groups, *_crossing(spec, events))
     kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
     watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
@@ -76,14 +76,14 @@ def _under_watermark(rows: DataFrame, spec: AnySpec) -> DataFrame:
 
 def _crossing(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
     if UNREADABLE_COLUMN in events.columns:
-        yield _column(UNREADABLE_COLUMN)
+        yield column(UNREADABLE_COLUMN)
     if spec.event_time is not None:
-        yield _column(spec.event_time).alias(TIME_COLUMN)
+        yield column(spec.event_time).alias(TIME_COLUMN)
         skew = spec.inputs.max_future_skew
         if skew is not None:
-            yield _is_future(_column(spec.event_time), skew).alias(FUTURE_COLUMN)
-    for column in wire_columns(spec):
-        yield to_wire(_column(column.field.name), column.field.type).alias(column.name)
+            yield _is_future(column(spec.event_time), skew).alias(FUTURE_COLUMN)
+    for one in wire_columns(spec):
+        yield to_wire(one.field.name, one.field.type).alias(one.name)
 
 
 def _is_future(time: Column, skew: timedelta) -> Column:
@@ -97,10 +97,6 @@ def _is_future(time: Column, skew: timedelta) -> Column:
     time_us = F.unix_micros(time)
     latest_us = F.unix_micros(F.current_timestamp()) + F.lit(span_us(skew))
     return time_us > F.get(F.array(latest_us), F.pmod(time_us, F.lit(1)).cast("int"))
-
-
-def _column(name: str) -> Column:
-    return F.col(quoted(name))
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:

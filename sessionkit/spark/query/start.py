@@ -13,9 +13,9 @@ from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import check_logs, logs_of, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
+from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import check_rules, reads_state, stored_operators
-from sessionkit.spark.query.plan import Plan, plan_of
 from sessionkit.spark.sinks.batches import Start
 from sessionkit.spark.sinks.start import SINKS, check_start, checked_parts, to_sink
 from sessionkit.spark.sinks.values import (

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit.spark._output_rules import QUERY_TYPES, QueryType
-from sessionkit.spark.query.plan import plan_of, query_type_of
+from sessionkit.spark._plan import plan_of, query_type_of
 from tests.support.cells import QUERIES, Events, joined, session_windowed, windowed, with_state
 
 

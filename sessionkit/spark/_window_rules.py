@@ -1,6 +1,6 @@
-"""The rules of a windowed aggregation, its shape, and its explanation in words."""
+"""The shape of windows, the rules of a windowed aggregation, and its explanation in words."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_event_time, quoted, read_delay
+from sessionkit.spark._columns import check_event_time, column, near, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
-from sessionkit.spark.query.plan import Plan, plan_of
+from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark.watermarks import Watermark, declared_watermarks
 
 Expression: TypeAlias = str | Column
@@ -54,9 +54,9 @@ class WindowShape:
     start_time: timedelta = NOTHING
     dynamic_gap: Expression | None = None
 
-    def column(self) -> Column:
+    def window(self) -> Column:
         """Return the window of a row, as Spark computes it."""
-        time = F.col(quoted(self.on))
+        time = column(self.on)
         if self.dynamic_gap is not None:
             return F.session_window(time, expression(self.dynamic_gap))
         if self.kind == "session":
@@ -65,7 +65,7 @@ class WindowShape:
 
     def rejection(self) -> Column:
         """Return why a row falls into no window, using the same test as Spark's filter."""
-        time = F.col(quoted(self.on))
+        time = column(self.on)
         reason = F.when(time.isNull(), F.lit(f"`{self.on}` is null"))
         if self.dynamic_gap is None:
             return reason
@@ -77,7 +77,6 @@ class WindowShape:
 
 
 def expression(value: Expression) -> Column:
-    """Return the user's expression as a Column."""
     return F.expr(value) if isinstance(value, str) else value
 
 
@@ -94,17 +93,29 @@ def explanation(
     mode: OutputMode,
 ) -> str:
     """Return the text that `WindowedAggregation.explain` shows."""
+    on, growing = f"`{shape.on}`", growth(mode, shape.on)
+    watermark = f"none declared here; if the frame has one on {on}, it applies"
+    kept = f"forever, unless the frame has a watermark: {growing}"
+    late = "no row, unless the frame has a watermark"
+    if delay is not None:
+        span = duration_text(delay)
+        watermark = f"the latest {on} seen minus {span}; it advances between batches"
+        kept, late = f"until it closes, then dropped: {CLOSED}", _late(shape)
+    if mode == "complete":
+        kept = f"forever: {growing}"
+        late = "no row: complete mode counts every row into its window, however late"
+    bad_gap = "" if shape.dynamic_gap is None else ", or whose gap is null or not positive"
     lines = [
         ("windows", _windows(shape)),
         ("one row for", f"each window{''.join(f' and {key}' for key in keys)}"),
-        ("watermark", _watermark(shape, delay)),
+        ("watermark", watermark),
         ("query type", query),
         ("output mode", mode),
         *_modes(query, mode),
         ("written", WRITTEN[mode]),
-        ("kept in state", _kept(mode, delay, shape)),
-        ("late", _late(mode, delay, shape)),
-        ("no window", _nowhere(shape)),
+        ("kept in state", kept),
+        ("late", late),
+        ("no window", f"rows whose {on} is null{bad_gap}: see `rejected`"),
         ("on a batch", "every window once; output mode and watermark have no effect"),
     ]
     return "\n".join(f"{label + ':':<15}{text}" for label, text in lines)
@@ -133,12 +144,6 @@ def _windows(shape: WindowShape) -> str:
     )
 
 
-def _watermark(shape: WindowShape, delay: timedelta | None) -> str:
-    if delay is None:
-        return f"none declared here; if the frame has one on `{shape.on}`, it applies"
-    return f"the latest `{shape.on}` seen minus {duration_text(delay)}; it advances between batches"
-
-
 def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
     for other in MODES:
         try:
@@ -150,32 +155,16 @@ def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
             yield f"  {other}", "possible, chosen" if other == mode else "possible"
 
 
-def _kept(mode: OutputMode, delay: timedelta | None, shape: WindowShape) -> str:
-    if mode == "complete":
-        return f"forever: {growth(mode, shape.on)}"
-    if delay is None:
-        return f"forever, unless the frame has a watermark: {growth(mode, shape.on)}"
-    return f"until it closes, then dropped: {CLOSED}"
-
-
-def _late(mode: OutputMode, delay: timedelta | None, shape: WindowShape) -> str:
-    if mode == "complete":
-        return "no row: complete mode counts every row into its window, however late"
-    if delay is None:
-        return "no row, unless the frame has a watermark"
-    own = f"`{shape.on}` + gap" if shape.kind == "session" else "window_end"
-    own_window = " (its own window, not the session it would join)" if own[0] == "`" else ""
+def _late(shape: WindowShape) -> str:
+    own, own_window = "window_end", ""
+    if shape.kind == "session":
+        own = f"`{shape.on}` + gap"
+        own_window = " (its own window, not the session it would join)"
     return (
         f"a row is dropped for a window where {own} <= the watermark of the batch before"
         f"{own_window}; numRowsDroppedByWatermark counts groups of late rows, not rows: one for "
         "each key and window of a partition"
     )
-
-
-def _nowhere(shape: WindowShape) -> str:
-    if shape.dynamic_gap is None:
-        return f"rows whose `{shape.on}` is null: see `rejected`"
-    return f"rows whose `{shape.on}` is null, or whose gap is null or not positive: see `rejected`"
 
 
 def read_positive_delay(value: Duration) -> timedelta:
@@ -215,9 +204,7 @@ def check_names(keys: Iterable[object], aggregates: Iterable[str] = ()) -> None:
         seen.add(name.lower())
 
 
-def check_aggregates(aggregates: Iterable[tuple[str, object]]) -> None:
-    """Check that there is an aggregate, and that each is SQL text or a Column."""
-    aggregates = tuple(aggregates)
+def check_aggregates(aggregates: Sequence[tuple[str, object]]) -> None:
     if not aggregates:
         hint = 'name at least one, such as .agg(n="count(*)")'
         raise SpecError(with_hint("`agg` has no aggregate", hint))
@@ -229,7 +216,6 @@ def check_aggregates(aggregates: Iterable[tuple[str, object]]) -> None:
 
 
 def check_gap(value: object) -> None:
-    """Check that a dynamic gap is SQL text or a Column."""
     if not _is_expression(value):
         found = f"`dynamic_gap` must be SQL text or a Column, found {value!r}"
         hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
@@ -247,10 +233,8 @@ def check_columns(frame: DataFrame, on: str, keys: tuple[str, ...]) -> None:
     check_event_time(frame.schema, on)
     for key in keys:
         if key not in frame.columns:
-            near = [name for name in frame.columns if name.lower() == key.lower()]
             found = f"the key `{key}` is missing; the frame has {', '.join(frame.columns)}"
-            hint = f"write it `{near[0]}`" if near else "rename a column, or select it"
-            raise SchemaError(with_hint(found, hint))
+            raise SchemaError(with_hint(found, near(key, frame.columns)))
 
 
 def own_watermark(
@@ -263,19 +247,16 @@ def own_watermark(
     if plan.has_aggregation:
         _check_chained(plan, on, own, delay, mode)
     elif own is None and declared and (delay is not None or mode != "complete"):
-        raise _elsewhere(on, declared)
+        others = ", ".join(f"`{watermark.column}`" for watermark in declared)
+        found = f"the frame has a watermark on {others}, but the windows are over `{on}`"
+        reason = f"a watermark on {others} doesn't say when a window over `{on}` closes"
+        hint = f"declare the watermark on `{on}` instead"
+        raise SpecError(with_hint(f"{found}: {reason}", hint))
     elif own is not None and delay not in {None, own.delay}:
         found = f"a watermark is declared twice on `{on}`: {duration_text(own.delay)} on the frame"
         reason = f"and {duration_text(delay or own.delay)} here; Spark fails after the start"
         raise SpecError(with_hint(f"{found}, {reason}", "leave one of them out"))
     return None if own is None else own.delay
-
-
-def _elsewhere(on: str, declared: tuple[Watermark, ...]) -> SpecError:
-    others = ", ".join(f"`{watermark.column}`" for watermark in declared)
-    found = f"the frame has a watermark on {others}, but the windows are over `{on}`"
-    reason = f"a watermark on {others} doesn't say when a window over `{on}` closes"
-    return SpecError(with_hint(f"{found}: {reason}", f"declare the watermark on `{on}` instead"))
 
 
 def _check_chained(

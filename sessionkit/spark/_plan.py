@@ -1,15 +1,28 @@
-"""What kind of query a streaming DataFrame is, read from its analyzed plan."""
+"""The analyzed plan of a streaming DataFrame, and what kind of query it is."""
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile
 from typing import Final
+from uuid import uuid4
 
 import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sessionkit.spark._output_rules import QueryType
-from sessionkit.spark._plan_tree import PlanNode, analyzed_plan, plan_lines, plan_tree
+
+# Spark has no public value for a plan, but its text is public: EXPLAIN returns it, and
+# `frame.explain` prints it, which we could only read by redirecting the output of every thread.
+EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM"
+ANALYZED: Final = "== Analyzed Logical Plan =="
+AFTER_ANALYZED: Final = "== Optimized Logical Plan =="
+LINE: Final = re.compile(
+    r"(?P<branch>(?:[: ] {2})*(?:[:+]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)"
+)
+BRANCH_WIDTH: Final = 3
+
+STREAMING_LEAF: Final = "Streaming"
 
 WATERMARK: Final = "EventTimeWatermark"
 WRAPPERS_OF_EXPLAIN: Final = 3
@@ -74,6 +87,61 @@ NAMES_IN_CHECKPOINT: Final[dict[str, str]] = {
 
 
 @attrs.frozen
+class PlanNode:
+    """A line of the plan: an operator, the text after its name, and its inputs."""
+
+    operator: str
+    text: str
+    inputs: "list[PlanNode]" = attrs.field(factory=list)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether it or one of its inputs is a stream."""
+        if not self.inputs:
+            return self.operator.startswith(STREAMING_LEAF)
+        return any(node.is_streaming for node in self.inputs)
+
+    def walk(self) -> Iterator["PlanNode"]:
+        """Yield this node, then those below it."""
+        yield self
+        for node in self.inputs:
+            yield from node.walk()
+
+
+def analyzed_plan(frame: DataFrame) -> str:
+    """Return the text of the analyzed plan, without running anything."""
+    # On Connect, `sql` of Spark 3.5 takes no frames.
+    name, spark = f"explained_{uuid4().hex}", frame.sparkSession
+    frame.createTempView(name)
+    try:
+        rows = spark.sql(f"{EXPLAIN} {name}").collect()
+    finally:
+        spark.catalog.dropTempView(name)
+    return str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
+
+
+def plan_tree(text: str) -> PlanNode | None:
+    """Return the root; None if the user's text, such as a literal, contains a line break."""
+    path: list[PlanNode] = []  # from the root to the line before
+    for line in dropwhile(_is_header, text.strip().splitlines()):
+        found = LINE.fullmatch(line)
+        depth = -1 if found is None else len(found["branch"]) // BRANCH_WIDTH
+        if found is None or not (0 < depth <= len(path) if path else depth == 0):
+            return None
+        node = PlanNode(found["operator"], found["text"].strip())
+        del path[depth:]
+        if path:
+            path[-1].inputs.append(node)
+        path.append(node)
+    return path[0] if path else None
+
+
+def _is_header(line: str) -> bool:
+    """Return whether a line comes before the projection that EXPLAIN makes of `*`."""
+    return not line.startswith(("Project [", "~Project ["))
+
+
+@attrs.frozen
 class Plan:
     """
     What is known about a streaming query before it starts.
@@ -108,15 +176,11 @@ def plan_of(frame: DataFrame) -> Plan:
     except PySparkException:
         return Plan()  # Spark can't explain it; let Spark say whether it can run it
     root = plan_tree(text)
-    return _read_by_line(text) if root is None else _read(root)
-
-
-def _read_by_line(text: str) -> Plan:
-    """Return what is certain about a plan that can't be parsed: whether it would never end."""
-    return Plan(has_processing_time_timeout=any(map(_waits, plan_lines(text))))
-
-
-def _read(root: PlanNode) -> Plan:
+    if root is None:
+        # All that is certain is whether it would never end.
+        lines = filter(None, map(LINE.fullmatch, text.splitlines()))
+        nodes = [PlanNode(line["operator"], line["text"]) for line in lines]
+        return Plan(has_processing_time_timeout=any(map(_waits, nodes)))
     streaming = [node for node in root.walk() if node.is_streaming]
     operators = [node for node in streaming if not _is_stateless(node)]
     query = _type(operators)
@@ -124,9 +188,9 @@ def _read(root: PlanNode) -> Plan:
     return Plan(
         query=query,
         stateful_operators=None if query is None else tuple(sorted(_stateful(operators))),
-        has_processing_time_timeout=any(_waits(node) for node in operators),
+        has_processing_time_timeout=any(map(_waits, operators)),
         ends_in_python_state=last == [STATEFUL],
-        has_aggregation=any(_aggregates(node) for node in streaming),
+        has_aggregation=any(map(_aggregates, streaming)),
         is_watermarked_late=any(
             node.operator == WATERMARK and any(map(_aggregates, node.walk())) for node in streaming
         ),
@@ -214,12 +278,9 @@ def _stateful(operators: list[PlanNode]) -> Iterator[str]:
         if node.operator == "Aggregate":
             session = any(_is_session_window(each, node) for each in _first_list(node.text))
             yield "sessionWindowStateStoreSaveExec" if session else "stateStoreSave"
-        elif node.operator in NAMES_IN_CHECKPOINT and not _keeps_no_state(node):
+        elif node.operator == "GlobalLimit" and any(
+            below.operator == "Aggregate" for below in node.walk()
+        ):
+            continue  # after an aggregation it starts over in each batch
+        elif node.operator in NAMES_IN_CHECKPOINT:
             yield NAMES_IN_CHECKPOINT[node.operator]
-
-
-def _keeps_no_state(limit: PlanNode) -> bool:
-    """Return whether it is a limit after an aggregation, which starts over in each batch."""
-    return limit.operator == "GlobalLimit" and any(
-        node.operator == "Aggregate" for node in limit.walk()
-    )

@@ -24,9 +24,9 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import quoted
+from sessionkit.spark._columns import column, quoted
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
-from sessionkit.spark.windows.rules import (
+from sessionkit.spark._window_rules import (
     WINDOW_COLUMNS,
     Expression,
     WindowShape,
@@ -42,6 +42,15 @@ from sessionkit.spark.windows.rules import (
     read_shift,
 )
 from sessionkit.spec.shared import MILLISECOND
+
+__all__ = [
+    "UnboundedStateWarning",
+    "WindowedAggregation",
+    "Windows",
+    "session",
+    "sliding",
+    "tumbling",
+]
 
 
 class UnboundedStateWarning(UserWarning):
@@ -313,15 +322,14 @@ class WindowedAggregation:
         check_columns(frame, windows.shape.on, windows.keys)
         if frame.isStreaming:
             frame = self._watermarked(frame)
-        keys = [F.col(quoted(key)) for key in windows.keys]
-        groups = frame.groupBy(windows.shape.column().alias("window"), *keys)
+        groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
         result = groups.agg(*(expression(value).alias(name) for name, value in self.aggregates))
         times = {
             "window_start": F.col("window.start").alias("window_start"),
             "window_end": F.col("window.end").alias("window_end"),
             "window_time": F.window_time("window").alias("window_time"),
         }
-        rows = result.select(*(times.get(name, F.col(quoted(name))) for name in self.columns))
+        rows = result.select(*(times.get(name, column(name)) for name in self.columns))
         if not self.sorted_by:
             return rows
         return rows.orderBy(*map(quoted, self.sorted_by), ascending=not self.descending)
@@ -342,7 +350,7 @@ class WindowedAggregation:
         """
         check_columns(frame, self.windows.shape.on, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
-        return reasoned.where(F.col("reason").isNotNull())
+        return reasoned.where("reason IS NOT NULL")
 
     def explain(self, frame: DataFrame | None = None) -> str:
         """

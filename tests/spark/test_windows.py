@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._output_rules import QueryType
-from sessionkit.spark.query.plan import query_type_of
+from sessionkit.spark._plan import query_type_of
 from sessionkit.spark.windows import (
     UnboundedStateWarning,
     WindowedAggregation,
