@@ -1,6 +1,6 @@
 """What the progress of a query says: counts, the stats of its buckets, and instants."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -107,7 +107,7 @@ def batch_counts(progress: Any) -> Counts:
     if values is not None:
         counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
         return Counts(**counted)
-    if _input_rows(progress):
+    if total(entry(progress, "sources") or [], "numInputRows"):
         found = f"the progress has no observed metrics named {OBSERVATION!r}"
         hint = "pass the progress of a query over the frame that sessionize returned"
         raise SessionkitError(with_hint(found, hint))
@@ -137,9 +137,9 @@ def entry(progress: Any, name: str) -> Any:
     return getattr(progress, name, None)
 
 
-def _input_rows(progress: Any) -> int:
-    sources = entry(progress, "sources") or []
-    return sum(int(entry(source, "numInputRows") or 0) for source in sources)
+def total(parts: Iterable[Any], name: str) -> int:
+    """Return the sum of a number over parts of a progress, such as its stateful operators."""
+    return sum(int(entry(part, name) or 0) for part in parts)
 
 
 def _observed(progress: Any) -> Mapping[str, Any] | None:

@@ -24,9 +24,10 @@ from sessionkit.spark.jobs.progress import (
     instant_in,
     is_counted,
     newest_event_in,
+    total,
     watermark_in,
 )
-from sessionkit.spark.query.reconciling import Reconciliation, own_operators
+from sessionkit.spark.query.reconciling import DROPPED, Reconciliation, own_operators
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
 RECENT: Final = 10
@@ -232,7 +233,7 @@ class QueryStatus:
         buckets = (self.buckets if is_next else NOTHING_KNOWN).after(text, batch)
         # Where counts are known and buckets aren't, each key has a row of its own.
         by_key = text is None and not counts.unknown
-        keys = _sum(own_operators(operators), "numRowsTotal")
+        keys = total(own_operators(operators), "numRowsTotal")
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,
@@ -242,7 +243,7 @@ class QueryStatus:
             counts=counts,
             totals=self.totals + counts,
             uncounted=self.uncounted + bool(counts.unknown),
-            dropped=self.dropped + _sum(operators, "numRowsDroppedByWatermark"),
+            dropped=self.dropped + total(operators, DROPPED),
             unbalanced=self.unbalanced + _is_unbalanced(progress),
             buckets=buckets,
             open_sessions=keys if by_key else buckets.total("open"),
@@ -252,7 +253,7 @@ class QueryStatus:
             ),
             seconds=int(durations[WHOLE]) / 1000,
             parts={name: int(durations[name]) / 1000 for name in durations if name != WHOLE},
-            state_bytes=_sum(operators, "memoryUsedBytes"),
+            state_bytes=total(operators, "memoryUsedBytes"),
         )
         return attrs.evolve(now, recent=(*self._recent, _step(now, self))[-RECENT:])
 
@@ -312,10 +313,6 @@ def _is_unbalanced(progress: Any) -> bool:
     except BalanceError:
         return True
     return False
-
-
-def _sum(operators: Any, name: str) -> int:
-    return sum(int(entry(one, name) or 0) for one in operators)
 
 
 Receiver: TypeAlias = Callable[[QueryStatus], None]

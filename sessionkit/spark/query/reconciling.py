@@ -10,8 +10,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit.errors import BalanceError, UnsupportedError, with_hint
-from sessionkit.spark.jobs.progress import batch_counts, entry, has_run
+from sessionkit.spark.jobs.progress import batch_counts, entry, has_run, total
 
+DROPPED: Final = "numRowsDroppedByWatermark"
 OURS: Final = frozenset({"applyInPandasWithState", "transformWithStateInPandasExec"})
 """The stateful operators in which a spec runs, by the names that Spark gives them."""
 
@@ -64,7 +65,11 @@ class Reconciliation:
         number, following = int(entry(progress, "batchId")), self.first + self.batches
         query_id = str(entry(progress, "id"))
         if self.query_id not in {None, query_id}:
-            raise _other_query(number, query_id, self.query_id)
+            found = f"micro-batch {number} is one of the query {query_id}"
+            hint = (
+                "keep a Reconciliation for each query; one with a new checkpoint is another query"
+            )
+            raise BalanceError(with_hint(f"{found}, and those before of {self.query_id}", hint))
         if number < following:
             return self
         if number > following:
@@ -73,12 +78,12 @@ class Reconciliation:
         own = own_operators(operators)
         partitions = _partitions_read_once(where, own, self.partitions)
         counts = batch_counts(progress)
-        _check_balance(where, counts, _dropped(own))
+        _check_balance(where, counts, total(own, DROPPED))
         return attrs.evolve(
             self,
             batches=self.batches + 1,
             counts=self.counts + counts,
-            dropped=self.dropped + _dropped(operators),
+            dropped=self.dropped + total(operators, DROPPED),
             query_id=query_id,
             partitions=partitions,
         )
@@ -113,7 +118,9 @@ def reconcile(
     progress = getattr(counted, "recentProgress", None)
     if progress is None:
         found = _observed(counted)
-        return _with_batch(so_far, Counts(**{name: found[name] for name in COUNTED}))
+        counts = Counts(**{name: found[name] for name in COUNTED})
+        _check_balance("the batch", counts, 0)
+        return attrs.evolve(so_far, batches=so_far.batches + 1, counts=so_far.counts + counts)
     for one in progress:
         so_far = so_far.add(one)
     return so_far
@@ -129,11 +136,6 @@ def _observed(observation: Any) -> Mapping[str, Any]:
     return found
 
 
-def _with_batch(so_far: Reconciliation, counts: Counts) -> Reconciliation:
-    _check_balance("the batch", counts, 0)
-    return attrs.evolve(so_far, batches=so_far.batches + 1, counts=so_far.counts + counts)
-
-
 def own_operators(operators: Iterable[Any]) -> list[Any]:
     """Return those of the stateful operators of a progress in which a spec runs."""
     return [one for one in operators if entry(one, "operatorName") in OURS]
@@ -143,7 +145,7 @@ def _partitions_read_once(
     where: str, operators: Iterable[Any], partitions: int | None
 ) -> int | None:
     """
-    Check that each partition of the state was read by one task; return how many there are.
+    Return how many partitions the state has, each of which was read by one task.
 
     A frame that isn't persisted runs again for each action in `foreachBatch`. Then Spark 4.3 shows
     the counts of the last run, which may have been over some partitions only, and others add up
@@ -171,10 +173,6 @@ def _check_balance(where: str, counts: Counts, dropped: int) -> None:
     raise BalanceError(with_hint(found, "report it to sessionkit, with the progress of the query"))
 
 
-def _dropped(operators: Iterable[Any]) -> int:
-    return sum(int(entry(one, "numRowsDroppedByWatermark") or 0) for one in operators)
-
-
 def _missing(number: int, following: int) -> BalanceError:
     found = f"micro-batch {following} isn't in the progress, which goes on with {number}"
     hint = (
@@ -182,10 +180,4 @@ def _missing(number: int, following: int) -> BalanceError:
         " call reconcile more often and pass what it returned, or begin with"
         f" Reconciliation(first={number})"
     )
-    return BalanceError(with_hint(found, hint))
-
-
-def _other_query(number: int, query_id: str, known: str | None) -> BalanceError:
-    found = f"micro-batch {number} is one of the query {query_id}, and those before of {known}"
-    hint = "keep a Reconciliation for each query; one with a new checkpoint is another query"
     return BalanceError(with_hint(found, hint))

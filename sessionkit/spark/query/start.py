@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._grouping import for_stream
-from sessionkit.spark._logs import check_logs, logs_of, query_id_of
+from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark.checkpoints.check_state import check_deep
@@ -109,7 +109,9 @@ def start_query(
     """
     timing = _timing(trigger)
     _check_depth(check, spec)
-    _check_stream(frame)
+    if not frame.isStreaming:
+        found = "the frame is a batch, and only a stream can be started"
+        raise SpecError(with_hint(found, "write it with frame.write, or read with readStream"))
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = plan_of(frame)
@@ -122,11 +124,11 @@ def start_query(
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
     if location is not None:
-        _check_location(frame.sparkSession, location, plan, spec, check)
-        _check_table(frame.sparkSession, location, sink, mode)
-        logs = logs_of(location, frame.sparkSession)
+        query_id = _checked_query_id(frame.sparkSession, location)
+        logs = _check_location(frame.sparkSession, location, plan, spec, check)
+        _check_table(logs, sink, mode)
         start = Start(location, logs.planned, logs.finished, sink_since)
-        check_start(frame, sink, parts, query_id_of(frame.sparkSession, location), start)
+        check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if name is not None:
         writer = writer.queryName(name)
@@ -135,15 +137,10 @@ def start_query(
     return writer.start()
 
 
-def _check_stream(frame: DataFrame) -> None:
-    if not frame.isStreaming:
-        found = "the frame is a batch, and only a stream can be started"
-        raise SpecError(with_hint(found, "write it with frame.write, or read with readStream"))
-
-
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
     if options and isinstance(sink, BatchSink):
-        found = f"{_said(sink)} has no options of Spark's, and would ignore `{next(iter(options))}`"
+        first = next(iter(options))
+        found = f"{_name(sink)} has no options of Spark's, and would ignore `{first}`"
         hint = (
             "in Routes, pass those of Kafka as Kafka(options=...); write others in a ForeachBatch"
         )
@@ -183,16 +180,15 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
 
 
 def _check_waiting(timing: dict[str, Any]) -> None:
+    if "availableNow" in timing:
+        what, why = "end", "availableNow ends only when there is none"
+    elif timing["processingTime"] == "0 milliseconds":
+        what, why = "rest", "each one reads all state again"
+    else:
+        return
     always = "with a processing-time timeout, Spark always has another batch to run"
     hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
-    if "availableNow" in timing:
-        found = (
-            f"the query would never end: {always}, and availableNow ends only when there is none"
-        )
-        raise SpecError(with_hint(found, hint))
-    if timing["processingTime"] == "0 milliseconds":
-        found = f"the query would never rest: {always}, and each one reads all state again"
-        raise SpecError(with_hint(found, hint))
+    raise SpecError(with_hint(f"the query would never {what}: {always}, and {why}", hint))
 
 
 # -------------------------------------------------------------------------------------- checkpoint
@@ -216,7 +212,7 @@ def _location(
     """Return the checkpoint location; None if Spark should create one for this run."""
     if isinstance(checkpoint, Temporary):
         if isinstance(sink, Files | Kafka | BatchSink):
-            found = f"{_said(sink)} can't use a temporary checkpoint: it needs a lasting one"
+            found = f"{_name(sink)} can't use a temporary checkpoint: it needs a lasting one"
             raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
         return None
     if checkpoint is not None:
@@ -226,15 +222,14 @@ def _location(
         return f"{root}/{name}"
     if isinstance(sink, Console | Memory):
         return None
-    found = f"{_said(sink)} needs a checkpoint: without one, a restart writes every row again"
+    found = f"{_name(sink)} needs a checkpoint: without one, a restart writes every row again"
     hint = "pass checkpoint='/a/folder/of/its/own'"
     if isinstance(sink, ForeachBatch | Foreach):
         hint += ", or checkpoint=Temporary() if every start should start over"
     raise SpecError(with_hint(found, hint))
 
 
-def _said(sink: StreamSink) -> str:
-    """Return the name of a sink: that of Spark's, or that of the class."""
+def _name(sink: StreamSink) -> str:
     return type(sink).__name__ if isinstance(sink, BatchSink) else SINKS[type(sink)]
 
 
@@ -247,48 +242,45 @@ def _check_depth(check: Check, spec: AnySpec | None) -> None:
         raise SpecError(with_hint(found, "pass spec=... too"))
 
 
+def _checked_query_id(spark: SparkSession, location: str) -> str | None:
+    """Refuse a checkpoint in use: Spark would silently stop the query that uses it."""
+    query_id = query_id_of(spark, location)
+    for query in spark.streams.active:
+        if query.id == query_id:
+            found = f"the query {query.name or query.id} is using the checkpoint {location}"
+            raise SpecError(with_hint(found, "stop that query first, or pass another checkpoint"))
+    return query_id
+
+
 def _check_location(
     spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None, check: Check
-) -> None:
-    identity = query_id_of(spark, location)
-    if identity is not None:
-        _check_not_active(spark, location, identity)
+) -> Logs:
     logs = check_logs(location, spark)
     if not logs.commits:
-        return
+        return logs
     if reads_state(spark):
         _check_operators(spark, location, plan)
     if spec is not None and check == "deep":
         check_deep(logs, for_stream(spec, spark), spark)
     elif spec is not None and reads_state(spark):
         check_rules(location, for_stream(spec, spark), spark)
-
-
-def _check_table(spark: SparkSession, location: str, sink: StreamSink, mode: OutputMode) -> None:
-    if not isinstance(sink, Memory) or mode == "complete":
-        return
-    if logs_of(location, spark).offsets:
-        found = f"a memory sink can't continue from {location} in mode {mode!r}: its table is gone"
-        hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
-        raise SpecError(with_hint(found, hint))
-
-
-def _check_not_active(spark: SparkSession, location: str, identity: str) -> None:
-    """Refuse a checkpoint in use: Spark would silently stop the query that uses it."""
-    for query in spark.streams.active:
-        if query.id == identity:
-            found = f"the query {query.name or query.id} is using the checkpoint {location}"
-            raise SpecError(with_hint(found, "stop that query first, or pass another checkpoint"))
+    return logs
 
 
 def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
     written = tuple(stored_operators(location, spark))
     if plan.stateful_operators is not None and written != plan.stateful_operators:
-        by, has = _listed(written), _listed(plan.stateful_operators)
+        by, has = (
+            ", ".join(operators) or "no stateful operator"
+            for operators in (written, plan.stateful_operators)
+        )
         found = f"the checkpoint {location} holds the state of {by}, but the frame has {has}"
         hint = "give each query a checkpoint of its own"
         raise StateMismatchError(with_hint(found, hint))
 
 
-def _listed(operators: tuple[str, ...]) -> str:
-    return ", ".join(operators) or "no stateful operator"
+def _check_table(logs: Logs, sink: StreamSink, mode: OutputMode) -> None:
+    if isinstance(sink, Memory) and mode != "complete" and logs.offsets:
+        found = f"a memory sink can't continue from {logs.path} in mode {mode!r}: its table is gone"
+        hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
+        raise SpecError(with_hint(found, hint))
