@@ -57,7 +57,7 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_restart.py",
     "tests/spark/jobs/test_stateful.py",
     "tests/spark/jobs/test_types.py",
-    "tests/spark/query/test_reconciling.py",
+    "tests/spark/jobs/test_reconciling.py",
     "tests/spark/monitor/test_query_status.py",
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",

@@ -20,10 +20,9 @@ from sessionkit.spark.checkpoints.reading import (
     stored_keys,
     stored_keys_frame,
 )
-from sessionkit.spark.jobs.progress import batch_counts
+from sessionkit.spark.jobs.progress import Reconciliation, batch_counts, reconcile
 from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_all
-from sessionkit.spark.query.reconciling import Reconciliation, reconcile
-from sessionkit.spark.query.start import Temporary, start_query
+from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.sinks.values import (
     Console,
     Delta,

@@ -18,7 +18,7 @@ from examples.kafka_to_postgres import VISITS
 from sessionkit import EventTimeGap
 from sessionkit.spark import Files, Routes, Seed, carry_over, reconcile, sessionize
 from sessionkit.spark._output_rules import output_rules
-from sessionkit.spark.query.start import start_query
+from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
 from sessionkit.spark.sources import Avro, KafkaTopics, read_batch
 from tests.support.cells import Events, quick, try_cells

@@ -1,7 +1,7 @@
 """What is checked before a query starts: that the spec can be sent, and that the columns fit it."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit.errors import NotPicklableError, SchemaError, UnsupportedError, with_hint
+from sessionkit.spark._columns import near, time_problem
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
@@ -102,10 +103,7 @@ def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
     for field in frame.schema.fields:
         if frame.isStreaming and field.metadata and WATERMARK_METADATA in field.metadata:
             found = f"a watermark is already declared, on `{field.name}`"
-            yield (
-                found,
-                "remove withWatermark: the watermark_delay of the spec declares it",
-            )
+            yield found, "remove withWatermark: the watermark_delay of the spec declares it"
 
 
 def _problems(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
@@ -132,16 +130,10 @@ def _time(schema: T.StructType, spec: AnySpec, name: str) -> Iterator[tuple[str,
     column = _find(schema, name)
     if column is None:
         yield _missing(schema, name, "event_time")
-    elif isinstance(column.dataType, T.TimestampNTZType):
-        found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
-        yield (
-            found,
-            f'cast it in the time zone it was written in: col("{name}").cast("timestamp")',
-        )
-    elif not isinstance(column.dataType, T.TimestampType):
-        found = f"the event time `{name}` must be a timestamp"
-        hint = "convert it, such as timestamp_millis(col) or to_timestamp(col)"
-        yield f"{found}, found {column.dataType.simpleString()}", hint
+        return
+    problem = time_problem(column.dataType, name)
+    if problem is not None:
+        yield problem
     elif spec.inputs.nulls == "refuse" and column.nullable:
         yield _nullable(name, "event_time")
 
@@ -161,22 +153,46 @@ def _find(schema: T.StructType, name: str) -> T.StructField | None:
 
 def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:
     found = f"the column `{name}` ({path}) is missing; the frame has {', '.join(schema.names)}"
-    near = [other for other in schema.names if other.lower() == name.lower()]
-    return found, f"write it `{near[0]}`" if near else "rename a column, or select it"
+    return found, near(name, schema.names)
 
 
 def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
+    """Yield what of a column, and inside of it, isn't of the declared type."""
     kind = inner_type(kind)
-    inside = INSIDE.get(type(kind))
-    if inside is not None:
-        yield from inside(found, kind, path)
-        return
-    scalar = kind.base if isinstance(kind, EnumType) else kind
-    column = type(found).__name__.removesuffix("Type")
-    if isinstance(scalar, StrType) and isinstance(found, T.StringType):
-        yield from _collated(found, path)
-    elif scalar.facts is None or column not in scalar.facts.columns:
-        yield _mismatch(found, scalar, path)
+    kind = kind.base if isinstance(kind, EnumType) else kind
+    match kind, found:
+        case ListType(), T.ArrayType():
+            yield from _mismatches(found.elementType, kind.item, f"{path}[]")
+        case DictType(), T.MapType():
+            yield from _mismatches(found.keyType, kind.key, f"{path} key")
+            yield from _mismatches(found.valueType, kind.value, f"{path}[]")
+        case AttrsType(), T.StructType():
+            yield from _inside(found, kind.fields, path)
+        case TupleType(), T.StructType() if found.names == _numbered(kind):
+            for column, item in zip(found.fields, kind.items, strict=True):
+                yield from _mismatches(column.dataType, item, f"{path}.{column.name}")
+        case TupleType(), _:
+            text, _ = _mismatch(found, kind, path)
+            yield text, "use a struct with the fields _0, _1 and so on, or an attrs class"
+        case StrType(), T.StringType():
+            yield from _collated(found, path)
+        case _:
+            column_type = type(found).__name__.removesuffix("Type")
+            if kind.facts is None or column_type not in kind.facts.columns:
+                yield _mismatch(found, kind, path)
+
+
+def _inside(found: T.StructType, fields: Iterable[Field], path: str) -> Iterator[tuple[str, str]]:
+    for field in fields:
+        column = _find(found, field.name)
+        if column is None:
+            yield _missing(found, field.name, f"{path}.{field.name}")
+        else:
+            yield from _mismatches(column.dataType, field.type, f"{path}.{field.name}")
+
+
+def _numbered(kind: TupleType) -> list[str]:
+    return [f"_{place}" for place, _ in enumerate(kind.items)]
 
 
 def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
@@ -193,49 +209,3 @@ def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
         return text, "a float can't be a key, equal values may differ: cast it to decimal or string"
     hint = kind.facts.hint if kind.facts is not None else ""
     return text, hint or "change the declaration, or cast the column"
-
-
-def _inside_list(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(found, T.ArrayType):
-        yield from _mismatches(found.elementType, kind.item, f"{path}[]")
-    else:
-        yield _mismatch(found, kind, path)
-
-
-def _inside_dict(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(found, T.MapType):
-        yield from _mismatches(found.keyType, kind.key, f"{path} key")
-        yield from _mismatches(found.valueType, kind.value, f"{path}[]")
-    else:
-        yield _mismatch(found, kind, path)
-
-
-def _inside_attrs(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
-    if not isinstance(found, T.StructType):
-        yield _mismatch(found, kind, path)
-        return
-    for field in kind.fields:
-        column = _find(found, field.name)
-        if column is None:
-            yield _missing(found, field.name, f"{path}.{field.name}")
-        else:
-            yield from _mismatches(column.dataType, field.type, f"{path}.{field.name}")
-
-
-def _inside_tuple(found: T.DataType, kind: Any, path: str) -> Iterator[tuple[str, str]]:
-    if not isinstance(found, T.StructType) or found.names != [
-        f"_{place}" for place in range(len(kind.items))
-    ]:
-        text, _ = _mismatch(found, kind, path)
-        yield text, "use a struct with the fields _0, _1 and so on, or an attrs class"
-        return
-    for column, item in zip(found.fields, kind.items, strict=True):
-        yield from _mismatches(column.dataType, item, f"{path}.{column.name}")
-
-
-INSIDE: Final[dict[type[Any], Callable[..., Iterator[tuple[str, str]]]]] = {
-    ListType: _inside_list,
-    DictType: _inside_dict,
-    AttrsType: _inside_attrs,
-    TupleType: _inside_tuple,
-}

@@ -51,16 +51,13 @@ TYPES: Final[dict[str, DataType]] = {
 def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
     """Run a worker over buckets whose memory is in pages."""
     clock, columns = worker.logic.spec.clock, columns_of(worker.logic)
-    timed = rows if clock else _with_a_watermark(rows)
-    run: Any = PagesProcessor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(timed.columns))
-    groups = timed.groupBy(BUCKET)
+    if clock is None:
+        # Spark asks for a watermark: this one never moves.
+        never = F.lit(None).cast("timestamp").alias("_never")
+        rows = rows.select("*", never).withWatermark("_never", "0 seconds")
+    run: Any = _Processor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(rows.columns))
+    groups = rows.groupBy(BUCKET)
     return groups.transformWithStateInPandas(run, OUTPUT_SCHEMA, "append", TIME_MODES[clock])
-
-
-def _with_a_watermark(rows: DataFrame) -> DataFrame:
-    """Return rows with a watermark that never moves: Spark asks for one."""
-    never = F.lit(None).cast("timestamp").alias("_never")
-    return rows.select("*", never).withWatermark("_never", "0 seconds")
 
 
 def check_pages(spark: SparkSession) -> None:
@@ -91,25 +88,18 @@ def check_operator(spark: SparkSession) -> None:
 
 
 @attrs.define
-class PagesProcessor:
-    """
-    What Spark calls for each bucket.
-
-    Attributes:
-        worker: What runs a bucket.
-        row: The type of the row of a bucket.
-        columns: The columns of the input. Spark renames those that start with an underscore.
-    """
+class _Processor:
+    """What Spark calls for each bucket."""
 
     worker: Worker
     row: StructType
     columns: tuple[str, ...]
+    """Those of the input. Spark renames columns that start with an underscore."""
     _handle: Any = attrs.field(default=None, init=False)
     _bucket: Any = attrs.field(default=None, init=False)
     _pages: Any = attrs.field(default=None, init=False)
 
     def init(self, handle: Any) -> None:
-        """Declare what is stored."""
         self._handle = handle
         self._bucket = handle.getValueState(BUCKET_STATE, self.row)
         start, payload = _struct("start BIGINT"), _struct("payload BINARY")
@@ -121,7 +111,6 @@ class PagesProcessor:
         rows: Iterable[pd.DataFrame],
         timerValues: Any,  # noqa: N803 (Spark's name)
     ) -> Iterator[pd.DataFrame]:
-        """Run a bucket that has rows."""
         named = (frame.set_axis(self.columns, axis="columns") for frame in rows)
         yield from self._run(key, named, timerValues, None)
 
@@ -131,7 +120,6 @@ class PagesProcessor:
         timerValues: Any,  # noqa: N803 (Spark's name)
         expiredTimerInfo: Any,  # noqa: N803 (Spark's name)
     ) -> Iterator[pd.DataFrame]:
-        """Run a bucket whose timer has gone off."""
         yield from self._run(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
@@ -145,50 +133,38 @@ class PagesProcessor:
         fired_ms: int | None,
     ) -> Iterator[pd.DataFrame]:
         freeze_imports("pages")
-        state = SparkPages(self._handle, self._bucket, self._pages, times, fired_ms)
+        state = _BucketState(self._handle, self._bucket, self._pages, times, fired_ms)
         yield from self.worker(key, frames, state, run_of_task(), rows_of_task())
         state.save()
 
 
 @attrs.define(eq=False)
-class SparkPages:
-    """
-    The state of a bucket during one call.
-
-    Attributes:
-        handle: Where Spark registers timers.
-        bucket: Spark's state with the row.
-        pages: Spark's state with the pages.
-        times: Spark's clocks.
-        fired_ms: The timer that has gone off, which Spark removes after the call.
-    """
+class _BucketState:
+    """The state of a bucket during one call: a `PagedStateLike`."""
 
     handle: Any
     bucket: Any
     pages: Any
     times: Any
     fired_ms: int | None
+    """The timer that has gone off, which Spark removes after the call."""
     _before: tuple[Any, ...] | None = attrs.field(init=False)
     _after: tuple[Any, ...] | None = attrs.field(default=None, init=False)
     _timer_ms: int | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Read the row."""
         self._before = self.bucket.get()
 
     @property
     def exists(self) -> bool:
-        """Whether the bucket remembers anything."""
         return self._before is not None
 
     @property
     def get(self) -> tuple[Any, ...]:
-        """The row of the bucket."""
         return () if self._before is None else tuple(self._before[:-1])
 
     @property
     def hasTimedOut(self) -> bool:  # noqa: N802 (Spark's name)
-        """Whether Spark calls because the timer went off."""
         return self.fired_ms is not None
 
     def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
@@ -212,11 +188,9 @@ class SparkPages:
         self._timer_ms = self.getCurrentProcessingTimeMs() + durationMs + 1
 
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 (Spark's name)
-        """Return Spark's watermark of this micro-batch."""
         return int(self.times.getCurrentWatermarkInMs())
 
     def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 (Spark's name)
-        """Return the processing time of this micro-batch."""
         return int(self.times.getCurrentProcessingTimeInMs())
 
     @property
@@ -225,34 +199,26 @@ class SparkPages:
         return bool(self.pages.exists())
 
     def page(self, start: int) -> bytes | None:
-        """Return a page."""
         found = self.pages.getValue((start,))
         return None if found is None else bytes(found[0])
 
     def put_page(self, start: int, payload: bytes) -> None:
-        """Store a page."""
         self.pages.updateValue((start,), (payload,))
 
     def remove_page(self, start: int) -> None:
-        """Remove a page."""
         self.pages.removeKey((start,))
 
     def save(self) -> None:
-        """Write the row and the timer."""
-        self._register()
+        before_ms = None if self._before is None else self._before[-1]
+        if before_ms != self._timer_ms:
+            if before_ms not in (None, self.fired_ms):
+                self.handle.deleteTimer(before_ms)
+            if self._timer_ms is not None:
+                self.handle.registerTimer(self._timer_ms)
         if self._after is not None:
             self.bucket.update((*self._after, self._timer_ms))
         elif self._before is not None:
             self.bucket.clear()
-
-    def _register(self) -> None:
-        before_ms = None if self._before is None else self._before[-1]
-        if before_ms == self._timer_ms:
-            return
-        if before_ms not in (None, self.fired_ms):
-            self.handle.deleteTimer(before_ms)
-        if self._timer_ms is not None:
-            self.handle.registerTimer(self._timer_ms)
 
 
 def _struct(columns: str) -> StructType:

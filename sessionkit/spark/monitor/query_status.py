@@ -15,8 +15,10 @@ from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark._libraries import is_connect, release_of
 from sessionkit.spark.jobs.progress import (
+    DROPPED,
     NOTHING_KNOWN,
     KnownBuckets,
+    Reconciliation,
     batch_counts,
     bucket_stats_text,
     entry,
@@ -24,10 +26,10 @@ from sessionkit.spark.jobs.progress import (
     instant_in,
     is_counted,
     newest_event_in,
+    own_operators,
     total,
     watermark_in,
 )
-from sessionkit.spark.query.reconciling import DROPPED, Reconciliation, own_operators
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
 RECENT: Final = 10

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.query.start import start_query
+from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import numbers_from
 

@@ -37,7 +37,7 @@ from sessionkit.spark import (
     start_query,
 )
 from sessionkit.spark._logs import query_id_of
-from sessionkit.spark.query.start import Trigger
+from sessionkit.spark.query import Trigger
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.start import checked_parts
 from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark.jobs.run import sessionize
-from sessionkit.spark.query.start import Temporary, Trigger, _timing, start_query
+from sessionkit.spark.query import Temporary, Trigger, _timing, start_query
 from sessionkit.spark.sinks.values import (
     Console,
     Files,
