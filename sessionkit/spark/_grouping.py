@@ -12,7 +12,7 @@ as in Spark's SQL function `hash`; each of its steps can be inverted.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.rows.table import key_columns, whole
-from sessionkit.spark._columns import grouping_form, quoted
+from sessionkit.spark._columns import column, grouping_form
 from sessionkit.spec.groups import BUCKETS, LARGEST_BUCKET_COUNT
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import stored_numbers
@@ -92,21 +92,19 @@ def with_buckets(spec: A, count: int) -> A:
 
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
-    """
-    Return the number of the bucket of each row.
-
-    The key is hashed in a form in which equal values are equal, whatever types the column may have.
-    """
-    forms = [_hashable(field.name, field.type) for field in spec.key_fields]
+    """Return the number of the bucket of each row; equal keys of any type of column share one."""
+    forms = [
+        column(field.name)  # for decimals that is the number itself
+        if isinstance(field.type, DecimalType)
+        else grouping_form(field.name, field.type)
+        for field in spec.key_fields
+    ]
     return bucket_of_forms(spec, forms, bucket_count)
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
-    """
-    Return the number of the bucket of a key whose columns are in the forms by which Spark groups.
-
-    Equal decimals of any scale, as numbers or as text, have the same nearest double.
-    """
+    """Return the number of the bucket of a key in the forms by which Spark groups."""
+    # Equal decimals of any scale, as numbers or as text, have the same nearest double.
     hashed = [
         form.cast("double") if isinstance(field.type, DecimalType) else form
         for field, form in zip(spec.key_fields, forms, strict=True)
@@ -120,18 +118,10 @@ def labelled(rows: DataFrame, bucket_count: int) -> DataFrame:
 
 
 def grouping_key(spec: AnySpec) -> dict[str, Column]:
-    """
-    Return the key columns to group by, under the user's names.
-
-    Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
-    grouped as an empty one; its rows are quarantined.
-    """
+    """Return the key columns to group by, under the user's names."""
+    # Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
+    # grouped as an empty one; its rows are quarantined.
     return {field.name: grouping_form(field.name, field.type) for field in spec.key_fields}
-
-
-def _hashable(name: str, kind: FieldType) -> Column:
-    """Return a key column in a form that can be hashed: for decimals that is the number itself."""
-    return F.col(quoted(name)) if isinstance(kind, DecimalType) else grouping_form(name, kind)
 
 
 def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
@@ -151,9 +141,11 @@ def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
 
 def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
     """Return the condition that a group has a key."""
+    values = [form[0].as_py() for form in key_forms(spec, key)]
+    kinds = [key_form(field.type) for field in spec.key_fields]
     forms = [
-        F.lit(_literal(form[0].as_py())).cast(key_form(field.type).sql)
-        for field, form in zip(spec.key_fields, key_forms(spec, key), strict=True)
+        F.lit(bytearray(value) if isinstance(value, bytes) else value).cast(form.sql)
+        for value, form in zip(values, kinds, strict=True)
     ]
     if spec.storage.layout == "per_key":
         found = F.lit(True)  # noqa: FBT003 (a literal of SQL)
@@ -162,7 +154,3 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         return found
     bucket = bucket_of_forms(spec, forms, spec.storage.buckets)
     return group[0] == label_of(bucket, spec.storage.buckets)
-
-
-def _literal(value: Any) -> Any:
-    return bytearray(value) if isinstance(value, bytes) else value

@@ -61,7 +61,7 @@ class Logs:
 
     @property
     def planned(self) -> int:
-        """The number of the last planned micro-batch; -1 for none."""
+        """The last planned micro-batch; -1 for none."""
         return max(self.offsets, default=-1)
 
     @property

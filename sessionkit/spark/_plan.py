@@ -143,25 +143,17 @@ def _is_header(line: str) -> bool:
 
 @attrs.frozen
 class Plan:
-    """
-    What is known about a streaming query before it starts.
-
-    Attributes:
-        query: The type of the query; None if it isn't a known type.
-        stateful_operators: The names of its stateful operators as in checkpoints, sorted; None if
-            the type of the query isn't known.
-        has_processing_time_timeout: Whether an operator waits for processing time.
-        ends_in_python_state: Whether the rows come straight from `applyInPandasWithState`.
-        has_aggregation: Whether the stream is aggregated.
-        is_watermarked_late: Whether a watermark is declared after an aggregation.
-    """
+    """What is known about a streaming query before it starts."""
 
     query: QueryType | None = None
     stateful_operators: tuple[str, ...] | None = None
+    """Their names as in checkpoints, sorted; None if the type of the query isn't known."""
     has_processing_time_timeout: bool = False
     ends_in_python_state: bool = False
+    """Whether the rows come straight from `applyInPandasWithState`."""
     has_aggregation: bool = False
     is_watermarked_late: bool = False
+    """Whether a watermark is declared after an aggregation."""
 
 
 def query_type_of(frame: DataFrame) -> QueryType | None:

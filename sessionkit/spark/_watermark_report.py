@@ -158,7 +158,10 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
         query: A query, running or stopped.
     """
     batches = [entry for entry in query.recentProgress if "addBatch" in entry["durationMs"]]
-    return _report(_Record(batches, _operators(query), _policy()))
+    session = SparkSession.getActiveSession()
+    setting = "min" if session is None else str(session.conf.get(POLICY_SETTING, "min"))
+    policy: Policy = "max" if setting.lower() == "max" else "min"
+    return _report(_Record(batches, _operators(query), policy))
 
 
 def _report(record: _Record) -> WatermarkReport:
@@ -275,9 +278,3 @@ def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
     lines = dict.fromkeys(match[0] for match in OPERATOR.finditer(plan.getvalue()))
     found = [OPERATOR.fullmatch(line) for line in lines]
     return tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in found if match)
-
-
-def _policy() -> Policy:
-    session = SparkSession.getActiveSession()
-    setting = "min" if session is None else str(session.conf.get(POLICY_SETTING, "min"))
-    return "max" if setting.lower() == "max" else "min"

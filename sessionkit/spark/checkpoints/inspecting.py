@@ -60,20 +60,17 @@ def _damage_lines(path: str, spark: SparkSession) -> Iterator[str]:
     try:
         check_logs(path, spark)
     except StateCorruptedError as error:
-        first, *others = str(error).splitlines()
-        yield _line("damaged", first)
-        yield from others
+        yield _line("damaged", str(error))
 
 
 def _progress_lines(path: str, progress: Progress) -> Iterator[str]:
     yield _line("checkpoint", path)
-    batch, planned = progress.batch, progress.planned
-    yield _line("finished", "no batch" if batch is None else f"batch {batch}")
-    yield _line("runs again", "no batch" if planned is None else f"batch {planned}")
+    for name, batch in (("finished", progress.batch), ("runs again", progress.planned)):
+        yield _line(name, "no batch" if batch is None else f"batch {batch}")
     yield _line("watermark", _watermark_text(progress))
-    for number, offset in enumerate(progress.offsets):
-        files = progress.files[number]
-        yield _line(f"source {number}", f"{offset}{f', {len(files):,} files' if files else ''}")
+    for number, (offset, files) in enumerate(zip(progress.offsets, progress.files, strict=True)):
+        count = f", {len(files):,} files" if files else ""
+        yield _line(f"source {number}", offset + count)
 
 
 def _watermark_text(progress: Progress) -> str:
@@ -164,9 +161,7 @@ def _spec_lines(path: str, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
     try:
         check_checkpoint(path, spec, spark=spark)
     except StateError as error:
-        first, *others = str(error).splitlines()
-        yield _line("the spec", f"is refused: {first}")
-        yield from others
+        yield _line("the spec", f"is refused: {error}")
         return
     yield _line("the spec", "may go on from here")
 

@@ -168,23 +168,16 @@ class _BucketState:
         return self.fired_ms is not None
 
     def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
-        """Replace the row, once the call is over."""
         self._after = newValue
 
     def remove(self) -> None:
-        """Remove the row, once the call is over."""
         self._after = None
 
     def setTimeoutTimestamp(self, timestampMs: int) -> None:  # noqa: N802, N803 (Spark's names)
-        """
-        Arm the event-time timer.
-
-        This one goes off at the watermark, that of a group state once the watermark is past it.
-        """
+        # This one goes off at the watermark, that of a group state once the watermark is past it.
         self._timer_ms = timestampMs + 1
 
     def setTimeoutDuration(self, durationMs: int) -> None:  # noqa: N802, N803 (Spark's names)
-        """Arm the processing-time timer; see `setTimeoutTimestamp`."""
         self._timer_ms = self.getCurrentProcessingTimeMs() + durationMs + 1
 
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 (Spark's name)

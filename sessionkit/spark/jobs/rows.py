@@ -42,11 +42,7 @@ def packed(
     """
     Pack the columns that the spec reads into one row a group and map task.
 
-    Args:
-        events: The user's rows.
-        spec: The spec.
-        group: The columns to group by, and their names; none may be null.
-        others: Rows that are packed already, or that only move the watermark.
+    No column to group by may be null. The `others` are packed already, or only move the watermark.
     """
     moves_watermark = events.isStreaming and spec.delay_ms is not None
     packer = Packer(spec, tuple(group), moves_watermark)
@@ -64,13 +60,10 @@ def packed(
     rows = chosen.mapInArrow(pack, text)
     for other in others:
         rows = rows.unionByName(other, allowMissingColumns=True)
-    return _under_watermark(rows, spec) if moves_watermark else rows
-
-
-def _under_watermark(rows: DataFrame, spec: AnySpec) -> DataFrame:
-    """Let the marker rows move the watermark, and go no further."""
+    if not moves_watermark:
+        return rows
     timed = rows.withWatermark(WATERMARK_COLUMN, f"{spec.delay_ms} milliseconds")
-    # Spark doesn't move a filter on the event time to before the watermark.
+    # The marker rows go no further; Spark doesn't move this filter to before the watermark.
     return timed.where(F.col(WATERMARK_COLUMN).isNull())
 
 

@@ -55,14 +55,7 @@ TIMEOUTS: Final = {
 
 @attrs.frozen
 class RunOptions:
-    """
-    Where a run begins and ends, and what else moves its time.
-
-    Attributes:
-        seed: What a stream begins with.
-        until: The event time at which a batch ends; by default all event time is over then.
-        clock: Times that move the watermark of a stream.
-    """
+    """Where a run begins and ends, and what else moves its time."""
 
     seed: Seed | None = None
     until: datetime | None = None
@@ -77,7 +70,6 @@ def run_spec(
     with_rejected: bool,
     options: RunOptions,
 ) -> DataFrame:
-    """Run a spec over a stream or a batch; see `sessionize` and `apply_with_state`."""
     check_analysis(events)
     check_libraries(is_streaming=events.isStreaming)
     check_workers_of(events.sparkSession)

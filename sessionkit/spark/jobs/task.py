@@ -19,9 +19,8 @@ def freeze_imports(stage: str) -> None:
     """
     Freeze what this process has imported, so that the collector of cycles skips it; once a stage.
 
-    After every task Spark's worker collects cycles, and so looks at every object of pandas, pyarrow
-    and Spark: some 50 ms, in each task of each micro-batch. Only workers may
-    call it: a driver would keep its garbage.
+    After every task Spark's worker looks at every object of pandas, pyarrow and Spark: some 50 ms.
+    Only workers may call it: a driver would keep its garbage.
     """
     del stage
     gc.collect()
@@ -29,16 +28,13 @@ def freeze_imports(stage: str) -> None:
 
 
 def run_of_task() -> Origin:
-    """
-    Return the query and the micro-batch of this task.
-
-    They aren't known in a job that another thread than the query's has started, such as one that a
-    function of `foreachBatch` uses for a write of its own.
-    """
+    """Return the query and the micro-batch of this task."""
     task = TaskContext.get()
     if task is None:
         return NOBODY
     query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
+    # They aren't known where another thread than the query's has started the job, such as one that
+    # a function of `foreachBatch` uses for a write of its own.
     return NOBODY if query is None or batch is None else Origin.of(query, int(batch))
 
 
