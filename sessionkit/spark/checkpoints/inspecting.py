@@ -204,10 +204,10 @@ def _why_open(session: OpenSession[Any], spec: AnySessionSpec, progress: Progres
     if is_over(micros_of(session.closes), watermark_in_force(progress.watermark_ms)):
         return f"it was over at {why}; the next micro-batch closes it"
     event = event_that_closes(spec, session.closes)
-    said = f"it is over at {why}; an event at {_instant(event)} lets it close"
+    text = f"it is over at {why}; an event at {_instant(event)} lets it close"
     if spec.close_idle_after is None:
-        return said
-    return f"{said}; or it closes by `idle`, once {rule_text(spec, 'idle')}"
+        return text
+    return f"{text}; or it closes by `idle`, once {rule_text(spec, 'idle')}"
 
 
 def _line(name: str, text: str) -> str:

@@ -174,7 +174,7 @@ def check_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
     """
     Check that what a checkpoint stores was written under the rules and classes of a spec.
 
-    Return the spec with the number of buckets that the checkpoint has, if it says none itself.
+    Return the spec with the number of buckets that the checkpoint has, if it has none itself.
     """
     heads = [(peek_identity(bytes(head)), *written_ms) for head, *written_ms in _heads(path, spark)]
     spec = with_buckets(spec, heads[0][0]["bucket_count"]) if heads else spec

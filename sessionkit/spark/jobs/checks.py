@@ -58,9 +58,9 @@ def _problem(value: object) -> Exception | None:
 def _text(name: str, value: Any, problem: Exception) -> str:
     found = f"`{name}` of the spec can't be sent to the executors: {problem}"
     hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
-    for variable, held in _variables(value):
-        if _problem(held) is not None:
-            kind = type(held).__name__
+    for variable, used in _variables(value):
+        if _problem(used) is not None:
+            kind = type(used).__name__
             found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which can't be sent"
             hint = f"create the {kind} inside the function, or pass plain values"
             break

@@ -1,4 +1,4 @@
-"""What the progress of a query says: counts, if they balance, stats of buckets, and instants."""
+"""What the progress of a query contains: counts and their balance, bucket stats, and instants."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ class KnownBuckets:
     """
     The last known stats of the buckets of a query.
 
-    A bucket that isn't called in a micro-batch hasn't changed. So what it said last still holds,
+    A bucket that isn't called in a micro-batch hasn't changed. So its last stats still hold,
     as long as no micro-batch was missed.
     """
 
@@ -56,13 +56,13 @@ class KnownBuckets:
         return sum(found) if self.is_whole and None not in found else None
 
     def after(self, text: str | None, batch: int) -> "KnownBuckets":
-        """Return what is known after a micro-batch, from what its buckets said, if reported."""
+        """Return what is known after a micro-batch, from the stats that it reported, if any."""
         if text is None or text == NOT_REPORTED:
             return NOTHING_KNOWN
-        count, said = read_bucket_stats(text)
+        count, stats = read_bucket_stats(text)
         if batch == 0:
-            return KnownBuckets(count, said, from_beginning=True)
-        return KnownBuckets(count, {**self.known, **said}, self.from_beginning)
+            return KnownBuckets(count, stats, from_beginning=True)
+        return KnownBuckets(count, {**self.known, **stats}, self.from_beginning)
 
 
 NOTHING_KNOWN: Final = KnownBuckets()
@@ -70,9 +70,9 @@ NOTHING_KNOWN: Final = KnownBuckets()
 
 def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
     """Return how many buckets a query has, and the stats of those that were called."""
-    count, _, said = text.partition("|")
+    count, _, parts = text.partition("|")
     stats = {}
-    for one in filter(None, said.split(",")):
+    for one in filter(None, parts.split(",")):
         bucket, *texts = one.split(":")
         numbers: list[Any] = [int(text) if text else None for text in texts]
         stats[int(bucket)] = BucketStats(**dict(zip(NUMBERS, numbers, strict=True)))
@@ -155,8 +155,8 @@ def watermark_in(progress: Any) -> datetime | None:
     It's that of Spark. Under `close_idle_after` a bucket may be ahead of it; then it's that of the
     bucket that is furthest ahead, of those that were called.
     """
-    said = bucket_stats_text(progress)
-    stats = {} if said in {None, NOT_REPORTED} else read_bucket_stats(str(said))[1]
+    text = bucket_stats_text(progress)
+    stats = {} if text in {None, NOT_REPORTED} else read_bucket_stats(str(text))[1]
     furthest = [one.watermark_us for one in stats.values() if one.watermark_us is not None]
     found = [spark_watermark_in(progress), *map(instant_of, furthest)]
     return max(filter(None, found), default=None)
@@ -204,7 +204,7 @@ class Reconciliation:
         batches: How many micro-batches have been added.
         counts: Their counts, added up. `counts.unknown` names those that aren't exact, since Spark
             3.5 reports none of a micro-batch without data.
-        dropped: Rows that Spark itself dropped behind its watermark, in any stateful operator of
+        dropped: Rows that Spark itself dropped as late, in any stateful operator of
             the query, such as a `dropDuplicates` before the spec. The operator of a spec drops
             none.
         query_id: The id of the query, which it keeps over restarts; None where nothing was added.

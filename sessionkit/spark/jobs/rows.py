@@ -138,10 +138,10 @@ def _bucket_stats(spec: AnySpec) -> list[Column]:
     counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
     label, *numbers = (counts.getItem(first + place) for place in range(1 + len(STATS)))
     texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]
-    said = F.concat_ws(":", F.hash(label.cast("int")), *texts)
+    text = F.concat_ws(":", F.hash(label.cast("int")), *texts)
     if spec.storage.buckets > MOST_BUCKETS:
         return [F.max(F.lit(NOT_REPORTED)).alias(BUCKETS)]
-    texts_of_all = F.array_join(F.collect_list(F.when(counts.isNotNull(), said)), ",")
+    texts_of_all = F.array_join(F.collect_list(F.when(counts.isNotNull(), text)), ",")
     return [F.concat(F.lit(f"{spec.storage.buckets}|"), texts_of_all).alias(BUCKETS)]
 
 

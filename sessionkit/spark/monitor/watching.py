@@ -153,12 +153,14 @@ def _share(reading: Reading, metric: str) -> str:
 
 def _parts(reading: Reading) -> Iterator[tuple[str, str]]:
     """Yield the longest parts of the last micro-batch, each with a bar."""
-    parts = {name.removeprefix(PARTS): took for name, took in reading.items() if PARTS in name}
+    parts = {
+        name.removeprefix(PARTS): seconds for name, seconds in reading.items() if PARTS in name
+    }
     longest = sorted(parts.items(), key=lambda part: -part[1])[:LONGEST_PARTS]
     most = max(parts.values(), default=0.0)
-    for name, took in longest:
-        bar = "▪" * round(BAR * took / most / 2) if most else ""
-        yield f"  {printable(name)}", f"{bar} {took:.2f} s"
+    for name, seconds in longest:
+        bar = "▪" * round(BAR * seconds / most / 2) if most else ""
+        yield f"  {printable(name)}", f"{bar} {seconds:.2f} s"
 
 
 def _sparks(rates: Sequence[float]) -> str:
