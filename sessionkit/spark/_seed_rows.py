@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -46,17 +47,10 @@ def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
         )
         for name in ("kept", "held")
     }
-    return pa.table({"keys": _key_lists(spec, [part for _, part in parts]), **columns})
-
-
-def _key_lists(spec: AnySpec, parts: list[pa.RecordBatch]) -> pa.Array:
-    structs = [_key_structs(spec, pa.Table.from_batches([part])) for part in parts]
-    ends = [0]
-    for struct in structs:
-        ends.append(ends[-1] + len(struct))
-    empty = _key_structs(spec, pa.Table.from_batches([], logic_of(spec).schema))
-    values = pa.concat_arrays([empty, *structs])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
+    tables = [logic_of(spec).schema.empty_table(), *(pa.table(part) for _, part in parts)]
+    keys = [_key_structs(spec, table) for table in tables]
+    ends = pa.array(accumulate(map(len, keys)), pa.int32())
+    return pa.table({"keys": pa.ListArray.from_arrays(ends, pa.concat_arrays(keys)), **columns})
 
 
 def _key_structs(spec: AnySpec, rows: pa.Table) -> pa.StructArray:
@@ -69,42 +63,34 @@ def packed_seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> Data
     rows = _in_groups(chunks, spec, form)
     if spec.delay_ms is None or form.watermark_us == BEGINNING_US:
         return rows
-    return rows.unionByName(_marker(rows, spec, form), allowMissingColumns=True)
+    # One more row starts Spark's watermark at that of the seed.
+    at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
+    instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
+    row = rows.sparkSession.range(1).select(instant)
+    return rows.unionByName(row, allowMissingColumns=True)
 
 
 def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return the stream of the rows of a seed; the first micro-batch has all of them."""
-    groups = zip(*_group_columns(spec), strict=True)
-    columns = [f"{quoted(name)} {kind}" for name, kind in groups]
-    if spec.delay_ms is not None:
-        columns.append(f"{WATERMARK_COLUMN} timestamp")
-    schema = ", ".join([*columns, f"{KEPT_COLUMN} binary", f"{HELD_COLUMN} binary"])
-    return spark.readStream.schema(schema).parquet(f"{path}/{ROWS}")
+    watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp"
+    return spark.readStream.schema(_schema(spec) + watermark).parquet(f"{path}/{ROWS}")
 
 
-def _group_columns(spec: AnySpec) -> tuple[list[str], list[str]]:
-    """Return the columns by which Spark groups, and their types."""
+def _group_columns(spec: AnySpec) -> dict[str, str]:
+    """Return the columns by which Spark groups, with their types."""
     if spec.storage.layout == "per_key":
-        return list(spec.keys), [key_form(field.type).sql for field in spec.key_fields]
-    return [BUCKET], ["int"]
+        return {field.name: key_form(field.type).sql for field in spec.key_fields}
+    return {BUCKET: "int"}
 
 
-def _marker(rows: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
-    """Return the row that starts Spark's watermark at the watermark of the seed."""
-    at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
-    groups = [
-        F.lit(None).cast(rows.schema[name].dataType).alias(name)
-        for name in rows.columns
-        if name not in (KEPT_COLUMN, HELD_COLUMN)
-    ]
-    instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
-    return rows.sparkSession.range(1).select(*groups, instant)
+def _schema(spec: AnySpec) -> str:
+    columns = {**_group_columns(spec), KEPT_COLUMN: "binary", HELD_COLUMN: "binary"}
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
 def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
     """Return the rows of each group, packed."""
-    names, kinds = _group_columns(spec)
-    schemas = (form.kept, form.held)
+    names, schemas = [*_group_columns(spec)], (form.kept, form.held)
 
     def group(key: Column) -> Column:
         forms = [key.getField(f"k{place}") for place in range(len(spec.keys))]
@@ -116,8 +102,7 @@ def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
         return _packed(batches, names, schemas)
 
     grouped = chunks.select(F.transform("keys", group).alias("groups"), "kept", "held")
-    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in zip(names, kinds, strict=True))
-    return grouped.mapInArrow(pack, f"{text}, {KEPT_COLUMN} binary, {HELD_COLUMN} binary")
+    return grouped.mapInArrow(pack, _schema(spec))
 
 
 def _packed(

@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -76,8 +76,7 @@ class Seed:
         Raises:
             SessionkitError: There is no such source.
         """
-        self._check_source(source)
-        return self._progress.offsets[source]
+        return self._stopped_at(source)[0]
 
     def unread(self, rows: DataFrame, source: int | None = 0) -> DataFrame:
         """
@@ -97,8 +96,7 @@ class Seed:
             SessionkitError: There is no such source, or its rows don't say where they come from.
         """
         if source is not None:
-            self._check_source(source)
-            rows = _without_read(rows, self._progress, source)
+            rows = _without_read(rows, *self._stopped_at(source))
         return rows.alias(self.marker)
 
     @property
@@ -106,30 +104,26 @@ class Seed:
         """The alias of a stream that leaves out what the old query has read."""
         return f"unread_{zlib.crc32(self.path.encode()):08x}"
 
-    @property
-    def _progress(self) -> Progress:
+    def _stopped_at(self, source: int) -> tuple[str, Sequence[str]]:
+        """Return up to where the old query has read a source, and its files."""
         if self.progress is None:
             found = "this seed comes from a batch: no query has read a source"
             hint = "pass the stream as it is: what is before the end of the batch counts as late"
             raise SessionkitError(with_hint(found, hint))
-        return self.progress
-
-    def _check_source(self, source: int) -> None:
-        number = len(self._progress.offsets)
+        number = len(self.progress.offsets)
         if not 0 <= source < number:
             found = f"the old query had {number} sources, and `source` is {source}"
             raise SessionkitError(with_hint(found, "count them from 0, in the order of the query"))
+        return self.progress.offsets[source], self.progress.files[source]
 
 
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
-    """Write a seed."""
     spark = chunks.sparkSession
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
         raise SessionkitError(with_hint(found, "write it to a folder of its own"))
-    packed_seed_rows(chunks, spec, seed.format).write.mode("overwrite").parquet(
-        f"{seed.path}/{ROWS}"
-    )
+    rows = packed_seed_rows(chunks, spec, seed.format)
+    rows.write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
     about = spark.createDataFrame([(_about(seed),)], "value string")
     about.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
     return seed
@@ -170,68 +164,52 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
         raise SessionkitError(with_hint(found, "use the release of sessionkit that wrote it"))
-    return Seed(path, _format(about), _progress(about["progress"]))
-
-
-def _format(about: dict[str, Any]) -> SeedFormat:
     kept, held = (
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about[name]))) for name in ("kept", "held")
     )
     instants = about["watermark_us"], about["until_us"], about.get("idle_us", BEGINNING_US)
-    return SeedFormat(about["identity"].encode(), kept, held, *instants)
+    form = SeedFormat(about["identity"].encode(), kept, held, *instants)
+    return Seed(path, form, _progress_in(about["progress"]))
 
 
-def _progress(found: dict[str, Any] | None) -> Progress | None:
-    if found is None:
+def _progress_in(about: dict[str, Any] | None) -> Progress | None:
+    if about is None:
         return None
-    offsets, files = tuple(found["offsets"]), tuple(map(tuple, found["files"]))
-    return Progress(**{**found, "offsets": offsets, "files": files})
+    offsets, files = tuple(about["offsets"]), tuple(map(tuple, about["files"]))
+    return Progress(**{**about, "offsets": offsets, "files": files})
 
 
 # ------------------------------------------------------------------- what the old query has read
 
 
-def _without_read(rows: DataFrame, progress: Progress, source: int) -> DataFrame:
-    """Return rows without those that a source had read."""
-    offset = progress.offsets[source]
+def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFrame:
     if offset == NOTHING_READ:
         return rows
-    found: Any = json.loads(offset)
-    if isinstance(found, dict) and isinstance(found.get("logOffset"), int):
-        return _without_files(rows, progress.files[source])
-    return _without_messages(rows, offset)
+    match json.loads(offset):
+        case {"logOffset": int()}:
+            return _without_files(rows, files)
+        case dict() as topics if all(isinstance(ends, dict) for ends in topics.values()):
+            return _without_messages(rows, topics)
+    found = f"what the old query has read can't be told apart: it stopped at {offset}"
+    raise SessionkitError(with_hint(found, SAY_SO))
 
 
 def _without_files(rows: DataFrame, taken: Sequence[str]) -> DataFrame:
-    """Return the rows of a file source without those of some files."""
     (path,) = _first(rows, [(path,) for path in PATHS], "file")
     # A local file has three slashes in Spark's log, and one as the path of a row.
     local = [path.replace("file:///", "file:/", 1) for path in taken]
     return rows.where(~path.isin(sorted({*taken, *local}))) if taken else rows
 
 
-def _without_messages(rows: DataFrame, offset: str) -> DataFrame:
-    """Return the rows of a Kafka source without those before an offset."""
-    ends = _ends(offset)
-    if ends is None:
-        found = f"what the old query has read can't be told apart: it stopped at {offset}"
-        raise SessionkitError(with_hint(found, SAY_SO))
+def _without_messages(rows: DataFrame, topics: Mapping[str, Mapping[str, int]]) -> DataFrame:
+    """Return the rows of a Kafka source without those before the first unread offsets."""
     topic, partition, at = _first(rows, PLACES, "Kafka topic")
+    ends = [(f"{name}/{place}", end) for name, its in topics.items() for place, end in its.items()]
     if not ends:
         return rows
-    known = F.create_map(*(F.lit(part) for end in ends.items() for part in end))
+    known = F.create_map(*(F.lit(part) for end in ends for part in end))
     end = F.try_element_at(known, F.concat_ws("/", topic, partition.cast("string")))
     return rows.where(end.isNull() | (at >= end))
-
-
-def _ends(offset: str) -> dict[str, int] | None:
-    """Return the first unread offset of each partition; None if it isn't an offset of Kafka's."""
-    topics: Any = json.loads(offset)
-    if not (isinstance(topics, dict) and all(isinstance(one, dict) for one in topics.values())):
-        return None
-    return {
-        f"{topic}/{place}": end for topic, ends in topics.items() for place, end in ends.items()
-    }
 
 
 def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> list[Column]:

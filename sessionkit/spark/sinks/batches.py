@@ -26,9 +26,9 @@ class Ledger:
     Which micro-batches of one query a place has: a table, a folder, a store.
 
     Attributes:
-        place: The place, as in "the table visits".
+        place: What messages call it.
         has_from: Whether it has a micro-batch with this number or a higher one.
-        rewind: How it is taken back to the micro-batch of a number.
+        rewind: How a user takes it back to the micro-batch of a number.
         may_join: Whether a place that has none can join a query that has finished some.
         identity: What tells the place from others, however they are named; None if unknown.
     """
@@ -48,7 +48,7 @@ def from_last(last: int | None) -> Callable[[int], bool]:
 @attrs.frozen
 class Start:
     """
-    The micro-batch from which a query continues.
+    From where a query continues.
 
     Attributes:
         checkpoint: The checkpoint location.
@@ -102,15 +102,7 @@ class Start:
 
 @attrs.frozen
 class Batch:
-    """
-    A micro-batch.
-
-    Attributes:
-        frame: Its rows.
-        number: Its number: one that runs again has the same.
-        query_id: The id of the query, which it keeps over restarts.
-        run_id: The id of this run of the query: of two runs, only the later one may write.
-    """
+    """A micro-batch; one that runs again has the same number, and an id of a run of its own."""
 
     frame: DataFrame
     number: int
@@ -182,9 +174,6 @@ class WriteBatches:
     before the first.
 
     Attributes:
-        checkpoint: The checkpoint location, which knows the id of the query.
-        run_id: The id of this run.
-        parts: What goes where.
         start: From where the query continues, if the first micro-batch has to check it.
         query_id: The id of the query; None before the first micro-batch.
     """

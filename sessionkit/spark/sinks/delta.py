@@ -88,7 +88,6 @@ def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
 
 
 def check_delta(spark: SparkSession) -> None:
-    """Check that a session has Delta Lake."""
     try:
         spark.sql(PROBE)
     except PySparkException as error:
@@ -156,7 +155,6 @@ class TableWriter(BatchWriter):
     Writes micro-batches, of which Delta leaves out those that the table has.
 
     Attributes:
-        sink: The table.
         key: The columns by which a row replaces an earlier one; none where rows are added.
         route: What tells the rows from those that the query writes elsewhere.
         refuses: Whether a second session with the id of another one is an error.
@@ -168,7 +166,6 @@ class TableWriter(BatchWriter):
     refuses: bool = False
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """Return what the table has of a query; None where its log can't be read."""
         _check_table(self.sink, rows)
         if query_id is None:
             return None

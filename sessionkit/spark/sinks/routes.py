@@ -45,11 +45,8 @@ class Route:
     Where some of the rows go.
 
     Attributes:
-        sink: Their sink.
-        schema: The columns that it gets.
         of_results: Whether they are result rows.
         kinds: Their kinds, or with `is_rest` those that they are not; None for all rows.
-        is_rest: Whether these are the rows of no kind in `kinds`.
     """
 
     sink: RouteSink
@@ -72,7 +69,6 @@ class Route:
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
-    """Return where the rows of a frame go."""
     has_kinds = KIND in schema.names and REJECTED_COLUMNS[0] in schema.names
     if not isinstance(sink, Routes):
         return [Route(sink, schema, of_results=not has_kinds)]
@@ -133,7 +129,6 @@ def _check_apart(kind: str, own: RouteSink, other: str, theirs: RouteSink) -> No
 
 
 def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
-    """Return the error for two kinds of rows that go to one place."""
     found = (
         f"`{kind}` and `{other}` of Routes write to {described(sink)}, which would mix their rows, "
         "or take those of one of them for the whole micro-batch"

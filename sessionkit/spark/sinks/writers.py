@@ -42,7 +42,6 @@ class FolderWriter(BatchWriter):
     runs_all = True
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """Return what the folder has of a query."""
         spark = rows.sparkSession
         check_layout(spark, self.sink, alone=False)
         if query_id is None:
@@ -164,7 +163,6 @@ def messages(frame: DataFrame) -> DataFrame:
 
 
 def kafka_options(sink: Kafka) -> dict[str, str]:
-    """Return the options of a topic, under Spark's names."""
     topic = {} if sink.topic is None else {"topic": sink.topic}
     return {"kafka.bootstrap.servers": sink.servers, **topic, **sink.options}
 
@@ -177,7 +175,6 @@ class TopicWriter(BatchWriter):
     runs_all = True
 
     def write(self, batch: Batch) -> None:
-        """Send the rows."""
         messages(batch.frame).write.format("kafka").options(**kafka_options(self.sink)).save()
 
 
@@ -188,7 +185,6 @@ class OnceWriter(BatchWriter):
     sink: Once
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """Return what the store has of a query."""
         del rows
         if query_id is None:
             return None
@@ -202,11 +198,9 @@ class OnceWriter(BatchWriter):
         )
 
     def is_written(self, batch: Batch) -> bool:
-        """Return whether the store has it."""
         return from_last(self.sink.last_batch(batch.query_id))(batch.number)
 
     def write(self, batch: Batch) -> None:
-        """Call the function."""
         self.sink.write(batch.frame, batch.query_id, batch.number)
 
 
@@ -217,5 +211,4 @@ class ForeachBatchWriter(BatchWriter):
     function: Callable[[DataFrame, int], None]
 
     def write(self, batch: Batch) -> None:
-        """Call the function."""
         self.function(batch.frame, batch.number)

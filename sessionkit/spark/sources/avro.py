@@ -242,9 +242,8 @@ def _check(payload: Avro, fields: Collection[Field]) -> None:
         fastavro.parse_schema(json.loads(payload.schema))
     except Exception as error:
         found = f"fastavro can't read the schema: {type(error).__name__}: {error}"
-        raise SpecError(
-            with_hint(found, "pass the schema with which the records are written")
-        ) from error
+        hint = "pass the schema with which the records are written"
+        raise SpecError(with_hint(found, hint)) from error
     for field in fields:
         if field.name not in payload.field_names and not isinstance(field.type, OptionalType):
             found = f"the schema of Avro has no field `{field.name}`, which the spec reads"
@@ -262,11 +261,10 @@ class AvroDecoder:
         """Return the columns of the payloads before the others, and add to the reasons."""
         read = self._reader()
         for batch in batches:
-            reasons: list[str | None] = batch.column(UNREADABLE_COLUMN).to_pylist()
-            records = [
-                _called(read, value, place, reasons)
-                for place, value in enumerate(batch.column(PAYLOAD).to_pylist())
-            ]
+            found = [_called(read, value) for value in batch.column(PAYLOAD).to_pylist()]
+            records = [record for record, _ in found]
+            known = batch.column(UNREADABLE_COLUMN).to_pylist()
+            reasons = [own or reason for own, (_, reason) in zip(known, found, strict=True)]
             columns = {field.name: _column(field, records, reasons) for field in self.fields}
             columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
             columns[UNREADABLE_COLUMN] = pa.array(reasons, pa.string())
@@ -293,19 +291,16 @@ class AvroDecoder:
         return read
 
 
-def _called(
-    read: Callable[[bytes], Any], value: bytes | None, place: int, reasons: list[str | None]
-) -> Any:
+def _called(read: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str | None]:
+    """Return the record of a payload, or an empty one and the reason."""
     if value is None:
-        reasons[place] = reasons[place] or "its payload is null"
-        return {}
+        return {}, "its payload is null"
     try:
-        return read(value)
+        return read(value), None
     except LimitError as error:
-        reasons[place] = str(error)
+        return {}, str(error)
     except Exception as error:  # noqa: BLE001 (fastavro raises what the bytes lead to)
-        reasons[place] = f"its payload isn't Avro of this schema: {type(error).__name__}: {error}"
-    return {}
+        return {}, f"its payload isn't Avro of this schema: {type(error).__name__}: {error}"
 
 
 def _column(field: Field, records: list[Any], reasons: list[str | None]) -> pa.Array:
@@ -350,14 +345,11 @@ def _shaped(kind: FieldType, value: Any) -> Any:
         case DictType() if isinstance(value, dict):
             return list(zip(value, _all_shaped(kind.value, [*value.values()]), strict=True))
         case AttrsType() if isinstance(value, dict):
-            return {
-                field.name: _all_shaped(field.type, [value.get(field.name)])[0]
-                for field in kind.fields
-            }
+            parts = [(field.name, field.type) for field in kind.fields]
         case TupleType() if isinstance(value, dict):
-            names = [f"_{place}" for place in range(len(kind.items))]
-            parts = zip(names, kind.items, strict=True)
-            return {name: _all_shaped(item, [value.get(name)])[0] for name, item in parts}
+            parts = [(f"_{place}", item) for place, item in enumerate(kind.items)]
         case ListType() if isinstance(value, list):
             return _all_shaped(kind.item, value)
-    raise TypeError
+        case _:
+            raise TypeError
+    return {name: _all_shaped(part, [value.get(name)])[0] for name, part in parts}

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Postgres, Routes
 from sessionkit.spark.sinks.batches import Batch, Ledger
-from sessionkit.spark.sinks.postgres.table import LEDGER_MARK, Table
+from sessionkit.spark.sinks.postgres.tables import LEDGER_MARK, Table
 from sessionkit.spark.sinks.postgres.writer import TableWriter, check_columns
 from tests.support import postgres as server
 from tests.support.streams import FileStream

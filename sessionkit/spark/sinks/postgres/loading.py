@@ -20,7 +20,7 @@ from psycopg.types.string import StrDumper
 
 from sessionkit._engine.wire.inbound import in_utc
 from sessionkit.spark.sinks.postgres.connections import Connections
-from sessionkit.spark.sinks.postgres.table import RANK, Table, listed
+from sessionkit.spark.sinks.postgres.tables import RANK, Table, listed
 from sessionkit.spark.sinks.routes import (
     REVISION,
     SESSION_ID,

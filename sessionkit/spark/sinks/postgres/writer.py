@@ -14,11 +14,10 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.sinks.batches import NONE, Batch, BatchWriter, Ledger, from_last
-from sessionkit.spark.sinks.postgres import checks
-from sessionkit.spark.sinks.postgres import table as sql
+from sessionkit.spark.sinks.postgres import tables
 from sessionkit.spark.sinks.postgres.connections import Connections, connected
 from sessionkit.spark.sinks.postgres.loading import COUNTS, Copying, Moving
-from sessionkit.spark.sinks.postgres.table import Table, is_json, postgres_type
+from sessionkit.spark.sinks.postgres.tables import Table, is_json, postgres_type
 from sessionkit.spark.sinks.values import Postgres, fits
 
 Result = TypeVar("Result")
@@ -28,7 +27,7 @@ def check_columns(sink: Postgres, schema: T.StructType) -> None:
     """Check that PostgreSQL has a type for each column, and that no name is the sink's own."""
     for field in schema.fields:
         postgres_type(field.dataType, field.name)
-        if field.name in {sql.ATTEMPT, sql.RANK} or not fits(field.name):
+        if field.name in {tables.ATTEMPT, tables.RANK} or not fits(field.name):
             found = f"no column for the table {sink.table} can have the name `{field.name}`"
             raise SpecError(with_hint(found, "rename it; PostgreSQL cuts names after 63 bytes"))
 
@@ -39,7 +38,6 @@ class TableWriter(BatchWriter):
     Writes micro-batches to a table, which the first one takes for this run.
 
     Attributes:
-        sink: The table.
         key: The columns by which a row replaces an earlier one.
         route: What tells the rows from those that the query writes elsewhere.
         refuses: Whether a second session with the id of another one is an error.
@@ -60,21 +58,18 @@ class TableWriter(BatchWriter):
         with connected(self.sink.dsn) as connection:
             table = self._found(connection, rows.schema, query_id)
             last = None
-            if checks.check_ours(connection, table) is not None:
-                last = checks.check_owner(connection, table)
-            if checks.types_of(connection, table.identifier):
-                checks.check_fits(connection, table, rows.schema)
-            identity = checks.identity_of(connection, table)
-        return Ledger(
-            f"the table {table.label}",
-            from_last(last),
-            lambda number: (
-                "take the table back, and its number: "
-                f"{table.sql(sql.REWIND, number=number).as_string(None)}; or write to a new table, "
-                f"with sink_since={number + 1}"
-            ),
-            identity=identity,
-        )
+            if tables.check_ours(connection, table) is not None:
+                last = tables.check_owner(connection, table)
+            if tables.types_of(connection, table.identifier):
+                tables.check_fits(connection, table, rows.schema)
+            identity = tables.identity_of(connection, table)
+
+        def rewind(number: int) -> str:
+            statement = table.sql(tables.REWIND, number=number).as_string(None)
+            anew = f"or write to a new table, with sink_since={number + 1}"
+            return f"take the table back, and its number: {statement}; {anew}"
+
+        return Ledger(f"the table {table.label}", from_last(last), rewind, identity=identity)
 
     def _found(
         self,
@@ -83,11 +78,10 @@ class TableWriter(BatchWriter):
         query_id: str | None,
         run_id: str = "",
     ) -> Table:
-        place = checks.place(connection, self.sink)
+        place = tables.place(connection, self.sink)
         return Table(*place, tuple(schema.names), self.key, query_id, run_id, self.route)
 
     def is_written(self, batch: Batch) -> bool:
-        """Return whether the table has this micro-batch."""
         self._taken(batch)
         return batch.number <= self.last
 
@@ -96,7 +90,7 @@ class TableWriter(BatchWriter):
         table = self._taken(batch)
         types = self._run(partial(_prepare, table=table))
         as_json = tuple(is_json(types[name]) for name in table.columns)
-        copying = Copying(self.sink, table.sql(sql.COPY).as_string(None), as_json)
+        copying = Copying(self.sink, table.sql(tables.COPY).as_string(None), as_json)
 
         def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return copying(batches)
@@ -117,20 +111,20 @@ class TableWriter(BatchWriter):
     def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Table, int]:
         """Make what isn't there, take the table for this run, and return its last micro-batch."""
         schema = batch.frame.schema
-        connection.execute(sql.LOCK)
+        connection.execute(tables.LOCK)
         table = self._found(connection, schema, batch.query_id, batch.run_id)
-        ledger = checks.check_ours(connection, table)
+        ledger = tables.check_ours(connection, table)
         if ledger is None or ledger.comment is None:
-            connection.execute(table.sql(sql.CREATE_LEDGER))
-        checks.check_owner(connection, table)
-        if not checks.types_of(connection, table.identifier):
+            connection.execute(table.sql(tables.CREATE_LEDGER))
+        tables.check_owner(connection, table)
+        if not tables.types_of(connection, table.identifier):
             connection.execute(table.create(schema))
-        checks.check_fits(connection, table, schema)
-        last = connection.execute(table.sql(sql.CLAIM)).fetchone()
+        tables.check_fits(connection, table, schema)
+        last = connection.execute(table.sql(tables.CLAIM)).fetchone()
         if last is None:
             found = f"another kind of row of this query goes to the table {table.label}"
             raise SinkError(with_hint(found, "give each kind of row a table of its own"))
-        connection.execute(table.sql(sql.CREATE_STAGING))
+        connection.execute(table.sql(tables.CREATE_STAGING))
         return table, int(last[0])
 
     def _finish(
@@ -140,22 +134,22 @@ class TableWriter(BatchWriter):
         if _hold(connection, table) >= number:
             return
         if parts:
-            copied = table.sql(sql.COPIED, attempts=[part.attempt for part in parts])
+            copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
             _check_all_there(connection, table, copied, sum(part["rows"] for part in parts))
             Moving(table, copied, self.refuses).move(connection)
-        connection.execute(table.sql(sql.NOTE, number=number))
+        connection.execute(table.sql(tables.NOTE, number=number))
 
 
 def _prepare(connection: Connection[Any], table: Table) -> dict[str, str]:
     """Empty the staging table, and return the types of the columns."""
     _hold(connection, table)
-    connection.execute(table.sql(sql.EMPTY_STAGING))
-    return checks.types_of(connection, table.identifier)
+    connection.execute(table.sql(tables.EMPTY_STAGING))
+    return tables.types_of(connection, table.identifier)
 
 
 def _hold(connection: Connection[Any], table: Table) -> int:
     """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
-    held = connection.execute(table.sql(sql.HOLD)).fetchone()
+    held = connection.execute(table.sql(tables.HOLD)).fetchone()
     if held is None:
         found = (
             f"the table {table.label} was taken from this run of the query {table.query_id}: "
