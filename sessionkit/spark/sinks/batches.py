@@ -145,7 +145,6 @@ class Part:
     writer: BatchWriter
 
     def of(self, batch: Batch) -> Batch:
-        """Return the rows of this part."""
         return attrs.evolve(batch, frame=self.route.rows(batch.frame))
 
 

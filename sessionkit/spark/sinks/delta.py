@@ -24,6 +24,7 @@ from sessionkit.spark.sinks.routes import (
     check_has_columns,
     duplicate_id_error,
     same_key_error,
+    unfit_error,
 )
 from sessionkit.spark.sinks.values import Delta, described
 from sessionkit.spark.sinks.writers import numbers_from
@@ -143,10 +144,7 @@ def _check_table(sink: Delta, rows: DataFrame) -> None:
     for field in rows.schema.fields:
         own, new = schema[field.name].dataType, field.dataType
         if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
-            found = f"the column `{field.name}` of the table {sink.table} is {own.simpleString()}"
-            kind = new.simpleString()
-            hint = f"make it {kind}, or leave the table to the sink to make"
-            raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
+            raise unfit_error(sink.table, field, own.simpleString(), new.simpleString())
 
 
 @attrs.frozen
@@ -195,7 +193,6 @@ class TableWriter(BatchWriter):
         )
 
     def write(self, batch: Batch) -> None:
-        """Write it in one transaction."""
         rows, table = batch.frame, self.sink.identifier
         spark = rows.sparkSession
         empty = spark.createDataFrame([], rows.schema)

@@ -61,7 +61,6 @@ class Route:
         return REST if self.is_rest else ",".join(self.kinds or ("all",))
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """Return the rows that go here."""
         if self.kinds is not None:
             named = F.col(KIND).isin(list(self.kinds))
             frame = frame.where(~named if self.is_rest else named)
@@ -195,6 +194,14 @@ def check_has_columns(table: object, needed: Sequence[str], present: Collection[
     if missing:
         found = f"the table {table} has no column `{missing[0]}`; it has {', '.join(present)}"
         raise SpecError(with_hint(found, "add the column, or leave the table to the sink to make"))
+
+
+def unfit_error(table: object, field: T.StructField, there: str, made: str) -> SpecError:
+    """Return the error for a column that can't take values of a field."""
+    kind = field.dataType.simpleString()
+    found = f"the column `{field.name}` of the table {table} is {there}, and the rows have {kind}"
+    hint = f"make it {made}, or leave the table to the sink to make"
+    return SpecError(with_hint(f"{found} for it", hint))
 
 
 def refuses_duplicate_ids(sink: Postgres | Delta, route: Route, mode: OutputMode) -> bool:

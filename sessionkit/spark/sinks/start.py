@@ -15,7 +15,7 @@ from pyspark.sql.utils import is_remote
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._libraries import check_extra
 from sessionkit.spark._output_rules import OutputMode, Sink
-from sessionkit.spark.sinks import delta
+from sessionkit.spark.sinks import delta, writers
 from sessionkit.spark.sinks.batches import Part, Start, WriteBatches, check_places
 from sessionkit.spark.sinks.routes import (
     NESTED,
@@ -39,17 +39,6 @@ from sessionkit.spark.sinks.values import (
     Postgres,
     Routes,
     StreamSink,
-)
-from sessionkit.spark.sinks.writers import (
-    FolderWriter,
-    ForeachBatchWriter,
-    OnceWriter,
-    TopicWriter,
-    check_layout,
-    kafka_options,
-    log_of,
-    message_id,
-    messages,
 )
 
 SINKS: Final[dict[type[Any], Sink]] = {
@@ -101,13 +90,13 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
     check_columns(route.schema, sink)
     match sink:
         case Files():
-            return Part(route, FolderWriter(sink))
+            return Part(route, writers.FolderWriter(sink))
         case Kafka():
-            return Part(route, TopicWriter(sink))
+            return Part(route, writers.TopicWriter(sink))
         case Once():
-            return Part(route, OnceWriter(sink))
+            return Part(route, writers.OnceWriter(sink))
         case ForeachBatch():
-            return Part(route, ForeachBatchWriter(sink.function))
+            return Part(route, writers.ForeachBatchWriter(sink.function))
 
 
 def check_start(
@@ -120,8 +109,8 @@ def check_start(
     checks those.
     """
     if isinstance(sink, Files):
-        check_layout(frame.sparkSession, sink, alone=True)
-        start.check(log_of(frame.sparkSession, sink))
+        writers.check_layout(frame.sparkSession, sink, alone=True)
+        start.check(writers.log_of(frame.sparkSession, sink))
     reachable = [part for part in parts if not is_remote() or isinstance(part.route.sink, Files)]
     check_places(frame, reachable, query_id, start)
 
@@ -129,9 +118,8 @@ def check_start(
 def to_sink(
     frame: DataFrame, mode: OutputMode, sink: StreamSink, parts: Sequence[Part], start: Start | None
 ) -> DataStreamWriter:
-    """Return the writer of a frame to a sink."""
     if isinstance(sink, Kafka):
-        frame = messages(frame)
+        frame = writers.messages(frame)
     writer = frame.writeStream.outputMode(mode)
     if start is None or not isinstance(sink, BatchSink):  # these have a checkpoint
         return to_native(writer, cast("NativeSink", sink))
@@ -143,13 +131,12 @@ def to_sink(
 
 
 def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
-    """Return the writer with a sink."""
     match sink:
         case Files():
             writer = writer.format(sink.format).option("path", os.fspath(sink.path))
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
-            return writer.format("kafka").options(**kafka_options(sink))
+            return writer.format("kafka").options(**writers.kafka_options(sink))
         case ForeachBatch():
             return writer.foreachBatch(sink.function)
         case Foreach():
@@ -210,7 +197,7 @@ def _check_format(schema: T.StructType, sink: Files) -> None:
 def _check_messages(schema: T.StructType, sink: Kafka) -> None:
     columns = {field.name: field.dataType for field in schema.fields}
     value = columns.get("value")
-    if not message_id(schema) and not isinstance(value, T.StringType | T.BinaryType):
+    if not writers.message_id(schema) and not isinstance(value, T.StringType | T.BinaryType):
         what = "is missing" if value is None else f"has type {value.simpleString()}"
         found = f"Kafka needs a column `value` of text or bytes, but it {what}"
         hint = 'create it: frame.select(to_json(struct("*")).alias("value"))'
@@ -226,17 +213,14 @@ def _check_callable(owner: str, function: object, written: str) -> None:
     if not callable(function):
         raise SpecError(with_hint(f"{owner} needs a function, found {function!r}", hint))
     arguments = [name.strip() for name in written.partition("(")[2].rstrip(")").split(",")]
+    spelled = [f"a {name.replace('_', ' ')}" for name in arguments]
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        found = f"{owner} calls its function with {' and '.join(map(_spelled, arguments))}: {error}"
+        found = f"{owner} calls its function with {' and '.join(spelled)}: {error}"
         raise SpecError(with_hint(found, hint)) from None
     except ValueError:
         return  # Python doesn't know the parameters of this function
-
-
-def _spelled(argument: str) -> str:
-    return f"a {argument.replace('_', ' ')}"
 
 
 def _check_row_writer(writer: object) -> None:

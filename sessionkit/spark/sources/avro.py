@@ -181,14 +181,12 @@ class _Walk:
         raise LimitError(text)
 
     def skip(self, size: int) -> None:
-        """Pass so many bytes."""
         self.at += size
         if size < 0 or self.at > len(self.data):
             text = "its payload isn't Avro of this schema: it ends within a value"
             raise LimitError(text)
 
     def text(self, node: Node) -> None:
-        """Pass text or bytes."""
         size = self.number()
         self.skip(size)
         if node.is_decimal and size > MOST_DECIMAL_BYTES:
@@ -217,7 +215,6 @@ class _Walk:
         return [(node, depth, 1)] if count else []
 
     def count(self, items: int) -> None:
-        """Add up the items."""
         self.items += items
         if self.items > self.limits.max_items:
             text = f"its payload has more items than the {self.limits.max_items} of `max_items`"
@@ -227,14 +224,10 @@ class _Walk:
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataFrame:
     """Return rows with the fields of their payload, and the reason why it can't be read."""
     _check(payload, fields)
-    decoder = AvroDecoder(payload, tuple(fields))
-
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return decoder(batches)
-
     others = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
     columns = [*filter(None, [ddl(fields)]), *others]
-    return raw.mapInArrow(decode, ", ".join(columns))
+    decoder = AvroDecoder(payload, tuple(fields))
+    return raw.mapInArrow(decoder.decode, ", ".join(columns))
 
 
 def _check(payload: Avro, fields: Collection[Field]) -> None:
@@ -252,12 +245,12 @@ def _check(payload: Avro, fields: Collection[Field]) -> None:
 
 @attrs.frozen
 class AvroDecoder:
-    """Decodes the payloads of a map task; Spark calls it."""
+    """Decodes the payloads of a map task."""
 
     payload: Avro
     fields: tuple[Field, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the columns of the payloads before the others, and add to the reasons."""
         read = self._reader()
         for batch in batches:

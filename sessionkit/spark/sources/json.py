@@ -273,7 +273,6 @@ class Faults:
 
 
 def has_twice(names: Column) -> Column:
-    """Return whether an array has a text twice."""
     return F.array_size(names) > F.array_size(F.array_distinct(names))
 
 

@@ -107,7 +107,7 @@ def _events(
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
         hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
         raise SpecError(with_hint(found, hint))
-    fields = payload_fields(spec, PLACES)
+    fields = payload_fields(spec)
     decoded = _decoded(spark, reader, source, fields, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
     places = [field for field in spec.passthrough_fields if field.name in PLACES]
@@ -116,10 +116,10 @@ def _events(
     return decoded.select(*columns, *own, *unreadable)
 
 
-def payload_fields(spec: AnySpec, position: Collection[str]) -> tuple[Field, ...]:
+def payload_fields(spec: AnySpec) -> tuple[Field, ...]:
     """Return the columns that the spec reads, but for those that say where a row came from."""
     time = [] if spec.event_time is None else [Field(spec.event_time, DatetimeType(), "")]
-    passed = [field for field in spec.passthrough_fields if field.name not in position]
+    passed = [field for field in spec.passthrough_fields if field.name not in PLACES]
     fields = [*spec.key_fields, *time, *codec_of(spec.event).type.fields, *passed]
     # A key column or the time may be a field of the event too.
     return tuple({field.name: field for field in reversed(fields)}.values())[::-1]
@@ -153,13 +153,13 @@ def _decoded(
 ) -> DataFrame:
     match source:
         case KafkaTopics():
-            return _with_payload(_messages(reader, source), source.payload, fields, keys)
+            raw = _messages(reader, source)
         case JsonLines():
             lines = reader.options(**source.options).text(os.fspath(source.path))
-            return _with_payload(_lines(lines, "_metadata.file_path"), source.payload, fields, keys)
+            raw = _lines(lines, F.col("_metadata.file_path").alias("file_path"))
         case Socket():
             lines = reader.format("socket").options(host=source.host, port=source.port).load()
-            return _with_payload(_lines(lines), source.payload, fields, keys)
+            raw = _lines(lines)
         case Csv():
             return _csv(spark, reader, source, fields)
         case Parquet():
@@ -171,6 +171,7 @@ def _decoded(
             return made.selectExpr(
                 *(f"{sql} AS {quoted(to)}" for to, sql in source.columns.items())
             )
+    return _with_payload(raw, source.payload, fields, keys)
 
 
 def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -> DataFrame:
@@ -181,14 +182,12 @@ def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -
         **source.options,
     }
     loaded = reader.format("kafka").options(**options).load()
-    places = [name.removeprefix("kafka_") for name in KAFKA_COLUMNS if name != PAYLOAD]
-    return loaded.select(
-        F.col("value").alias(PAYLOAD), *(F.col(name).alias(f"kafka_{name}") for name in places)
-    )
+    places = [name for name in KAFKA_COLUMNS if name != PAYLOAD]
+    position = [F.col(name.removeprefix("kafka_")).alias(name) for name in places]
+    return loaded.select(F.col("value").alias(PAYLOAD), *position)
 
 
-def _lines(lines: DataFrame, path: str | None = None) -> DataFrame:
-    position = [] if path is None else [F.col(path).alias("file_path")]
+def _lines(lines: DataFrame, *position: Column) -> DataFrame:
     full = lines.where(F.trim("value") != F.lit(""))
     return full.select(F.col("value").cast("binary").alias(PAYLOAD), *position)
 

@@ -95,7 +95,7 @@ def test_a_part_is_copied_once_through_a_loss(postgres: server.Postgres) -> None
         thread.join()
 
     copying = Copying(Postgres(postgres.dsn, "t"), "COPY parts FROM STDIN", (False,))
-    told = [row for part in copying(batches()) for row in part.to_pylist()]
+    told = [row for part in copying.copy(batches()) for row in part.to_pylist()]
 
     assert [2, 1] == [row["rows"] for row in told]
     attempts = ", ".join(f"'{row['attempt']}'" for row in told)

@@ -53,7 +53,7 @@ def read(
     decoder = AvroDecoder(Avro(json.dumps(schema), **limits), fields)
     nothing = pa.nulls(len(payloads), pa.string())
     batch = pa.table({"payload": pa.array(payloads, pa.binary()), "_unreadable": nothing})
-    (found,) = decoder(batch.to_batches())
+    (found,) = decoder.decode(batch.to_batches())
     return found.select([field.name for field in fields]).to_pylist(), found[
         "_unreadable"
     ].to_pylist()

@@ -124,7 +124,7 @@ def test_what_json_and_its_options_allow_is_read(
     spark: SparkSession, payload: Json, text: str
 ) -> None:
     """White space around an object, as producers send it, and what an option admits."""
-    fields = payload_fields(spec_of(), FILE_COLUMNS)
+    fields = payload_fields(spec_of())
     raw = without_long(
         spark.createDataFrame([(bytearray(text.encode()),)], "payload binary"), payload.max_bytes
     )

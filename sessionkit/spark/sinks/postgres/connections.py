@@ -15,7 +15,6 @@ from sessionkit.spark.sinks.values import Postgres, check_readable, unreadable
 Result = TypeVar("Result")
 
 LOG: Final = logging.getLogger("sessionkit.postgres")
-
 SETTINGS: Final = {
     "application_name": "sessionkit",
     "connect_timeout": 10,
@@ -26,43 +25,31 @@ SETTINGS: Final = {
     "tcp_user_timeout": 60_000,
 }
 """Where `dsn` says nothing else."""
-
 PASSING: Final = ("08", "40", "57P", "25006")
 """How codes begin of errors that pass: lost, rolled back, shut down, no longer the primary."""
-
 LASTING: Final = ("authentication failed", "no password", "no pg_hba.conf entry", "does not exist")
 """What servers say in English that won't have us; others are asked again until the time is up."""
-
 WAITS: Final = "PostgreSQL can't be reached for the table %s (%s): again in %.3g s, for %.0f s more"
-
 FIRST_WAIT_S: Final = 0.25
-
 LONGEST_WAIT_S: Final = 5.0
 
 
 def connected(dsn: str | Callable[[], str]) -> Connection[Any]:
-    """Connect."""
     text = dsn if isinstance(dsn, str) else dsn()
     check_readable(text)
     try:
-        said = conninfo_to_dict(text)
+        settings = conninfo_to_dict(text)
     except psycopg.ProgrammingError:
         raise unreadable() from None
-    if not str(said.get("port") or 0).replace(",", "").isdigit():
+    if not str(settings.get("port") or 0).replace(",", "").isdigit():
         raise unreadable()
-    settings: Any = {name: value for name, value in SETTINGS.items() if name not in said}
-    return psycopg.connect(text, **settings)
+    others: Any = {name: value for name, value in SETTINGS.items() if name not in settings}
+    return psycopg.connect(text, **others)
 
 
 @attrs.define
 class Connections:
-    """
-    One connection after the other, for transactions that may run again.
-
-    Attributes:
-        sink: How to connect, and for how long to try.
-        current: The connection that is open.
-    """
+    """One connection after the other, for transactions that may run again."""
 
     sink: Postgres
     current: Connection[Any] | None = attrs.field(default=None, init=False)
@@ -71,8 +58,7 @@ class Connections:
         """
         Run a transaction, and again while the server is gone.
 
-        It may have been committed when the connection was lost, so it must do nothing the second
-        time.
+        It may have been committed already, so it must do nothing the second time.
         """
         end, wait_s = None, FIRST_WAIT_S
         while True:
@@ -96,7 +82,6 @@ class Connections:
             return transaction(self.current)
 
     def close(self) -> None:
-        """Close what is open."""
         if self.current is not None:
             self.current.close()
             self.current = None

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import attrs
 import pyarrow as pa
-from psycopg import Connection, Cursor
+from psycopg import Connection
 from psycopg.errors import CardinalityViolation, UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
@@ -31,6 +31,7 @@ from sessionkit.spark.sinks.routes import (
 from sessionkit.spark.sinks.values import Postgres
 from sessionkit.spec.columns import SESSION_COLUMNS
 
+DUMPS: Final = partial(json.dumps, ensure_ascii=False)
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COUNTS: Final = "attempt string, rows bigint"
 """What a part returns to the driver: by which attempts how many rows were copied."""
@@ -59,7 +60,7 @@ WHERE sessionkit_same > 1 ORDER BY {key} LIMIT 2"""
 @attrs.frozen
 class Copying:
     """
-    Copies rows; Spark calls it with those of a part.
+    Copies the rows of a part.
 
     Each batch of Arrow is copied in a transaction of its own, which can be repeated if the
     connection is lost. An attempt that fails, or that of a task which loses against another one,
@@ -70,7 +71,7 @@ class Copying:
     statement: str
     json: tuple[bool, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def copy(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy the rows, and say by which attempts; a batch without rows says nothing."""
         with closing(Connections(self.sink)) as connections:
             for batch in batches:
@@ -81,14 +82,19 @@ class Copying:
 
     def _copy(self, batch: pa.RecordBatch, connection: Connection[Any]) -> str:
         attempt = str(uuid4())
-        with _cursor(connection) as cursor, cursor.copy(self.statement.encode()) as copy:
-            for row in zip(*map(self._values, batch.columns, self.json), strict=True):
-                copy.write_row((attempt, *row))
+        with connection.cursor() as cursor:
+            cursor.adapters.register_dumper(str, _TextDumper)
+            with cursor.copy(self.statement.encode()) as copy:
+                for row in zip(*map(_values, batch.columns, self.json), strict=True):
+                    copy.write_row((attempt, *row))
         return attempt
 
-    def _values(self, column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
-        values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
-        return map(_as_json, values) if as_json else iter(values)
+
+def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
+    values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
+    if not as_json:
+        return iter(values)
+    return (None if one is None else Jsonb(_plain(one), dumps=DUMPS) for one in values)
 
 
 def _storable(text: str) -> str:
@@ -101,20 +107,6 @@ class _TextDumper(StrDumper):
 
     def dump(self, obj: str) -> Any:
         return super().dump(_storable(obj))
-
-
-def _cursor(connection: Connection[Any]) -> Cursor[Any]:
-    cursor = connection.cursor()
-    cursor.adapters.register_dumper(str, _TextDumper)
-    return cursor
-
-
-def _as_json(value: Any) -> Jsonb | None:
-    return None if value is None else Jsonb(value, dumps=_dumps)
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:
@@ -189,7 +181,6 @@ class Moving:
         return self.table.sql(text, copied=self.copied, superseded=superseded, rank=rank, **more)
 
     def _moved(self) -> Composed:
-        """Return the rows that are moved."""
         if not self._revises:
             return self.copied
         supersedes = SUPERSEDES in self.table.columns
@@ -216,8 +207,11 @@ class Moving:
     def _check_new(self, connection: Connection[Any]) -> None:
         """Check that the table has no session of the rows: earlier revisions are deleted."""
         shown = self._shown()
-        sides = {"present": _of("present", shown), "new": _of("copied", shown)}
-        found = connection.execute(self._sql(SAME_IDS, **sides)).fetchone()
+        present, new = (
+            SQL(", ").join(Identifier(table, name) for name in shown)
+            for table in ("present", "copied")
+        )
+        found = connection.execute(self._sql(SAME_IDS, present=present, new=new)).fetchone()
         if found is not None:
             rows = found[: len(shown)], found[len(shown) :]
             raise duplicate_id_error(
@@ -236,7 +230,3 @@ class Moving:
         columns = self.table.columns
         named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
         return [name for name in columns if name in named]
-
-
-def _of(table: str, columns: Sequence[str]) -> Composed:
-    return SQL(", ").join(Identifier(table, name) for name in columns)

@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.routes import SUPERSEDES, check_has_columns
+from sessionkit.spark.sinks.routes import SUPERSEDES, check_has_columns, unfit_error
 from sessionkit.spark.sinks.values import LEDGER, STAGING, Postgres
 
 ATTEMPT: Final = "sessionkit_attempt"
@@ -96,7 +96,6 @@ SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
-    """Return PostgreSQL's type for a Spark type."""
     if isinstance(kind, T.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType) and type(kind.elementType) in SCALARS:
@@ -120,12 +119,8 @@ class Table:
     A table, for one route of one run of a query.
 
     Attributes:
-        schema: The schema of the table.
-        name: Its name.
-        columns: The columns that are written.
-        key: Those by which a row replaces an earlier one; none where rows are added.
+        key: The columns by which a row replaces an earlier one; none where rows are added.
         query_id: The id of the query; None for a new one.
-        run_id: The id of the run.
         route: What tells the rows from those that the query writes elsewhere.
     """
 
@@ -194,7 +189,6 @@ class Table:
 
 
 def listed(names: Sequence[str]) -> Composed:
-    """Return names, quoted, with commas between."""
     return SQL(", ").join(map(Identifier, names))
 
 
@@ -207,7 +201,6 @@ class Relation:
 
 
 def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
-    """Return what has a name; None where nothing has."""
     found = connection.execute(RELATION, [name.as_string(connection)]).fetchone()
     return None if found is None else Relation(*found)
 
@@ -331,10 +324,7 @@ def check_fits(connection: Connection[Any], table: Table, schema: T.StructType) 
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), types[field.name]
         if not _takes_parts(field.name, made, there):
-            found = f"the column `{field.name}` of the table {table.label} is {there}"
-            kind = field.dataType.simpleString()
-            hint = f"make it {made}, or leave the table to the sink to make"
-            raise SpecError(with_hint(f"{found}, and the rows have {kind} for it", hint))
+            raise unfit_error(table.label, field, there, made)
     if table.key and connection.execute(UNIQUE, [name, sorted(table.key)]).fetchone() is None:
         found = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
         key = table.sql("{key}").as_string(connection)

@@ -1,12 +1,11 @@
 """Rows on their way into a table of PostgreSQL, each exactly once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
 import attrs
-import pyarrow as pa
 from psycopg import Connection
 from psycopg.sql import SQL, Composed
 from pyspark.sql import DataFrame
@@ -91,11 +90,7 @@ class TableWriter(BatchWriter):
         types = self._run(partial(_prepare, table=table))
         as_json = tuple(is_json(types[name]) for name in table.columns)
         copying = Copying(self.sink, table.sql(tables.COPY).as_string(None), as_json)
-
-        def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return copying(batches)
-
-        parts = batch.frame.mapInArrow(copy, COUNTS).collect()
+        parts = batch.frame.mapInArrow(copying.copy, COUNTS).collect()
         self._run(lambda connection: self._finish(connection, table, batch.number, parts))
         self.last = batch.number
 
