@@ -144,7 +144,7 @@ class Piece:
         start: Its start, in microseconds.
         end: The end of its gap, exclusive.
         events: How many events it has.
-        values: Its last value of each field of `changes_of`, as a number; -1 for none.
+        values: Its last value of each field of `changes_of`, as a number; None for none.
         cuts: When which rules fired that depend on order, by their codes.
     """
 
@@ -152,13 +152,13 @@ class Piece:
     start: int
     end: int
     events: int
-    values: Sequence[int]
+    values: Sequence[int | None]
     cuts: Sequence[tuple[int, int]] = ()
 
     @classmethod
     def at(cls, instant: Interval) -> "Piece":
         """Return one that begins at an instant, before it takes this."""
-        return cls(instant.place, instant.at, instant.at, 0, [-1] * len(instant.shown))
+        return cls(instant.place, instant.at, instant.at, 0, [None] * len(instant.shown))
 
     def after(self, rules: SessionRules, instant: Interval, gap_us: int | None = None) -> "Piece":
         """Take an instant, and the gap by the state after it, where the state says that."""
@@ -175,16 +175,16 @@ class Piece:
 
     def is_cut_at(self, rules: SessionRules, instant: Interval) -> bool:
         """Return whether an instant belongs to another session."""
-        if self.cuts or self._fired_by(instant):
+        if self.cuts or self._fired_by(rules, instant):
             return True
         if starts_new_session(instant.at, self.end, gap_inclusive=rules.gap_inclusive):
             return True
         longest = rules.max_duration
         return longest is not None and instant.at - self.start > span_us(longest)
 
-    def cut_by(self, instant: Interval) -> "Piece":
+    def cut_by(self, rules: SessionRules, instant: Interval) -> "Piece":
         """Note the rules that the instant fires that begins the next session."""
-        return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(instant)])
+        return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(rules, instant)])
 
     def closing(self, by_times: tuple[int, int], *, gap_inclusive: bool) -> tuple[int, int]:
         """Return when it closes, and by which rule, where its own times say this of it."""
@@ -195,11 +195,13 @@ class Piece:
             return min(before, key=_turn, default=by_times)
         return min([*self.cuts, by_times], key=_turn)
 
-    def _fired_by(self, instant: Interval) -> list[tuple[int, int]]:
+    def _fired_by(self, rules: SessionRules, instant: Interval) -> list[tuple[int, int]]:
         fired: list[tuple[int, int]] = []
         if instant.starts_with:
             fired.append((instant.at, CODES["starts_with"]))
-        if any(set(new) - {old} for new, old in zip(instant.shown, self.values, strict=True)):
+        changes = slice(len(rules.changes_of))
+        known = zip(instant.shown[changes], self.values[changes], strict=True)
+        if any(set(new) - {old} for new, old in known):
             fired.append((instant.at, CODES["changes_of"]))
         return fired
 
@@ -317,7 +319,7 @@ def _pieces(
         instant, before = instant_of(together), piece
         begins = before is None or before.is_cut_at(rules, instant)
         if begins and before is not None:
-            yield before.cut_by(instant)
+            yield before.cut_by(rules, instant)
         piece = Piece.at(instant) if before is None or begins else before
         gap_us = None
         if gap is not None:

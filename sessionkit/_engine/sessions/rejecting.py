@@ -100,7 +100,7 @@ class Walk:
         found, cut_by = list[Session](), None
         while self.session is not None:
             if cut_by is not None:
-                self.session.piece = self.session.piece.cut_by(cut_by)
+                self.session.piece = self.session.piece.cut_by(self.rules, cut_by)
             found.append(self.session)
             cut_by, self.session = self.session.begins, self.session.previous
         return found[::-1]
