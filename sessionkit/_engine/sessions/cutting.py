@@ -14,6 +14,7 @@ on the state, at those with events. Events of one instant have no order, so they
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
+from math import isnan
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -37,6 +38,7 @@ CODES: Final[dict[ClosedBy, int]] = {
     "changes_of": 5,
     "max_duration": 6,
     "idle": 7,
+    "max_step": 8,
 }
 """How the rules are stored. Checkpoints hold these numbers: a new rule gets the next one."""
 NAMES: Final = tuple(sorted(CODES, key=CODES.__getitem__))
@@ -46,12 +48,15 @@ PRIORITIES: Final = {CODES[name]: place for place, name in enumerate(CLOSED_BY)}
 BY_TIMES: Final = [name for name in CLOSED_BY if name in {"midnight", "gap", "max_duration"}]
 
 
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
 class Interval(NamedTuple):
     """
     An open session or event, at its place by key and start, or all that start at one instant.
 
-    `shown` has for each field of `changes_of` the values that are not null, in order; for the
-    others, see `RuledIntervals`.
+    `shown` has for each field of `changes_of`, then of `max_step`, the values that are not null,
+    in order; for the others, see `RuledIntervals`.
     """
 
     place: int
@@ -61,7 +66,7 @@ class Interval(NamedTuple):
     extends: bool
     until: bool
     starts_with: bool
-    shown: Sequence[Sequence[int]]
+    shown: Sequence[Sequence[float]]
 
     @property
     def shows(self) -> bool:
@@ -102,6 +107,7 @@ class RuledIntervals:
         until: Whether it's an event that ends its session.
         starts_with: Whether it's an event that starts a session.
         values: For each field of `changes_of`, a number for its value; -1 for a null.
+        steps: For each field of `max_step`, its value; NaN for a null.
     """
 
     keys: Numbers
@@ -113,6 +119,7 @@ class RuledIntervals:
     until: Mask
     starts_with: Mask
     values: Sequence[Numbers]
+    steps: Sequence[Floats] = ()
 
     @classmethod
     def by_gap(cls, keys: Numbers, starts: Numbers, ends: Numbers) -> "RuledIntervals":
@@ -130,6 +137,10 @@ class RuledIntervals:
             [[code] if code >= 0 else [] for code in column[chosen].tolist()]
             for column in self.values
         ]
+        shown += [
+            [[] if isnan(value) else [value] for value in column[chosen].tolist()]
+            for column in self.steps
+        ]
         every = zip(*shown, strict=True) if shown else [()] * size
         return list(map(Interval, range(first, first + size), *columns, every))
 
@@ -144,7 +155,8 @@ class Piece:
         start: Its start, in microseconds.
         end: The end of its gap, exclusive.
         events: How many events it has.
-        values: Its last value of each field of `changes_of`, as a number; None for none.
+        values: Its last value of each field of `changes_of`, then of `max_step`, as a number; None
+            for none.
         cuts: When which rules fired that depend on order, by their codes.
     """
 
@@ -152,7 +164,7 @@ class Piece:
     start: int
     end: int
     events: int
-    values: Sequence[int | None]
+    values: Sequence[float | None]
     cuts: Sequence[tuple[int, int]] = ()
 
     @classmethod
@@ -203,6 +215,11 @@ class Piece:
         known = zip(instant.shown[changes], self.values[changes], strict=True)
         if any(set(new) - {old} for new, old in known):
             fired.append((instant.at, CODES["changes_of"]))
+        steps = slice(changes.stop, None)
+        known = zip(instant.shown[steps], self.values[steps], strict=True)
+        for (_, most), (new, old) in zip(rules.max_step, known, strict=True):
+            if old is not None and any(abs(value - old) > most for value in new):
+                fired.append((instant.at, CODES["max_step"]))
         return fired
 
 
@@ -307,6 +324,8 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
         marked |= lasted > span_us(rules.max_duration)
     for values in intervals.values:
         marked |= whole.reduced(np.minimum, values) != whole.reduced(np.maximum, values)
+    for (_, most), steps in zip(rules.max_step, intervals.steps, strict=True):
+        marked |= whole.reduced(np.fmax, steps) - whole.reduced(np.fmin, steps) > most
     return marked
 
 

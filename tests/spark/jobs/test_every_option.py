@@ -132,6 +132,7 @@ ALONE: Final[dict[str, dict[str, Any]]] = {
     "until": {"until": "is_last"},
     "starts_with": {"starts_with": pc.field("page") == "/login"},
     "changes_of": {"changes_of": "campaign"},
+    "max_step": {"max_step": {"n": 2}},
     "midnight": {"midnight": "America/New_York"},
     "extends": {"extends": is_seen},
 }

@@ -4,6 +4,7 @@ What cuts a session before its gap: `SessionRules`.
     events     rule.until, rule.starts_with     whether it holds for an event
     sessions   closes, closed_by                when an open session is over, and by which rule
                last.*                           its last value of each field of `changes_of`
+                                                and `max_step`
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from sessionkit._engine.rows.table import (
     with_column,
 )
 from sessionkit._engine.sessions.careful_fold import Members, StateGaps
-from sessionkit._engine.sessions.cutting import CODES, NAMES, RuledIntervals, closings, cut
+from sessionkit._engine.sessions.cutting import CODES, NAMES, Floats, RuledIntervals, closings, cut
 from sessionkit._engine.sessions.intervals import Unions, WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import duration_text, instant_of, micros_of, span_us
@@ -43,37 +44,46 @@ CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 
 @attrs.frozen(eq=False, slots=False)
 class Rules:
-    """The rules of a spec, and the fields whose changes cut a session."""
+    """The rules of a spec, and the fields whose changes, and whose steps, cut a session."""
 
     spec: AnySessionSpec
     rules: SessionRules
     changing: Sequence[Field]
+    stepping: Sequence[Field]
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Rules | None":
         if (rules := spec.rules) is None:
             return None
         fields = {field.name: field for field in codec_of(spec.event).type.fields}
-        return cls(spec, rules, [fields[name] for name in rules.changes_of])
+        changing = [fields[name] for name in rules.changes_of]
+        return cls(spec, rules, changing, [fields[name] for name, _ in rules.max_step])
+
+    @cached_property
+    def known(self) -> Sequence[Field]:
+        """The fields whose last values are stored."""
+        return [*self.changing, *(one for one in self.stepping if one not in self.changing)]
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
         """What is stored of a session."""
-        return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.changing)]
+        return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.known)]
 
     @property
     def identity(self) -> dict[str, Any]:
         # Not the predicates: they are code.
         longest = self.rules.max_duration
-        return {
-            "rules": {
-                "max_duration_us": None if longest is None else span_us(longest),
-                "max_events": self.rules.max_events,
-                "midnight": self.rules.midnight,
-                "changes_of": forms_of(self.changing),
-                "closes_idle": self.rules.close_idle_after is not None,
-            }
+        entries: dict[str, Any] = {
+            "max_duration_us": None if longest is None else span_us(longest),
+            "max_events": self.rules.max_events,
+            "midnight": self.rules.midnight,
+            "changes_of": forms_of(self.changing),
+            "closes_idle": self.rules.close_idle_after is not None,
         }
+        if self.stepping:
+            limits = [most for _, most in self.rules.max_step]
+            entries["max_step"] = [forms_of(self.stepping), limits]
+        return {"rules": entries}
 
     def closes(self, events: WindowedEvents) -> Numbers:
         """Return when sessions of one event each would be over, in microseconds."""
@@ -121,12 +131,13 @@ class Rules:
             until=_held("rule.until", events.table, order, number),
             starts_with=_held("rule.starts_with", events.table, order, number),
             values=[_codes(one.name, touched, events.table, order) for one in self.changing],
+            steps=[_floats(one.name, touched, events.table, order) for one in self.stepping],
         )
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan."""
         closes, closed_by = plan.unions.closes[chosen], plan.unions.closed_by[chosen]
-        values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.changing]
+        values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.known]
         return [instants(closes), pa.array(closed_by), *values]
 
     def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
@@ -193,6 +204,13 @@ def _codes(name: str, touched: pa.Table, events: pa.Table, order: Numbers) -> Nu
     return codes
 
 
+def _floats(name: str, touched: pa.Table, events: pa.Table, order: Numbers) -> Floats:
+    """Return each value as a double, NaN for a null."""
+    values = _values(name, touched, events).cast(pa.float64(), safe=False)
+    floats: Floats = values.to_numpy(zero_copy_only=False)[order]
+    return floats
+
+
 def _last(name: str, plan: Plan) -> pa.Array:
     """Return the last value of each session that isn't null."""
     values = _values(name, plan.touched, plan.events.table)
@@ -234,4 +252,7 @@ def _cut_text(rules: SessionRules, rule: ClosedBy) -> str:
         return f"nothing has moved the watermark for {span} of processing time"
     if rule == "changes_of":
         return f"an event has another {' or '.join(f'`{name}`' for name in rules.changes_of)}"
+    if rule == "max_step":
+        steps = [f"`{name}` by more than {most:g}" for name, most in rules.max_step]
+        return f"an event differs in {' or '.join(steps)}"
     return "an event ends it" if rule == "until" else "an event starts the next session"
