@@ -73,7 +73,7 @@ class ExplainedRejection:
         reason: Why, in words.
         event_time: The event's time; None where it had none, and for `failed_output`.
         event: The event; None for `failed_output`.
-        watermark: The watermark by which it was judged; None where there was none.
+        watermark: The watermark that decided whether it was late; None where there was none.
     """
 
     kind: str

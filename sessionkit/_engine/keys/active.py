@@ -16,7 +16,7 @@ from sessionkit._engine.keys.handlers import event_frame
 from sessionkit._engine.keys.program import STAMPS, Program, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import INSTANT, key_columns, micros, parted, stacked
+from sessionkit._engine.rows.table import INSTANT, concat, key_columns, micros, split
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, Held
 
@@ -79,7 +79,7 @@ class ActiveKeys:
     def of(cls, program: Program, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
         """Return the stored keys with events or marked as due; put the events in order."""
         numbers, found = key_numbers(key_columns(events), key_columns(keys))
-        touched, untouched = parted(keys, due | (found >= 0))
+        touched, untouched = split(keys, due | (found >= 0))
         own = _numbered(found[due | (found >= 0)], 1 + numbers.max(initial=-1))
         order = in_total_order(numbers, micros(events["time"]), events, 0)
         events = events.take(pa.array(order))
@@ -113,7 +113,7 @@ class ActiveKeys:
         kept = [run.is_kept for run in self.runs]
         if not any(kept):
             return self.untouched
-        return stacked([self.untouched, self._rows().filter(pa.array(kept, pa.bool_()))])
+        return concat([self.untouched, self._rows().filter(pa.array(kept, pa.bool_()))])
 
     def _rows(self) -> pa.Table:
         names = self.program.key_names

@@ -36,7 +36,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, micros, stacked, whole
+from sessionkit._engine.rows.table import Rejected, concat, micros, whole
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state._collections import Field
@@ -119,7 +119,7 @@ class KeyLogic:
         failed = Rejected.with_failures("failed", failures, events)
         return Outcome(
             memory=Memory(keys, turns.waiting),
-            rows=stacked([rows_before, rows, rows_after]),
+            rows=concat([rows_before, rows, rows_after]),
             rejected=[
                 *turns.rejected,
                 *refused,

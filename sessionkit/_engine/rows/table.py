@@ -139,7 +139,7 @@ def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
     return [table[name] for name in table.column_names if name.startswith(prefix)]
 
 
-def parted(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
+def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
     """Return the rows that a mask chooses, and the others; a whole table as it is."""
     if not chosen.any():
         return table.slice(0, 0), table
@@ -148,7 +148,7 @@ def parted(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
     return table.filter(pa.array(chosen)), table.filter(pa.array(~chosen))
 
 
-def stacked(tables: Sequence[pa.Table]) -> pa.Table:
+def concat(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of all tables; where only one has rows, that as it is."""
     filled = [table for table in tables if table.num_rows]
     return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]

@@ -27,14 +27,14 @@ from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import (
     Mask,
     Rejected,
+    concat,
     filled,
     instants,
     is_trace,
     key_columns,
     marks_of,
     micros,
-    parted,
-    stacked,
+    split,
 )
 from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError
 from sessionkit._engine.sessions.ids import mark_of, session_ids
@@ -86,8 +86,8 @@ def with_traces(plan: Plan, dropped: Mask, sessions: pa.Table) -> pa.Table:
     # None begins at or after a rule; exactly one gap after the last event, some join.
     closes = closes + (plan.spec.timeout.gap_inclusive & (unions.closed_by[dropped] == BY_GAP))
     hashes = [-mark_of(*one) for one in zip(starts.tolist(), marks.tolist(), strict=True)]
-    before, others = parted(sessions, is_trace(sessions))
-    keys = stacked([before.select(keys.column_names), keys])
+    before, others = split(sessions, is_trace(sessions))
+    keys = concat([before.select(keys.column_names), keys])
     starts = np.concatenate([micros(before["start"]), starts])
     ends = np.concatenate([micros(before["end"]), closes])
     hashed = np.concatenate([marks_of(before), np.array(hashes, np.int64)])
@@ -102,7 +102,7 @@ def with_traces(plan: Plan, dropped: Mask, sessions: pa.Table) -> pa.Table:
     columns |= dict.fromkeys(("end", "closes"), instants(united.end))
     columns |= {"behind": pa.array(map(_together, parts), pa.int64())}
     columns |= {"exists": pa.array(np.zeros(len(parts), np.bool_))}
-    return stacked([others, filled(sessions.schema, columns, len(parts))])
+    return concat([others, filled(sessions.schema, columns, len(parts))])
 
 
 def _together(hashes: Sequence[int]) -> int:

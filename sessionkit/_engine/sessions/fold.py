@@ -37,7 +37,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     """
     events, rejected = program.read(arrived)
     while True:
-        found = program.timely(sessions, events, horizon)
+        found = program.accept(sessions, events, horizon)
         for late in found.late:
             rejected += _refused_first(program.spec, late)
         if (plan := found.plan) is None:

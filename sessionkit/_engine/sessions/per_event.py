@@ -21,7 +21,7 @@ def join_per_event(
 ) -> Joined:
     """Let events join the open sessions of a group, which hold them; see `join`."""
     events, rejected = program.read(arrived)
-    found = program.timely(sessions, events, horizon)
+    found = program.accept(sessions, events, horizon)
     rejected += [*found.late, *found.duplicates]
     if (plan := found.plan) is None:
         return Joined(sessions, 0, rejected)

@@ -21,14 +21,14 @@ from sessionkit._engine.rows.table import (
     INSTANT,
     Mask,
     Rejected,
+    concat,
     has_closed,
     has_state,
     instants,
     is_trace,
     key_schema,
     micros,
-    parted,
-    stacked,
+    split,
 )
 from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids
@@ -61,15 +61,15 @@ LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or be
 
 
 @attrs.frozen
-class Timely:
+class Accepted:
     """
-    The events that can be processed, and those that can't.
+    The plan for the events that can be processed, and the events that can't be.
 
     Attributes:
-        plan: What the timely ones that are new belong to; None where there is none.
-        late: Those that aren't in time.
-        duplicates: Those with an id that came before.
-        repeated: The same as events, since what they repeat may fail yet.
+        plan: Which sessions the new events that are in time belong to; None where there is none.
+        late: The late events.
+        duplicates: The events with an id that came before.
+        repeated: The duplicates as events, since the event that one repeats may still fail.
     """
 
     plan: Plan | None
@@ -197,10 +197,10 @@ class Program:
         if self.rules is not None:
             sessions = self.rules.migrated(sessions)
         if not self.stays_us:
-            over, sessions = parted(sessions, has_closed(sessions) & ~is_trace(sessions))
+            over, sessions = split(sessions, has_closed(sessions) & ~is_trace(sessions))
             if self.duplicates is not None:
                 over = self.duplicates.remembered(over, BEGINNING_US)
-                sessions = stacked([sessions, over])
+                sessions = concat([sessions, over])
         return sessions if self.revisions is None else self.revisions.migrated(sessions, old)
 
     # -- before the fold ------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Program:
                 events = attrs.evolve(events, table=keeper.read(events.table))
         return events, rejected
 
-    def timely(self, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Timely:
+    def accept(self, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Accepted:
         """Plan for the events that are neither late nor duplicates."""
         late_us, late = horizon.late_us, list[Rejected]()
         if late_us is not None and self.late_by_event:
@@ -283,13 +283,13 @@ class Program:
         events: WindowedEvents,
         late: list[Rejected],
         horizon: Horizon,
-    ) -> Timely:
+    ) -> Accepted:
         """Find out what belongs together."""
         repeated, rejected = None, list[Rejected]()
         if self.duplicates is not None:
             events, repeated, rejected = self.duplicates.distinct(sessions, events)
         if not len(events.starts):
-            return Timely(None, late, rejected, repeated)
+            return Accepted(None, late, rejected, repeated)
         number = len(self.spec.keys)
         numbers, found = key_numbers(events.table.columns[:number], sessions.columns[:number])
         concerned, traces = found >= 0, None
@@ -298,7 +298,7 @@ class Program:
             traces = sessions.filter(pa.array(dropped))
         if self.duplicates is not None or traces is not None:
             concerned &= has_state(sessions)
-        touched, untouched = parted(sessions, concerned)
+        touched, untouched = split(sessions, concerned)
         keys = np.concatenate([found[concerned], numbers])
         starts = np.concatenate([micros(touched["start"]), events.starts])
         ends = np.concatenate([micros(touched["end"]), events.ends])
@@ -312,7 +312,7 @@ class Program:
         is_event = order >= touched.num_rows
         counts = unions.reduced(np.add, is_event.astype(np.int64))
         parts = self.spec, events, touched, untouched, order, is_event, unions, counts, horizon
-        return Timely(Plan(*parts, failures, traces), late, rejected, repeated)
+        return Accepted(Plan(*parts, failures, traces), late, rejected, repeated)
 
     # -- after the fold -------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ class Program:
         if not plan.active.all():
             passed = plan.touched.take(pa.array(plan.order[plan.unions.first[~plan.active]]))
             parts.append(passed if self.rules is None else self.rules.passed(plan, passed))
-        return stacked(parts)
+        return concat(parts)
 
 
 def _shortest_us(spec: AnySessionSpec) -> int:

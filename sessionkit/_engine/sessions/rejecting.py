@@ -4,7 +4,7 @@ Sessions that can't be folded, under `on_error="reject"`: folded again without t
 A failed event leaves no trace. So events are tried on a copy of the state, and the state goes on
 without those that fail: at first those of one instant, then of two, four and so on, until one
 fails. So there are few copies where few events fail, and at most about two calls and a copy an
-event. Where an event fails, what else stands at its instant is judged again without it.
+event. Where an event fails, the other events of its instant are processed again without it.
 
 A session may fall apart where a failed event was all that held two parts together; and under rules
 that need an order, every session after a failed event may be another one. So sessions are cut while
@@ -115,7 +115,7 @@ class Walk:
         return session.piece.is_cut_at(self.rules, instant_of(together))
 
     def _back(self, session: Session) -> int:
-        """Give up a session; return the turn from which on what it has is judged again."""
+        """Give up a session; return the turn from which on its events are processed again."""
         self.session = session.previous
         return session.turn
 

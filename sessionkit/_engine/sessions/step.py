@@ -28,14 +28,14 @@ from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
     Mask,
     Numbers,
+    concat,
     has_closed,
     has_state,
     micros,
     no_events,
     no_results,
-    parted,
     prefixed_columns,
-    stacked,
+    split,
 )
 from sessionkit._engine.sessions.aggregates.folding import (
     close_by_aggregates,
@@ -155,7 +155,7 @@ class SessionLogic:
         are_open = has_state(kept)
         if self.program.revisions is not None:
             are_open &= ~has_closed(kept)
-        return parted(kept, are_open)[0]
+        return split(kept, are_open)[0]
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, and when the oldest began."""
@@ -213,11 +213,11 @@ class SessionLogic:
             over = is_over(micros(sessions[program.closes]), watermark_us)
             if not over.any():
                 return sessions, self.no_rows
-            ended, kept = parted(sessions, over)
-            ended, _ = parted(ended, has_state(ended))
+            ended, kept = split(sessions, over)
+            ended, _ = split(ended, has_state(ended))
             closed = self._rows(clocks, ended)
         if program.duplicates is not None and ended.num_rows:
-            kept = stacked([kept, program.duplicates.remembered(ended, watermark_us)])
+            kept = concat([kept, program.duplicates.remembered(ended, watermark_us)])
         return kept, closed
 
     def _rows(self, clocks: BatchClocks, over: pa.Table) -> Closed:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.logic import BatchClocks, Logic, Memory
-from sessionkit._engine.rows.table import Rejected, events_schema, micros, parted
+from sessionkit._engine.rows.table import Rejected, events_schema, micros, split
 from sessionkit._engine.shell.payload import identity_differences
 from sessionkit._engine.shell.reading import MAY_BE_CARRIED, reading_of
 from sessionkit._engine.shell.storage import logic_of
@@ -81,7 +81,7 @@ class SeedFormat:
         """Return the events that the batch of the seed can't have read, and those that it may."""
         if self.until_us is None:
             return arrived, []
-        taken, unread = parted(arrived, micros(arrived["time"]) < self.until_us)
+        taken, unread = split(arrived, micros(arrived["time"]) < self.until_us)
         why = READ_BY_BATCH % instant_of(self.until_us)
         return unread, [Rejected("late", [why] * taken.num_rows, taken)] if taken.num_rows else []
 

@@ -76,7 +76,7 @@ def _crossing(spec: AnySpec) -> tuple[Sequence[WireColumn], pa.Schema]:
     return wire_columns(spec), rejected_schema(events_schema(spec))
 
 
-def judged(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
+def validated(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     """
     Find out which of some rows, named as on the wire, can be events.
 

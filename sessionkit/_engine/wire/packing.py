@@ -2,7 +2,7 @@
 Rows packed for the shuffle: many rows of a group become one Arrow record batch, as bytes.
 
 Spark moves a row of bytes for what would be thousands of rows, and Python reads it without
-converting a value. Rows are judged before they're packed, so each travels either as an event or
+converting a value. Rows are validated before they're packed, so each travels either as an event or
 with the reason for which it's quarantined.
 
 Spark would compare a packed row with its watermark as a whole, and drop every event in it. So rows
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import INSTANT, Rejected, whole, whole_batch
-from sessionkit._engine.wire.inbound import REASON, judged, rejected_schema
+from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
 from sessionkit.spec.shared import AnySpec
 
 WATERMARK_COLUMN: Final = "_watermark"
@@ -86,7 +86,7 @@ class Packer:
             yield from self._packed(rows)
 
     def _packed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        good, everything = judged(self.spec, rows)
+        good, everything = validated(self.spec, rows)
         groups = rows.select(self.group)
         events = everything.drop_columns([REASON])
         if not good.all():

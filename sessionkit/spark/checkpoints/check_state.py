@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_states
-from sessionkit._engine.rows.table import has_state, parted
+from sessionkit._engine.rows.table import has_state, split
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import for_stream
@@ -134,7 +134,7 @@ def _versions(path: str, spark: SparkSession) -> dict[str, set[int]]:
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
     if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
-        decode_states(spec.state, parted(memory.kept, has_state(memory.kept))[0])
+        decode_states(spec.state, split(memory.kept, has_state(memory.kept))[0])
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 

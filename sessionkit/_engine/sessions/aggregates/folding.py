@@ -125,7 +125,7 @@ def join_by_aggregates(
         StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
     """
     events, rejected = program.read(arrived)
-    found = program.timely(sessions, events, horizon)
+    found = program.accept(sessions, events, horizon)
     while (plan := found.plan) is not None:
         try:
             joined = program.sessions_after(plan, plan.active, _states(plan))
@@ -141,7 +141,7 @@ def join_by_aggregates(
             rejected += Rejected.with_failures("failed", failures, plan.events.table)
             rejected += found.late
             others = plan.events.without(failures).joined(found.repeated)
-            found = program.timely(sessions, others, horizon)
+            found = program.accept(sessions, others, horizon)
         else:
             rejected += [*found.late, *found.duplicates]
             return Joined(joined, len(plan.events.starts), rejected)

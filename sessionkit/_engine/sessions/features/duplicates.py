@@ -33,7 +33,7 @@ from sessionkit._engine.rows.table import (
     is_trace,
     key_columns,
     micros,
-    parted,
+    split,
     whole,
     with_column,
 )
@@ -126,7 +126,7 @@ class Duplicates:
 
 def forget_ids(sessions: pa.Table) -> pa.Table:
     """Return sessions without the rows that only remember ids."""
-    return parted(sessions, has_state(sessions) | is_trace(sessions))[0]
+    return split(sessions, has_state(sessions) | is_trace(sessions))[0]
 
 
 def _names(events: pa.Table) -> list[tuple[Any, ...]]:

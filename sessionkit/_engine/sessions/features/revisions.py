@@ -35,6 +35,7 @@ from sessionkit._engine.rows.table import (
     Mask,
     Numbers,
     Rejected,
+    concat,
     has_closed,
     has_state,
     instants,
@@ -44,9 +45,8 @@ from sessionkit._engine.rows.table import (
     marks_of,
     micros,
     numbers_in,
-    parted,
     replaced,
-    stacked,
+    split,
     whole,
     with_column,
 )
@@ -197,7 +197,7 @@ class Revisions:
         if early is None and not over.any():
             return None
         are_sessions = has_state(kept)
-        (sessions, others), over = parted(kept, are_sessions), over[are_sessions]
+        (sessions, others), over = split(kept, are_sessions), over[are_sessions]
         closed, next_row = has_closed(sessions), None
         final = gives_row = over & ~closed
         if early is not None:
@@ -222,7 +222,7 @@ class Revisions:
             sessions = replaced(sessions, {"next_row": pa.array(giving.next_row)})
         closes = micros(sessions[self.closes])
         forgotten = over & is_over(closes + self.stays_us, clocks.watermark_us)
-        gone, kept = parted(sessions, forgotten)
+        gone, kept = split(sessions, forgotten)
         if (others := giving.others).num_rows:
             until = self._forgotten_us(others, has_closed(others))
             others = others.filter(pa.array(~is_over(until, clocks.watermark_us)))
@@ -232,7 +232,7 @@ class Revisions:
             failed_output=done.failed_output + _without_rows(giving.given, vanished),
             sessions=int(giving.final.sum() - giving.final[gives_row][failed].sum()),
         )
-        return stacked([kept, others]), gone, closed
+        return concat([kept, others]), gone, closed
 
     def _next_row(self, sessions: pa.Table, early: Every, clocks: BatchClocks) -> Numbers | None:
         """Return when sessions give their next row; in event time their start may still move."""
