@@ -65,27 +65,26 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
     log = f"{place}/_delta_log"
     names = map(os.path.basename, _read(spark, "parquet", f"{log}/*.checkpoint*").inputFiles())
     newest = max((int(name[:DIGITS]) for name in names), default=0)
-    recent = _read(spark, "json", f"{log}/{numbers_from(newest, DIGITS)}.json")
     kept = _read(spark, "parquet", f"{log}/{newest:0{DIGITS}}.checkpoint*.parquet")
-    own = F.col("txn.appId") == transaction
-    (before,) = kept.where(own).agg(F.max("txn.version")).collect()[0]
-    at = F.col("_metadata.file_name")
-    since, written_at, restored_at = recent.agg(
-        F.max(F.when(own, F.col("txn.version"))),
-        F.max(F.when(own, at)),
-        F.max(F.when(F.col("commitInfo.operation") == RESTORE, at)),
-    ).collect()[0]
-    last = max((version for version in (before, since) if version is not None), default=None)
-    return last, last is not None and (restored_at or "") > (written_at or "")
+    recent = _read(spark, "json", f"{log}/{numbers_from(newest, DIGITS)}.json")
+    own, is_restore = F.col("txn.appId") == transaction, F.col("commitInfo.operation") == RESTORE
+    last, written_at, restored_at = (
+        kept.union(recent)
+        .agg(
+            F.max(F.when(own, F.col("txn.version"))),
+            F.max(F.when(own, F.col("file_name"))),
+            F.max(F.when(is_restore, F.col("file_name"))),
+        )
+        .collect()[0]
+    )
+    return last, last is not None and (restored_at or "") > written_at
 
 
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
-    """Return the actions in files; nothing where there are none."""
+    """Return the actions in files, with the names of these; nothing where there are none."""
     reader: Any = spark.read.schema(ACTIONS).format(kind)
-    found: DataFrame | None = if_there(lambda: reader.load(path))
-    if found is None:
-        return spark.createDataFrame([], f"{ACTIONS}, _metadata struct<file_name: string>")
-    return found
+    found: DataFrame | None = if_there(lambda: reader.load(path).select("*", "_metadata.file_name"))
+    return spark.createDataFrame([], f"{ACTIONS}, file_name string") if found is None else found
 
 
 def check_delta(spark: SparkSession) -> None:
