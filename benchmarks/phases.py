@@ -37,7 +37,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "keys.calls:result_rows",
     ),
     "states to columns": (
-        "sessions.fold:_columns",
+        "sessions.plan:Plan.encoded",
         "sessions.program:Program.sessions_after",
         "keys.active:ActiveKeys.table",
     ),

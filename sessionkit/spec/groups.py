@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
@@ -260,7 +261,7 @@ class Storage:
             hint = "leave it out, or see docs/explanation/buckets.md"
             raise SpecError(with_hint(f"{found}, found {self.buckets:,}", hint))
 
-    @property
+    @cached_property
     def buckets(self) -> int:
         """The number of buckets; where a stream chooses it, its spec has that number."""
         return self.bucket_count or BUCKETS

@@ -17,7 +17,7 @@ that hashes this too. A trace goes when the session would have been forgotten: f
 watermark has passed what gets its start there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -36,12 +36,24 @@ from sessionkit._engine.rows.table import (
     micros,
     split,
 )
-from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError
+from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, Members
 from sessionkit._engine.sessions.ids import mark_of, session_ids
 from sessionkit._engine.sessions.intervals import BY_GAP, unite
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Joined, Plan
+from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import instant_of
 from sessionkit.spec.functions import Failure
+
+
+def dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
+    """Drop the sessions of a plan that have events and aren't good; return the others."""
+    failed, unions = plan.active & ~good, plan.unions
+    members = Members(plan.spec, plan.touched, plan.events, plan.order)
+    parts = members.parts(unions.first[failed], unions.sizes[failed])
+    failures = [_first_failure(plan, part) for part in parts]
+    sessions = with_traces(plan, failed, program.sessions_after(plan, good, states))
+    rows = dropped_sessions(plan, failed, failures)
+    return Joined(sessions, int(plan.counts[good].sum()), rows)
 
 
 def dropped_sessions(plan: Plan, dropped: Mask, failures: Sequence[Failure]) -> list[Rejected]:
@@ -109,12 +121,8 @@ def _together(hashes: Sequence[int]) -> int:
     return hashes[0] if len(hashes) == 1 else -mark_of(*sorted(hashes))
 
 
-def first_failures(plan: Plan, parts: Iterable[CarefulFold]) -> list[Failure]:
-    """Return why sessions can't be folded: over the first event that fails, if one does alone."""
-    return [_first_failure(plan, part) for part in parts]
-
-
 def _first_failure(plan: Plan, part: CarefulFold) -> Failure:
+    """Return why a session can't be folded: over the first event that fails, if one does alone."""
     failure, event = Failure("its session can't be folded, though each event can"), None
     for strict in (set[int](), {*part.places}):
         again = attrs.evolve(part, known=plan.failures, strict=strict)

@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.table import Mask, Numbers, Rejected
-from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, Members, SessionFold
-from sessionkit._engine.sessions.dropping import dropped_sessions, first_failures, with_traces
+from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
+from sessionkit._engine.rows.table import Mask, Rejected
+from sessionkit._engine.sessions.careful_fold import FoldError, Members, SessionFold
+from sessionkit._engine.sessions.dropping import dropped
 from sessionkit._engine.sessions.plan import Horizon, Joined, Plan
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.rejecting import folded_again
+from sessionkit._engine.sessions.rejecting import rejected
 from sessionkit.errors import StateValueError
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
@@ -35,29 +35,30 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         StateValueError: A function left a value in the state that does not fit its field, and the
             spec says `on_error="raise"`.
     """
-    events, rejected = program.read(arrived)
+    events, left_out = program.read(arrived)
     while True:
         found = program.accept(sessions, events, horizon)
         for late in found.late:
-            rejected += _refused_first(program.spec, late)
+            left_out += _refused_first(program.spec, late)
         if (plan := found.plan) is None:
-            return Joined(sessions, 0, [*rejected, *found.duplicates])
+            return Joined(sessions, 0, [*left_out, *found.duplicates])
         objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
         if refused:
             # What belongs together depends on the other events alone.
             reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
-            rejected += Rejected.with_reasons("quarantined", reasons, plan.events.table)
+            left_out += Rejected.with_reasons("quarantined", reasons, plan.events.table)
             events = plan.events.without(reasons).joined(found.repeated)
             continue
         folded = _fold_plan(program, plan, objects)
-        failed, left = [part for part in folded.rejected if part.kind == "failed"], None
+        failed, left = list[Rejected](), None
         if program.duplicates is not None and program.spec.on_error == "reject":
+            failed = [part for part in folded.rejected if part.kind == "failed"]
             left = program.duplicates.left(plan.events, found.repeated, failed)
         if left is None:
-            rejected += [*found.duplicates, *folded.rejected]
-            return Joined(folded.sessions, folded.events, rejected)
+            left_out += [*found.duplicates, *folded.rejected]
+            return Joined(folded.sessions, folded.events, left_out)
         # What failed was not processed, so the next event with its id counts.
-        rejected += failed
+        left_out += failed
         events = left
 
 
@@ -88,7 +89,9 @@ def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
         raise FoldError(*plan.failures[min(plan.failures)])
     states, failed = _folded(program.functions or SessionFold.of(spec), plan, objects)
     if failed and spec.on_error == "raise":
-        parts = _parts(plan, np.flatnonzero(active)[failed])
+        members = Members(plan.spec, plan.touched, plan.events, plan.order)
+        failing, unions = np.flatnonzero(active)[failed], plan.unions
+        parts = members.parts(unions.first[failing], unions.sizes[failing])
         for place, part in zip(failed, parts, strict=True):
             states[place] = part.state_of(part.places)
         failed = []
@@ -97,17 +100,17 @@ def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
         failed += (np.cumsum(active) - 1)[sessions].tolist()
     good, states = _without(active, states, failed) if failed else (active, states)
     try:
-        columns = _columns(plan, good, states)
+        columns = plan.encoded(good, states)
     except StateValueError:
         if spec.on_error == "raise":
             raise
         codec = codec_of(spec.state)
         misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
         good, states = _without(good, states, misfits)
-        columns = _columns(plan, good, states)
+        columns = plan.encoded(good, states)
     if np.array_equal(good, active):
         return Joined(program.sessions_after(plan, good, columns), len(objects), [])
-    left_out = _dropped if spec.on_error == "drop_session" else _rejected
+    left_out = dropped if spec.on_error == "drop_session" else rejected
     return left_out(program, plan, good, columns)
 
 
@@ -186,44 +189,3 @@ def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Ma
     left, gone = good.copy(), set(failed)
     left[np.flatnonzero(good)[[*gone]]] = False
     return left, [state for place, state in enumerate(states) if place not in gone]
-
-
-def _columns(plan: Plan, good: Mask, states: list[Any]) -> list[pa.Array]:
-    """
-    Return the states of some sessions as columns.
-
-    Raises:
-        StateValueError: A state does not fit its fields; key and path are named.
-    """
-
-    def key_at(place: int) -> Any:
-        return decode_keys(plan.spec, plan.keys_of(good).slice(place, 1))[0]
-
-    return encode_states(plan.spec.state, states, key_at)
-
-
-def _parts(plan: Plan, sessions: Numbers) -> Iterator[CarefulFold]:
-    """Return the folds of some sessions of a plan."""
-    members = Members(plan.spec, plan.touched, plan.events, plan.order)
-    return members.parts(plan.unions.first[sessions], plan.unions.sizes[sessions])
-
-
-def _dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
-    failed = plan.active & ~good
-    failures = first_failures(plan, _parts(plan, np.flatnonzero(failed)))
-    sessions = with_traces(plan, failed, program.sessions_after(plan, good, states))
-    rejected = dropped_sessions(plan, failed, failures)
-    return Joined(sessions, int(plan.counts[good].sum()), rejected)
-
-
-def _rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
-    again = folded_again(program, plan, plan.active & ~good)
-    after, kept = again.plan, again.kept
-    is_new = np.arange(len(after.counts)) >= kept.sum()
-    folded = is_new & after.active
-    new = zip(states, _columns(after, folded, again.states), strict=True)
-    stays = pa.array(kept[good])
-    columns = [pa.concat_arrays([old.filter(stays), one]) for old, one in new]
-    folded[~is_new] = good[kept]
-    sessions = program.sessions_after(after, folded, columns)
-    return Joined(sessions, int(after.counts[folded].sum()), again.rejected(program, plan))

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import Mask, Numbers, Rejected, lists_of, marks_of, whole
 from sessionkit._engine.sessions.ids import mark_of, marks_within
 from sessionkit._engine.sessions.intervals import Unions, WindowedEvents
@@ -174,6 +175,19 @@ class Plan:
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
         return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
+
+    def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
+        """
+        Return the states of the chosen sessions as columns.
+
+        Raises:
+            StateValueError: A state does not fit its fields; key and path are named.
+        """
+
+        def key_at(place: int) -> Any:
+            return decode_keys(self.spec, self.keys_of(chosen).slice(place, 1))[0]
+
+        return encode_states(self.spec.state, states, key_at)
 
     def lists_of(self, name: str, chosen: Mask) -> pa.Array:
         """

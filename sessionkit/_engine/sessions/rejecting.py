@@ -16,12 +16,13 @@ A state must fit its fields where it's stored, after the last event. Where it do
 is folded anew, and each event must leave one that fits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_late, starts_new_session
 from sessionkit._engine.rows.order import key_numbers
@@ -37,7 +38,7 @@ from sessionkit._engine.sessions.cutting import (
     instants_of,
 )
 from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Joined, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules
@@ -186,8 +187,7 @@ class Walk:
         else:
             merged = merged.union(opened)
             state = part.state_of(sorted(merged.union(session.places)))
-        begins_at, before, places = session.begins, session.previous, [*session.places]
-        return Session(session.turn, begins_at, session.piece, state, before, places, merged)
+        return attrs.evolve(session, state=state, places=[*session.places], merged=merged)
 
     def _take(self, session: Session, together: Together) -> None:
         """Let a session take an instant, after the state has."""
@@ -249,37 +249,9 @@ class Walk:
                 self.failures[event] = failure
 
 
-@attrs.frozen
-class FoldedAgain:
+def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
     """
-    What is left of a plan without the events that fail.
-
-    Attributes:
-        plan: The plan of the sessions that were not folded again, then of those that were.
-        failures: Why events fail, by their places in the plan before.
-        late: The places there of events that are late without these.
-        kept: Which of the sessions of the plan before are not folded again.
-        states: The states of those that were and have events.
-    """
-
-    plan: Plan
-    failures: Mapping[int, Failure]
-    late: Sequence[int]
-    kept: Mask
-    states: list[Any]
-
-    def rejected(self, program: Program, before: Plan) -> list[Rejected]:
-        """Return the events that failed, and the late ones."""
-        reasons = dict.fromkeys(self.late, program.late_for_session)
-        return [
-            *Rejected.with_failures("failed", self.failures, before.events.table),
-            *Rejected.with_reasons("late", reasons, before.events.table),
-        ]
-
-
-def folded_again(program: Program, plan: Plan, failed: Mask) -> FoldedAgain:
-    """
-    Fold the sessions that failed again, from what is stored, without the events that fail.
+    Fold the sessions that aren't good again, from what is stored, without the events that fail.
 
     All that the gap alone would join is cut again too: where a rule cuts depends on what's before.
     What comes out is a plan again, without these events. So what holds for a plan (ids, duplicates,
@@ -289,7 +261,7 @@ def folded_again(program: Program, plan: Plan, failed: Mask) -> FoldedAgain:
     rules = _gap_alone(program) if program.rules is None else program.rules.rules
     intervals = _intervals(program, plan)
     whole, unions = by_times(rules, intervals), plan.unions
-    concerned = whole.reduced(np.logical_or, unions.spread(failed))
+    concerned = whole.reduced(np.logical_or, unions.spread(plan.active & ~good))
     reach = unions.spread(unions.first + unions.sizes)
     members = Members(plan.spec, plan.touched, plan.events, plan.order)
     for part in members.parts(whole.first[concerned], whole.sizes[concerned]):
@@ -299,9 +271,20 @@ def folded_again(program: Program, plan: Plan, failed: Mask) -> FoldedAgain:
     left, late = _in_time(plan, rules, intervals, found, late_us)
     kept = ~whole.spread(concerned)[unions.first]
     after = _replanned(plan, rules, kept, left, [*failures, *late])
-    has_events = after.active[int(kept.sum()) :]
-    states = [one.state for one, came in zip(left, has_events, strict=True) if came]
-    return FoldedAgain(after, failures, late, kept, states)
+    is_new = np.arange(len(after.counts)) >= kept.sum()
+    folded = is_new & after.active
+    new = [one.state for one, came in zip(left, folded[is_new], strict=True) if came]
+    encoded, stays = after.encoded(folded, new), pa.array(kept[good])
+    both = zip(states, encoded, strict=True)
+    columns = [pa.concat_arrays([old.filter(stays), one]) for old, one in both]
+    folded[~is_new] = good[kept]
+    reasons = dict.fromkeys(late, program.late_for_session)
+    left_out = [
+        *Rejected.with_failures("failed", failures, plan.events.table),
+        *Rejected.with_reasons("late", reasons, plan.events.table),
+    ]
+    sessions = program.sessions_after(after, folded, columns)
+    return Joined(sessions, int(after.counts[folded].sum()), left_out)
 
 
 def _gap_alone(program: Program) -> SessionRules:

@@ -14,7 +14,7 @@ from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
-from sessionkit.state._collections import Field, OptionalType, inner_type
+from sessionkit.state._collections import Field, OptionalType
 from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts import ClosedBy
 
@@ -242,7 +242,7 @@ def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
 def _rows(fields: Sequence[Field], columns: Iterable[pa.Array]) -> list[Row]:
     """Return rows of Python values: null where the class of an event would refuse one."""
     values = [
-        decode_column(OptionalType(inner_type(field.type)), column)
+        decode_column(OptionalType(field.type) if column.null_count else field.type, column)
         for field, column in zip(fields, columns, strict=True)
     ]
     names = [field.name for field in fields]
