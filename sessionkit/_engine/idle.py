@@ -54,9 +54,9 @@ def idle_clock(
     spec: AnySpec, before: IdleClock | None, watermark_us: int, now: int
 ) -> IdleClock | None:
     """Return the idle clock of a group in a micro-batch, from the last; None where none counts."""
-    if spec.close_idle_after is None or spec.watermark_delay is None:
+    if (after := spec.close_idle_after) is None or spec.watermark_delay is None:
         return None
-    span = span_us(spec.close_idle_after)
+    span = span_us(after)
     if before is None:
         return IdleClock(watermark_us, now, now, BEGINNING_US)
     moved = watermark_us > before.watermark

@@ -237,9 +237,9 @@ def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
     """Return the spec without early rows and `close_idle_after`: processing time stands still."""
     if spec.early is not None:
         spec = attrs.evolve(spec, results=Results(with_events=spec.results.with_events))
-    if spec.rules is None or spec.close_idle_after is None:
+    if (rules := spec.rules) is None:
         return spec
-    return attrs.evolve(spec, timeout=attrs.evolve(spec.rules, close_idle_after=None))
+    return attrs.evolve(spec, timeout=attrs.evolve(rules, close_idle_after=None))
 
 
 def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any]:

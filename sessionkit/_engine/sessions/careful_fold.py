@@ -30,11 +30,7 @@ from sessionkit.timeouts import SessionRules
 
 
 class FoldError(UserFunctionError):
-    """
-    Raised when a function raised or returned the wrong thing during a fold.
-
-    `place` is where the open session or event stands over which it did, once that's known.
-    """
+    """A function raised or returned the wrong thing; `place` is where, once that's known."""
 
     place: int | None = None
 
@@ -76,20 +72,14 @@ class SessionFold:
         return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
     def merged(self, key: Any, left: Any, right: Any) -> Any:
-        """
-        Return the state of two open sessions that events bridge.
-
-        Raises:
-            FoldError: `merge` raised, or returned something other than a state.
-        """
+        """Return the state of two open sessions that events bridge, or raise `FoldError`."""
         return self._called("merge", self.merge, key, left, right)
 
     def added(self, key: Any, state: Any, event: Any) -> Any:
         """
-        Return a state, which may be changed, with one more event; None for no state yet.
+        Return a state, which may be changed, with one more event, or raise `FoldError`.
 
-        Raises:
-            FoldError: A function raised, or returned something other than a state.
+        No state yet is None.
         """
         if state is None:
             if self.create is not None:
@@ -182,12 +172,7 @@ class CarefulFold:
         return [place for place in places if self.numbers[place - self.first] < 0]
 
     def state_of(self, places: Sequence[int]) -> Any:
-        """
-        Return the state of a session that has what stands at some places.
-
-        Raises:
-            FoldError: One of them fails.
-        """
+        """Return the state of what stands at some places, or raise `FoldError`."""
         opened, state = self.opened(places), None
         for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
             state = self.after(state, place)
@@ -195,10 +180,9 @@ class CarefulFold:
 
     def after(self, state: Any, place: int) -> Any:
         """
-        Return a state, which may be changed, with what stands at a place; None for no state.
+        Return a state, which may be changed, with what stands at a place, or raise `FoldError`.
 
-        Raises:
-            FoldError: The event there fails, or the open session can't be merged.
+        No state yet is None.
         """
         try:
             return self._with(state, place)
@@ -236,8 +220,7 @@ class CarefulFold:
         """
         Return the gap by the state after an instant; None where the state doesn't say it.
 
-        Raises:
-            FoldError: `state_gap` fails over what stands last there.
+        Where `state_gap` fails, a `FoldError` is raised, over what stands last there.
         """
         if rules.state_gap is None or not extends or self.event_at(last) is None:
             return None

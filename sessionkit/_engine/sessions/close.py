@@ -5,7 +5,6 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,23 +27,19 @@ from sessionkit.state._codec import codec_of
 
 
 def close(program: Program, over: pa.Table) -> Closed:
-    """
-    Finish sessions.
-
-    Raises:
-        UserFunctionError: `finish` failed, and the spec says `on_error="raise"`.
-    """
+    """Call `finish` for sessions, and return their rows."""
     ids = ids_of(over)
-    found = _finished(program, over, ids)
-    columns = _encoded(program.spec, over, found)
+    rows, places, failed = _finished(program, over, ids)
+    columns, places, misfits = _encoded(program.spec, over, rows, places)
+    failed |= misfits
     return Closed(
-        result_rows(program, over, ids, found.places, columns),
+        result_rows(program, over, ids, places, columns),
         Rejected.with_failures(
-            "failed_output", found.failed, over.append_column("session_id", pa.array(ids))
+            "failed_output", failed, over.append_column("session_id", pa.array(ids))
         ),
-        over.num_rows - len(found.failed),
-        found.places,
-        found.failed.keys(),
+        over.num_rows - len(failed),
+        places,
+        failed.keys(),
     )
 
 
@@ -65,18 +60,16 @@ def result_rows(
     columns: Sequence[pa.Array],
 ) -> pa.Table:
     """
-    Return the table of result rows.
+    Return the table of result rows, given the columns of their fields.
 
-    Args:
-        program: The spec, compiled.
-        over: The sessions.
-        ids: Their ids.
-        places: For each row, the place of its session; a range if each has one.
-        columns: The fields of the rows.
+    `places` has for each row the place of its session; it's a range if each has one.
     """
     own = [*key_columns(over), pa.array(ids, pa.string()), over["start"], over["end"]]
     if program.rules is not None:
-        own.append(_reasons(program, program.rules.reasons(over), over))
+        reasons = program.rules.reasons(over)
+        # A session that gives an early row isn't over.
+        is_open = program.revisions is not None and program.revisions.early is not None
+        own.append(pc.if_else(whole(over["is_final"]), reasons, None) if is_open else reasons)
     if program.revisions is not None:
         own += [over[name] for name in ("revision", "is_final", "supersedes")]
     if not isinstance(places, range):
@@ -85,46 +78,18 @@ def result_rows(
     return pa.Table.from_arrays([*own, *columns], schema=result_schema(program.spec))
 
 
-def _reasons(program: Program, reasons: pa.Array, given: pa.Table) -> pa.Array:
-    """Return by which rules sessions are over, null for those that are open."""
-    if program.revisions is None or program.revisions.early is None:
-        return reasons
-    return pc.if_else(whole(given["is_final"]), reasons, None)
-
-
-@attrs.define
-class _Finished:
-    """
-    What `finish` returned.
-
-    Attributes:
-        rows: The result rows.
-        places: For each, the place of its session.
-        failed: Why `finish` failed, by the place of the session.
-    """
-
-    rows: list[Any] = attrs.field(factory=list)
-    places: Sequence[int] = attrs.field(factory=list)
-    failed: dict[int, Failure] = attrs.field(factory=dict)
-
-    def fail(self, failures: dict[int, Failure]) -> None:
-        """Leave out sessions, and the rows that they have."""
-        self.failed |= failures
-        left = [n for n, place in enumerate(self.places) if place not in failures]
-        self.rows = [self.rows[n] for n in left]
-        self.places = [self.places[n] for n in left]
-
-
-def _finished(program: Program, over: pa.Table, ids: Sequence[str]) -> _Finished:
-    """Call `finish` for each session, once."""
+def _finished(
+    program: Program, over: pa.Table, ids: Sequence[str]
+) -> tuple[list[Any], Places, dict[int, Failure]]:
+    """Return the rows of sessions, for each the place of its session, and why `finish` failed."""
     spec = program.spec
     states, finish, cls = decode_states(spec.state, over), spec.finish, spec.result
     everywhere = range(len(states))
     if finish is None:
-        return _Finished(states, everywhere)
+        return states, everywhere, {}
     sessions = sessions_of(program, over, ids)
     if program.revisions is not None:
-        _tell_revisions(sessions, over)
+        _number_rows(sessions, over)
     rows: list[Any] = []
     places: list[int] = []
     failed: dict[int, Failure] = {}
@@ -143,26 +108,28 @@ def _finished(program: Program, over: pa.Table, ids: Sequence[str]) -> _Finished
             if spec.on_error == "raise":
                 raise UserFunctionError(*failure) from error
             failed[place] = failure
-    return _Finished(rows, everywhere if places == list(everywhere) else places, failed)
+    return rows, everywhere if places == list(everywhere) else places, failed
 
 
-def _tell_revisions(sessions: Sequence[Session[Any]], given: pa.Table) -> None:
+def _number_rows(sessions: Sequence[Session[Any]], given: pa.Table) -> None:
     """Let sessions say which of their rows they give."""
-    told = zip(given["revision"].to_pylist(), given["is_final"].to_pylist(), strict=True)
-    for session, (revision, is_final) in zip(sessions, told, strict=True):
+    facts = given["revision"].to_pylist(), given["is_final"].to_pylist()
+    for session, revision, is_final in zip(sessions, *facts, strict=True):
         vars(session).update(revision=revision, is_final=is_final)
 
 
-def _encoded(spec: AnySessionSpec, over: pa.Table, found: _Finished) -> list[pa.Array]:
-    """Return the columns of the rows, without the sessions that have rows that aren't results."""
+def _encoded(
+    spec: AnySessionSpec, over: pa.Table, rows: list[Any], places: Places
+) -> tuple[list[pa.Array], Places, dict[int, Failure]]:
+    """Return the columns of rows, without the sessions of which one isn't a result, and why."""
     codec = codec_of(spec.result)
-    if {spec.result}.issuperset(map(type, found.rows)):
+    if {spec.result}.issuperset(map(type, rows)):
         with suppress(StateValueError):
-            return codec.encode(found.rows)
+            return codec.encode(rows), places, {}
     finish: Any = spec.finish
     keys = decode_keys(spec, over)
     failures: dict[int, Failure] = {}
-    for place, row in zip(found.places, found.rows, strict=True):
+    for place, row in zip(places, rows, strict=True):
         try:
             check_rows([row], spec.result, "finish", finish, keys[place])
             check_fit([row], spec.result, "finish", finish, keys[place])
@@ -170,5 +137,6 @@ def _encoded(spec: AnySessionSpec, over: pa.Table, found: _Finished) -> list[pa.
             if spec.on_error == "raise":
                 raise
             failures.setdefault(place, Failure.of(error))
-    found.fail(failures)
-    return codec.encode(found.rows)
+    left = [number for number, place in enumerate(places) if place not in failures]
+    columns = codec.encode([rows[number] for number in left])
+    return columns, [places[number] for number in left], failures

@@ -150,14 +150,8 @@ class Piece:
     """
     A session so far, from one cut on.
 
-    Attributes:
-        first: The place of its first interval.
-        start: Its start, in microseconds.
-        end: The end of its gap, exclusive.
-        events: How many events it has.
-        values: Its last value of each field of `changes_of`, then of `max_step`, as a number; None
-            for none.
-        cuts: When which rules fired that depend on order, by their codes.
+    `values` has its last value of each field of `changes_of`, then of `max_step`, as a number, and
+    None for none; `cuts` when which rules fired that depend on order, by their codes.
     """
 
     first: int

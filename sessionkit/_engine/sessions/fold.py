@@ -32,8 +32,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
 
     Raises:
         FoldError: A function failed, and the spec says `on_error="raise"`.
-        StateValueError: A function left a value in the state that does not fit its field, and the
-            spec says `on_error="raise"`.
+        StateValueError: A state doesn't fit its fields, and the spec says so too.
     """
     events, left_out = program.read(arrived)
     while True:
@@ -76,14 +75,7 @@ def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
 
 
 def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
-    """
-    Fold every session of a plan that has events, given as objects in its order.
-
-    Raises:
-        FoldError: A function failed, and the spec says `on_error="raise"`.
-        StateValueError: A state does not fit its fields, and the spec says so too; key and path
-            are named.
-    """
+    """Fold every session of a plan that has events, given as objects in its order."""
     spec, active = program.spec, plan.active
     if plan.failures and spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])

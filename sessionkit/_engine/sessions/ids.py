@@ -61,15 +61,7 @@ def mark_of(*made_of: int) -> int:
 
 
 def marks_within(traces: pa.Table, keys: pa.Table, starts: Numbers, marks: Numbers) -> Numbers:
-    """
-    Return the marks of new sessions: others for those that get their starts within traces.
-
-    Args:
-        traces: The traces of dropped sessions.
-        keys: The key columns of the new sessions.
-        starts: Their starts, in microseconds.
-        marks: The marks that they would have without traces.
-    """
+    """Return the marks of new sessions: others for those that begin within traces."""
     numbers, found = key_numbers(key_columns(keys), key_columns(traces))
     of_key = defaultdict(list)
     columns = found, micros(traces["start"]), micros(traces["end"]), marks_of(traces)

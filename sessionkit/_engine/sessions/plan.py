@@ -25,11 +25,9 @@ class Horizon:
     """
     What the watermark has passed in a micro-batch. All in microseconds.
 
-    Attributes:
-        late_us: By which events are late; None where none is.
-        gone_us: Sessions that were over by then may be forgotten.
-        lasts_us: How long after its start a session is over at the earliest.
-        marked: What the mark is made of for sessions that get their start before that.
+    Events are late by `late_us`, unless that is None. Sessions that were over by `gone_us` may be
+    forgotten; one lasts for `lasts_us` at least. A session that gets its start where one may have
+    been forgotten has a mark, made of `marked`.
     """
 
     late_us: int | None
@@ -177,12 +175,7 @@ class Plan:
         return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
 
     def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
-        """
-        Return the states of the chosen sessions as columns.
-
-        Raises:
-            StateValueError: A state does not fit its fields; key and path are named.
-        """
+        """Return states of chosen sessions as columns; a `StateValueError` names a misfit."""
 
         def key_at(place: int) -> Any:
             return decode_keys(self.spec, self.keys_of(chosen).slice(place, 1))[0]

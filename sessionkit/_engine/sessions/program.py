@@ -63,13 +63,9 @@ LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or be
 @attrs.frozen
 class Accepted:
     """
-    The plan for the events that can be processed, and the events that can't be.
+    The plan for the events that can be processed, None without one, and those that can't be.
 
-    Attributes:
-        plan: Which sessions the new events that are in time belong to; None where there is none.
-        late: The late events.
-        duplicates: The events with an id that came before.
-        repeated: The duplicates as events, since the event that one repeats may still fail.
+    `repeated` are the duplicates as events, since the event that one repeats may still fail.
     """
 
     plan: Plan | None
@@ -85,25 +81,17 @@ class Program:
 
     Attributes:
         spec: The spec: its functions, and the classes of its rows.
-        state_fields: The fields of the state as they are stored.
         schema: The schema of the rows of sessions: `key.*`, `start`, `end`, `events`, `behind`,
             what each feature stores, `state.*`. Instants are in UTC; `end` is exclusive.
         closes: The column that says when a session is over.
         gap_us: The gap of each event, unless functions of events say it.
-        gap_inclusive: Whether an event exactly one gap after the last one joins its session.
         in_time_order: Whether events wait for the watermark.
         lateness_us: How late an event may be.
         stays_us: How long after its close a session can still become part of another.
         shortest_us: How long after its start a session is over at the earliest.
         late_by_event: Whether an event whose own window is over is late.
         late_by_session: Whether one is whose session is over.
-        event_functions: What is asked of each event.
-        duplicates: What drops duplicates.
-        session_events: What hands out the events of closed sessions.
-        rules: What cuts sessions before their gap.
-        revisions: What lets sessions give several rows.
-        features: Those of the last four that a spec uses, in the order of the columns they store.
-        functions: The functions that fold a session; None where there are none.
+        features: Those that store something of a session, in the order of their columns.
     """
 
     spec: AnySessionSpec
@@ -320,10 +308,8 @@ class Program:
         """
         Return the table of sessions: those without events as they were, and the folded ones.
 
-        Args:
-            plan: What belongs together.
-            good: The sessions with events that have a new state.
-            states: The columns of their states.
+        `good` are the sessions with events that have a new state; `states` has the columns of
+        these.
         """
         counts = plan.counts + plan.unions.reduced(np.add, plan.events_before)
         folded = [

@@ -139,8 +139,7 @@ class Walk:
         """
         Take what one session has of a run; return the next turn, and how many to try from there.
 
-        Raises:
-            FoldError: What stands first fails.
+        Where what stands first fails, a `FoldError` is raised.
         """
         session = self._with_opened(turn, run[0], begins=begins)
         for number, together in enumerate(run):

@@ -62,12 +62,8 @@ class Fold:
     """
     How events become states, and states rows. Which events belong together is the same in all.
 
-    Attributes:
-        fields: Returns the fields of the state as they are stored.
-        join: Lets events join the open sessions.
-        close: Makes result rows of those that are over, at least one.
-        states: Returns the states of open sessions as objects.
-        columns: Returns them as columns.
+    `fields` are those of the state as they are stored. `close` makes rows of sessions that are
+    over, at least one. The states of open sessions come as objects (`states`) or as `columns`.
     """
 
     fields: Callable[[AnySessionSpec], Sequence[Field]]
@@ -139,15 +135,12 @@ class SessionLogic:
         return self.program.duplicates is None and self.program.revisions is None
 
     def has_state(self, kept: pa.Table) -> Mask:
-        """Mark the rows that are sessions: not traces, nor rows that only remember ids."""
         return has_state(kept)
 
     def obstacles(self, old: AnySessionSpec) -> list[str]:
-        """Return what stops sessions of another spec."""
         return self.program.obstacles(old)
 
     def migrated(self, old: AnySessionSpec, kept: pa.Table) -> pa.Table:
-        """Return sessions of another spec with what the features of this one store of them."""
         return self.program.migrated(old, kept)
 
     def open_in(self, kept: pa.Table) -> pa.Table:
@@ -163,19 +156,15 @@ class SessionLogic:
         return len(starts), int(starts.min()) if len(starts) else None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
-        """Return when each session ends."""
         if self.program.revisions is not None:
             return self.program.revisions.due(kept)
         return {"event_time": micros(kept[self.program.closes])}
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        """Run one micro-batch of a group."""
         if self.program.in_time_order:
             return self._in_time_order(memory, arrived, clocks)
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
-        joined = Joined(kept, 0, [])
-        if arrived.num_rows:
-            joined = self.fold.join(self.program, kept, arrived, self.program.horizon(clocks))
+        joined = self._joined(kept, arrived, clocks)
         outcome = _outcome(joined, closed, Memory(joined.sessions, memory.buffered))
         if self.program.revisions is None:
             return outcome
@@ -183,13 +172,15 @@ class SessionLogic:
         later = _outcome(Joined(kept, 0, []), after, Memory(kept, memory.buffered))
         return outcome.then(later)
 
+    def _joined(self, kept: pa.Table, events: pa.Table, clocks: BatchClocks) -> Joined:
+        if not events.num_rows:
+            return Joined(kept, 0, [])
+        return self.fold.join(self.program, kept, events, self.program.horizon(clocks))
+
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         most = self.spec.inputs.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
-        joined = Joined(memory.kept, 0, [])
-        if turns.due.num_rows:
-            horizon = self.program.horizon(clocks)
-            joined = self.fold.join(self.program, memory.kept, turns.due, horizon)
+        joined = self._joined(memory.kept, turns.due, clocks)
         kept, closed = self._settled(joined.sessions, clocks)
         outcome = _outcome(joined, closed, Memory(kept, turns.waiting))
         return attrs.evolve(

@@ -118,12 +118,7 @@ def _holds(bound: BoundAggregate, found: Mapping[str, pa.Array]) -> pa.Array:
 def join_by_aggregates(
     program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
-    """
-    Let events join the open sessions of a group; see `join`.
-
-    Raises:
-        StateValueError: A sum does not fit its type, and the spec says `on_error="raise"`.
-    """
+    """Let events join the open sessions of a group; see `join`."""
     events, rejected = program.read(arrived)
     found = program.accept(sessions, events, horizon)
     while (plan := found.plan) is not None:
@@ -165,12 +160,7 @@ def _states(plan: Plan) -> list[pa.Array]:
 
 
 def _folded(plan: Plan) -> list[pa.Array]:
-    """
-    Return the columns of the states, a row for each session of a plan.
-
-    Raises:
-        SumTooLargeError: Sums do not fit.
-    """
+    """Return the columns of the states, a row for each session of a plan."""
     spec, asked = plan.spec, _conditions(plan.spec)
     holds: dict[str, pa.Array] = {}
     if asked:

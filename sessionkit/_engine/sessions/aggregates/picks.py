@@ -74,12 +74,9 @@ EXTREME: Final = Kernel(lambda bound: [_value_field(bound)], _extreme)
 
 
 def _stores_time(bound: BoundAggregate) -> bool:
-    """
-    Return whether the time of the value is stored with it.
-
-    The start of a session says when its first event was. Its end doesn't say when the last one was:
-    events may have had other gaps, and the rules may have been others.
-    """
+    """Return whether the time of the value is stored with it."""
+    # The start of a session says when its first event was. Its end doesn't say when the last one
+    # was: events may have had other gaps, and the rules may have been others.
     return bound.may_be_missing or bound.aggregate.kind == "last"
 
 

@@ -80,11 +80,8 @@ class Kernel:
     """
     How NumPy and Arrow compute a kind of aggregate.
 
-    Attributes:
-        stored: The columns of the state: each has the name of the aggregate, or the name, a dot and
-            what it is.
-        fold: Computes these columns, a row for each session of the rows.
-        result: Makes the column of the result from the table of sessions.
+    `stored` returns the fields of its state: each has the name of the aggregate, or that, a dot and
+    what it is. `fold` computes their columns, a row for each session; `result` that of the row.
     """
 
     stored: Callable[[BoundAggregate], list[Field]]

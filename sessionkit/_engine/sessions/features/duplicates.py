@@ -97,8 +97,7 @@ class Duplicates:
         """
         Return rows that remember the ids of sessions that are over, as long as the spec says.
 
-        That counts from their end, the last event plus the gap, also where a rule has cut them
-        before.
+        That counts from the end of their gap, also where a rule has cut them before.
         """
         until = micros(over["end"]) + self.remembered_us
         over, until = over.filter(pa.array(stays := ~is_over(until, watermark_us))), until[stays]

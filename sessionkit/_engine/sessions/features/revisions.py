@@ -70,16 +70,10 @@ NEXT_ROW: Final = pa.field("next_row", pa.int64())
 @attrs.frozen
 class Giving:
     """
-    Which sessions give a row at an instant.
+    Which sessions give a row at an instant, and which are over by then; `final` ones close.
 
-    Attributes:
-        sessions: The sessions.
-        others: What only remembers sessions.
-        over: Which of them are over.
-        final: Which of them close.
-        gives_row: Which give a row.
-        given: Those with what their rows say of revisions.
-        next_row: From when on each gives its next row, in microseconds; None where none is timed.
+    `others` only remember sessions. `given` are those that give a row, with what it says of
+    revisions. `next_row` is from when on each gives its next one; None where none is timed.
     """
 
     sessions: pa.Table
@@ -226,12 +220,13 @@ class Revisions:
         if (others := giving.others).num_rows:
             until = self._forgotten_us(others, has_closed(others))
             others = others.filter(pa.array(~is_over(until, clocks.watermark_us)))
-        failed = [*{*done.failed, *vanished}]
-        closed = attrs.evolve(
-            done,
-            failed_output=done.failed_output + _without_rows(giving.given, vanished),
-            sessions=int(giving.final.sum() - giving.final[gives_row][failed].sum()),
-        )
+        failed, failed_output = [*{*done.failed, *vanished}], done.failed_output
+        if vanished:
+            table = giving.given.append_column("session_id", pa.array(ids_of(giving.given)))
+            failures = Rejected.with_failures("failed_output", vanished, table)
+            failed_output = [*failed_output, *failures]
+        number = int(giving.final.sum() - giving.final[gives_row][failed].sum())
+        closed = attrs.evolve(done, failed_output=failed_output, sessions=number)
         return concat([kept, others]), gone, closed
 
     def _next_row(self, sessions: pa.Table, early: Every, clocks: BatchClocks) -> Numbers | None:
@@ -280,8 +275,7 @@ class Revisions:
         """
         Return why sessions fail that have rows out, and for which `finish` has returned none.
 
-        Raises:
-            UserFunctionError: There is one, and the spec says `on_error="raise"`.
+        Under `on_error="raise"` that is raised.
         """
         if self.spec.finish is None or self.discards or not given.num_rows:
             return {}
@@ -318,13 +312,6 @@ def _revised(given: pa.Table, final: Mask) -> pa.Table:
     sizes = np.bincount(owners[other], minlength=given.num_rows)
     superseded = lists_of(pa.array(ids, pa.string()), sizes)
     return given.append_column("is_final", pa.array(final)).append_column("supersedes", superseded)
-
-
-def _without_rows(given: pa.Table, failures: dict[int, Failure]) -> list[Rejected]:
-    if not failures:
-        return []
-    table = given.append_column("session_id", pa.array(ids_of(given)))
-    return Rejected.with_failures("failed_output", failures, table)
 
 
 def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:

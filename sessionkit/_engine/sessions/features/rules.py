@@ -156,8 +156,7 @@ class Rules:
         """
         Return sessions of another spec with what is stored here.
 
-        When they close follows from their own times. A field of `changes_of` goes on with its last
-        value where the other spec had it too, and with none otherwise.
+        A field of `changes_of` goes on with its last value if the other spec had it too.
         """
         starts, ends = micros(sessions["start"]), micros(sessions["end"])
         closes, closed_by = closings(self.rules, starts, ends)
