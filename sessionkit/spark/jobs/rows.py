@@ -102,8 +102,8 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
 
     counted = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
     found = counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
-    shown = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)
-    for name in shown if worker.with_rejected else ():
+    of_rejected = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)
+    for name in of_rejected if worker.with_rejected else ():
         if name in found.columns:
             found = found.withMetadata(name, {OF_REJECTED: True})
     return found

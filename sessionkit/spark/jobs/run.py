@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame, GroupedData, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -17,7 +17,7 @@ from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN, packs_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import quoted
+from sessionkit.spark._columns import column, quoted
 from sessionkit.spark._grouping import (
     BUCKET,
     bucket_number,
@@ -120,8 +120,15 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOption
         others.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
     if options.clock is not None:
         others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
-    if spec.storage.layout == "pages":
-        return in_pages(_in_buckets(events, spec, spec.storage.buckets, others), worker)
+    if spec.storage.layout == "per_key":
+        # Spark groups the rows of a stateful operator by columns, not by expressions.
+        rows = packed(events, spec, grouping_key(spec), others)
+        groups = rows.groupBy(*map(quoted, spec.keys))
+    else:
+        rows = _in_buckets(events, spec, spec.storage.buckets, others)
+        if spec.storage.layout == "pages":
+            return in_pages(rows, worker)
+        groups = rows.groupBy(BUCKET)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
@@ -129,7 +136,7 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOption
         freeze_imports("run")
         return worker(group, frames, state, run_of_task(), rows_of_task())
 
-    return _groups(events, spec, others).applyInPandasWithState(
+    return groups.applyInPandasWithState(
         run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
@@ -166,20 +173,11 @@ def state_at_end(
 def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
     """Return the rows of a batch, packed, and sorted by bucket within each partition."""
     if until is not None:
-        time = F.col(quoted(spec.event_time or ""))
+        time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
     rows = _in_buckets(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH)
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
-
-
-def _groups(events: DataFrame, spec: AnySpec, others: Sequence[DataFrame]) -> GroupedData:
-    """Return the rows of a stream, packed, and grouped as the state is stored."""
-    if spec.storage.layout == "per_key":
-        # Spark groups the rows of a stateful operator by columns, not by expressions.
-        rows = packed(events, spec, grouping_key(spec), others)
-        return rows.groupBy(*map(quoted, spec.keys))
-    return _in_buckets(events, spec, spec.storage.buckets, others).groupBy(BUCKET)
 
 
 def _in_buckets(
