@@ -89,6 +89,7 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     if last is None:
         check_rules(logs.path, spec, spark)
         return
+    found: str | None = f"Spark finds no finished micro-batch in {logs.path}"
     with with_clear_errors(logs.path, spark):
         found = next(_damage(logs.path, last, spec, spark), None)
     if found is not None:

@@ -55,10 +55,9 @@ def mapped_state(
     check_picklable(spec)
     session = active_session(spark)
     spec = check_rules(path, spec, session)
-    found = _groups(path, spec, key, session)
+    found, read = _groups(path, spec, key, session), _reader(spec, key, now)
     if found is None:
         return session.createDataFrame([], schema)
-    read = _reader(spec, key, now)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
