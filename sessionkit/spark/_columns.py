@@ -52,6 +52,16 @@ def check_event_time(schema: T.StructType, name: str) -> None:
         raise SchemaError(with_hint(*problem))
 
 
+def check_columns(schema: T.StructType, on: str | None, keys: Sequence[str]) -> None:
+    """Check that a frame has this event time, if there is one, and these keys."""
+    if on is not None:
+        check_event_time(schema, on)
+    for key in keys:
+        if key not in schema.names:
+            found = f"the key `{key}` is missing; the frame has {', '.join(schema.names)}"
+            raise SchemaError(with_hint(found, near(key, schema.names)))
+
+
 def time_problem(kind: T.DataType, name: str) -> tuple[str, str] | None:
     """Return why a column of this type can't be an event time, and a hint."""
     if isinstance(kind, T.TimestampNTZType):

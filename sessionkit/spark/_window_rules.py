@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text, span_us
-from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_event_time, column, near, read_delay
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark._columns import column, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark.watermarks import Watermark, declared_watermarks
@@ -226,15 +226,6 @@ def _is_expression(value: object) -> bool:
     # Not isinstance: on Spark 3.5, Spark Connect has a Column class of its own.
     is_column = callable(getattr(value, "alias", None))
     return is_column or (isinstance(value, str) and bool(value.strip()))
-
-
-def check_columns(frame: DataFrame, on: str, keys: tuple[str, ...]) -> None:
-    """Check that a frame has the keys and the event time, a timestamp."""
-    check_event_time(frame.schema, on)
-    for key in keys:
-        if key not in frame.columns:
-            found = f"the key `{key}` is missing; the frame has {', '.join(frame.columns)}"
-            raise SchemaError(with_hint(found, near(key, frame.columns)))
 
 
 def own_watermark(

@@ -12,7 +12,7 @@ from pyspark.sql.window import WindowSpec
 
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_event_time, column, read_delay
+from sessionkit.spark._columns import check_columns, column, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 
@@ -182,17 +182,11 @@ class Deduplication:
         return self.by
 
     def _check(self, frame: DataFrame) -> None:
-        kinds = {field.name: field.dataType for field in frame.schema.fields}
-        if self.on is not None:
-            check_event_time(frame.schema, self.on)
+        check_columns(frame.schema, self.on, self.by)
         for name in self.by:
-            if name not in kinds:
-                found = f"the key `{name}` is missing; the frame has {', '.join(kinds)}"
-                raise SchemaError(with_hint(found, "rename a column, or select it"))
-            if isinstance(kinds[name], FLOATS):
-                found = (
-                    f"the key `{name}` is a {kinds[name].simpleString()}: equal values may differ"
-                )
+            kind = frame.schema[name].dataType
+            if isinstance(kind, FLOATS):
+                found = f"the key `{name}` is a {kind.simpleString()}: equal values may differ"
                 raise SchemaError(with_hint(found, "cast it to decimal or string"))
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:

@@ -24,14 +24,13 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import column, quoted
+from sessionkit.spark._columns import check_columns, column, quoted
 from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark._window_rules import (
     WINDOW_COLUMNS,
     Expression,
     WindowShape,
     check_aggregates,
-    check_columns,
     check_gap,
     check_names,
     explanation,
@@ -319,7 +318,7 @@ class WindowedAggregation:
             UnboundedStateWarning: The stream would keep every window forever.
         """
         windows = self.windows
-        check_columns(frame, windows.shape.on, windows.keys)
+        check_columns(frame.schema, windows.shape.on, windows.keys)
         if frame.isStreaming:
             frame = self._watermarked(frame)
         groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
@@ -348,7 +347,7 @@ class WindowedAggregation:
         Raises:
             SchemaError: A column is missing, or the event time isn't a timestamp.
         """
-        check_columns(frame, self.windows.shape.on, self.windows.keys)
+        check_columns(frame.schema, self.windows.shape.on, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
         return reasoned.where("reason IS NOT NULL")
 
