@@ -37,11 +37,9 @@ class IdleClock:
 
     @classmethod
     def of_table(cls, table: pa.Table) -> "IdleClock":
-        """Return what is stored."""
         return cls(**table.to_pylist()[0])
 
     def table(self) -> pa.Table:
-        """Return this as a table of one row."""
         return pa.Table.from_pylist([attrs.asdict(self)])
 
     @property

@@ -31,8 +31,6 @@ class BatchClocks:
     The clocks of a micro-batch, in microseconds, the same for every key and row of it.
 
     Attributes:
-        watermark_us: The watermark in force.
-        processing_us: The processing time.
         by_events_us: How far events have moved the watermark; None where that is all the way.
         whole: Whether all events of a group come at once, as on a batch.
         since_us: The watermark at which the query began with a seed; None where it has none.
@@ -174,13 +172,7 @@ class Logic(Protocol):
         """The schema of the rows that are kept: open sessions, or keys."""
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        """
-        Run one micro-batch of a group.
-
-        Raises:
-            UserFunctionError: A function of the user failed, and the spec says `on_error="raise"`.
-            StateValueError: A function left a value in the state that does not fit its field.
-        """
+        """Run one micro-batch of a group; what a function of the user did may be an error."""
 
     @property
     def keeps_only_open(self) -> bool:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.keys.calls import KeyRun, Stamps
@@ -16,18 +15,22 @@ from sessionkit._engine.keys.handlers import event_frame
 from sessionkit._engine.keys.program import STAMPS, Program, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import INSTANT, concat, key_columns, micros, split
+from sessionkit._engine.rows.table import (
+    INSTANT,
+    Mask,
+    Numbers,
+    concat,
+    key_columns,
+    micros,
+    split,
+)
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, Held
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 STAMP_OF: Final = [attrgetter(name) for name in STAMPS]
 
 
 def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
-    """Return the stored keys, ready for calls."""
     if not rows.num_rows:
         return []
     keys, timers, values = decode_keys(spec, rows), read_timers(rows["timers"]), _values(spec, rows)
@@ -53,11 +56,9 @@ def _stored(spec: AnyStatefulSpec, rows: pa.Table, place: int) -> Any:
 @attrs.frozen(eq=False)
 class ActiveKeys:
     """
-    The keys with events or with something due, and all others.
+    The keys with events or with something due, and the rows of all others.
 
     Attributes:
-        program: The rules and functions.
-        untouched: The rows of all other keys.
         touched: The rows of the active keys that are stored.
         events: The events, in the order of key, time and content.
         order: The places that they had.
@@ -97,7 +98,6 @@ class ActiveKeys:
         return cls(program, untouched, touched, events, order, starts.tolist(), first, runs)
 
     def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
-        """Yield each key, and where its events begin and end."""
         yield from zip(self.runs, self.starts[:-1], self.starts[1:], strict=True)
 
     def parts(self, objects: list[Any]) -> Callable[[int, int], Any]:
@@ -109,7 +109,6 @@ class ActiveKeys:
         return lambda start, stop: ordered[start:stop]
 
     def table(self) -> pa.Table:
-        """Return the table of keys from now on."""
         kept = [run.is_kept for run in self.runs]
         if not any(kept):
             return self.untouched

@@ -59,13 +59,11 @@ class KeyRun:
 
     @classmethod
     def of_new(cls, key: Any) -> "KeyRun":
-        """Return a key of which nothing is stored."""
         stamps = Stamps(BEGINNING_US, BEGINNING_US)
         return cls(Held(key, MISSING, {}), stamps, lambda _: MISSING, 0)
 
     @property
     def is_kept(self) -> bool:
-        """Whether anything is held of the key."""
         return self.held.value is not MISSING or bool(self.held.armed)
 
     def open(self, *, is_last: bool, on_copy: bool) -> Held:
@@ -91,14 +89,10 @@ class KeyRun:
 @attrs.define(eq=False)
 class Calls:
     """
-    The calls of a micro-batch.
+    The calls of a micro-batch, at its clocks, which `now` has as the functions see them.
 
-    Attributes:
-        program: Whose functions are called.
-        clocks: The clocks of the micro-batch.
-        now: The same as the functions see them.
-        fired: How many timers went off, and policies ended a key.
-        failed_output: The keys whose `on_timer` failed, and why.
+    It counts the timers that went off and the ends by policies, and keeps the keys whose `on_timer`
+    failed, and why.
     """
 
     program: Program
@@ -108,7 +102,6 @@ class Calls:
     failed_output: list[tuple[Any, Failure]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Show the clocks as the functions of the user see them."""
         watermark = None
         if self.clocks.watermark_us != BEGINNING_US:
             watermark = instant_of(min(self.clocks.watermark_us, LAST_INSTANT_US))
@@ -219,7 +212,6 @@ class Calls:
 
 
 def result_rows(program: Program, runs: Sequence[KeyRun]) -> pa.Table:
-    """Return the result rows: the key, and the fields of the result."""
     returned = [(run, role, row) for run in runs for role, rows in run.returned for row in rows]
     if not returned:
         return program.no_rows
@@ -238,7 +230,6 @@ def result_rows(program: Program, runs: Sequence[KeyRun]) -> pa.Table:
 
 
 def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
-    """Return the keys whose `on_timer` failed."""
     if not found:
         return []
     failures = dict(enumerate(failure for _, failure in found))

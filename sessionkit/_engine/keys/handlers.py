@@ -7,10 +7,9 @@ once, for users who fold with Arrow or NumPy.
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.keys.program import Program, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import instants, key_columns, micros
+from sessionkit._engine.rows.table import Numbers, instants, key_columns, micros
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed
@@ -28,8 +27,6 @@ from sessionkit.state._codec import codec_of, unreadable
 from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.state._scalars import FloatType
 from sessionkit.state._types import FieldType
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
 
 NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 """Where a column may hold nulls: pandas would make floats of such integers, and of such flags

@@ -11,16 +11,15 @@ created, updated      when the state was first and last set, on the clock of a `
 timers                the named timers: name, is_event (which clock), at
 event_timer, processing_timer    the earliest of them on either clock
 
-Instants are timestamps of microseconds in UTC.
+Numbers are timestamps of microseconds in UTC.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Generic, TypeAlias
+from typing import Any, Final, Generic
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +28,8 @@ from sessionkit._engine.logic import NEVER_US, BatchClocks, Memory, shared_ident
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
 from sessionkit._engine.rows.table import (
     INSTANT,
+    Mask,
+    Numbers,
     key_schema,
     micros,
     no_events,
@@ -45,9 +46,6 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
 from sessionkit.timeouts import Clock
 from sessionkit.timeouts._policies import deadlines_of
-
-Instants: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 STAMPS: Final = ("last_event_time", "last_processing_time", "created", "updated")
@@ -71,7 +69,6 @@ SHOWN_TIMERS: Final = pa.map_(
 
 
 def clock_times(clocks: BatchClocks) -> dict[Clock, int]:
-    """Return the instant of each clock, in microseconds."""
     return {"event_time": clocks.watermark_us, "processing_time": clocks.processing_us}
 
 
@@ -84,10 +81,10 @@ class Span:
     since: str
     length_us: int
 
-    def ends(self, keys: pa.Table) -> Instants:
+    def ends(self, keys: pa.Table) -> Numbers:
         """Return when each key ends; never where what it counts from is missing."""
         since = keys[self.since].cast(pa.int64())
-        ends: Instants = pc.add(since, self.length_us).fill_null(END_OF_TIME_US + 1).to_numpy()
+        ends: Numbers = pc.add(since, self.length_us).fill_null(END_OF_TIME_US + 1).to_numpy()
         return ends
 
 
@@ -96,25 +93,9 @@ class Program:
     """
     A stateful spec, compiled.
 
-    Attributes:
-        spec: The spec: its functions, and the classes of its rows.
-        function: What `process` calls, as `handler` says.
-        name: The name of that function, for messages.
-        on_timer: What `on_timer` calls; None where there is none.
-        handler: Whether it takes the events of a key, a frame of them, or all keys of a bucket.
-        spans: How the timeout policy counts.
-        age_clock: The clock on which the age of a state is counted; None where none is.
-        has_event_time: Whether events have one.
-        in_time_order: Whether events wait for the watermark.
-        rejects_late: Whether an event at or before the watermark is left out.
-        rejects: Whether a call that fails leaves no trace, instead of stopping the query.
-        timer_rules: Which timers the functions may set.
-        state: The class of the state, as a type.
-        key_names: The key columns.
-        state_fields: The fields of the state as they are stored.
-        schema: The schema of the table of keys.
-        no_events: A table of no events.
-        no_rows: A table of no result rows.
+    `handler` says whether `function` takes the events of a key, a frame of them, or all keys of a
+    bucket; `rejects` that a call that fails leaves no trace, instead of stopping the query. The age
+    of a state is counted on `age_clock`, if at all.
     """
 
     spec: AnyStatefulSpec
@@ -138,7 +119,6 @@ class Program:
 
     @classmethod
     def of(cls, spec: AnyStatefulSpec) -> "Program":
-        """Compile a spec."""
         keys, codec = key_schema(spec), codec_of(spec.state)
         own = [
             pa.field("exists", pa.bool_()),
@@ -183,7 +163,7 @@ class Program:
         }
         return json.dumps(entries, sort_keys=True).encode()
 
-    def due(self, keys: pa.Table) -> dict[Clock, Instants]:
+    def due(self, keys: pa.Table) -> dict[Clock, Numbers]:
         """
         Return the instant that each clock must reach for something to happen to each key.
 
@@ -194,13 +174,13 @@ class Program:
             due[span.clock] = np.minimum(due[span.clock], span.ends(keys))
         return {clock: np.minimum(at_us, NEVER_US) for clock, at_us in due.items()}
 
-    def is_due(self, keys: pa.Table, clocks: BatchClocks) -> Flags:
+    def is_due(self, keys: pa.Table, clocks: BatchClocks) -> Mask:
         """Mark the keys that a micro-batch calls even without events of theirs."""
-        due: Flags = has_passed(_earliest_of(keys, "event_time"), clocks.watermark_us)
+        due: Mask = has_passed(_earliest_of(keys, "event_time"), clocks.watermark_us)
         due |= has_passed(_earliest_of(keys, "processing_time"), clocks.processing_us)
         return due | self.is_over(keys, clocks, CLOCKS[:1]) if self.in_time_order else due
 
-    def is_over(self, keys: pa.Table, clocks: BatchClocks, by: Collection[Clock]) -> Flags:
+    def is_over(self, keys: pa.Table, clocks: BatchClocks, by: Collection[Clock]) -> Mask:
         """Mark the keys that the policy ends, by one of these clocks."""
         now, over = clock_times(clocks), np.zeros(keys.num_rows, np.bool_)
         for span in self.spans:
@@ -209,7 +189,7 @@ class Program:
         return over
 
 
-def _earliest_of(keys: pa.Table, clock: Clock) -> Instants:
+def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
     return micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
 
 

@@ -20,11 +20,10 @@ Rules of this file:
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import is_late_in_order
@@ -36,14 +35,11 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, concat, micros, whole
+from sessionkit._engine.rows.table import Mask, Numbers, Rejected, concat, micros, whole
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock
-
-Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -55,36 +51,29 @@ class KeyLogic:
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        """Compile the spec."""
         object.__setattr__(self, "program", Program.of(self.spec))
 
     @cached_property
     def nothing(self) -> Memory:
-        """The memory of a group that remembers nothing."""
         return Memory(self.schema.empty_table(), self.program.no_events)
 
     @cached_property
     def identity(self) -> bytes:
-        """The rules and the types under which a group is stored, as JSON."""
         return self.program.identity
 
     @property
     def state_fields(self) -> Sequence[Field]:
-        """The fields of the state as they are stored."""
         return self.program.state_fields
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the table of keys."""
         return self.program.schema
 
     @property
     def keeps_only_open(self) -> bool:
-        """Always: each row is a key."""
         return True
 
     def has_state(self, kept: pa.Table) -> Mask:
-        """Mark the keys that have a state, not only timers."""
         exists: Mask = whole(kept["exists"]).to_numpy(zero_copy_only=False)
         return exists
 
@@ -102,12 +91,10 @@ class KeyLogic:
         """Return how many keys there are; they don't begin."""
         return kept.num_rows, None
 
-    def due(self, kept: pa.Table) -> dict[Clock, Instants]:
-        """Return when the first timer or end of each key is due, on each clock."""
+    def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         return self.program.due(kept)
 
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        """Run one micro-batch of a group."""
         turns = _turns(self.program, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.program, turns.due)
         calls = Calls(self.program, clocks)

@@ -36,7 +36,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 @attrs.frozen
 class Rejected:
     """
-    Rows that are not results: those that became part of none, with the reason, and others.
+    Rows of other kinds than results: those that became no part of one, and others.
 
     Attributes:
         kind: `late`, `duplicate`, `quarantined` or `failed` for events, `failed_output` for a

@@ -134,12 +134,7 @@ def memory_in_pages(
 
 
 def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:
-    """
-    Return the pages of a directory, by the numbers at which they start.
-
-    Raises:
-        StateCorruptedError: One is missing, or isn't the one that was written with the directory.
-    """
+    """Return the pages of a directory, by their starts, each of which must be the one in it."""
     found: dict[int, bytes] = {}
     for start, length, checksum in directory.stored:
         payload = page(start)

@@ -86,19 +86,16 @@ class Directory:
 
     @classmethod
     def empty(cls) -> "Directory":
-        """Return the directory of a bucket that remembers nothing."""
         return cls(np.array([(0, 0, 0, 0, 0, NEVER_US, NEVER_US)], ENTRY))
 
     @classmethod
     def of_table(cls, table: pa.Table) -> "Directory":
-        """Return the directory that a table contains."""
         entries = np.empty(table.num_rows, ENTRY)
         for name in table.column_names:
             entries[name] = table[name].to_numpy()
         return cls(entries)
 
     def table(self) -> pa.Table:
-        """Return the directory as a table."""
         names = ENTRY.names or ()
         return pa.table({name: np.ascontiguousarray(self.entries[name]) for name in names})
 
@@ -116,7 +113,6 @@ class Directory:
         return {clock: at_us for clock, at_us in found.items() if at_us < NEVER_US}
 
     def total(self, name: str) -> int:
-        """Return the sum of a column over all pages."""
         return int(self.entries[name].sum(dtype=np.int64))
 
     def concerned(self, hashes: Numbers, clocks: BatchClocks) -> Numbers:
@@ -210,12 +206,9 @@ def pages_of(
     kept: SortedRows, buffered: SortedRows, ranges: Iterable[tuple[int, int]]
 ) -> list[Page]:
     """
-    Return the pages of ranges of hashes; one that is too large for a page, in several.
+    Return the pages of ranges of hashes: of the rows that are kept, and of the events that wait.
 
-    Args:
-        kept: The open sessions, or the keys.
-        buffered: The events that wait.
-        ranges: The lowest hash of each, and the one after its last.
+    What is too large for a page makes several.
     """
     pages: list[Page] = []
     for low, high in ranges:

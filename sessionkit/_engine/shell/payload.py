@@ -80,13 +80,7 @@ class Origin:
         return cls(bytes.fromhex(query_id.replace("-", "")[: 2 * ID_BYTES]), batch, watermark_ms)
 
     def check(self, now: "Origin", what: str) -> None:
-        """
-        Check that a micro-batch may read what was stored.
-
-        Raises:
-            StateMismatchError: Another query stored it.
-            StateCorruptedError: It is from after the micro-batch, or from a later watermark.
-        """
+        """Raise a StateError if a micro-batch may not read `what` this one stored."""
         if UNKNOWN in {self.query, now.query}:
             return
         if self.query != now.query:
@@ -120,7 +114,6 @@ def bond_of(group: bytes, columns: bytes) -> bytes:
 
 
 def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origin) -> bytes:
-    """Return the bytes of these tables under this identity."""
     # With spaces after it, an Arrow stream is aligned.
     begins = HEADER_BYTES[FORMAT_VERSION] + IDENTITY.size + len(identity) + TABLE.size
     stored = identity + PADDING * (-begins % ALIGNMENT)
@@ -140,7 +133,7 @@ def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origi
 
 @attrs.frozen
 class Unpacked:
-    """What a payload contains, what it's bound to, and what wrote it."""
+    """What a payload contains, what it is bound to, and what wrote it."""
 
     identity: bytes
     tables: list[pa.Table]
@@ -148,13 +141,7 @@ class Unpacked:
     origin: Origin
 
     def check(self, bond: bytes) -> None:
-        """
-        Check that the payload is where it belongs.
-
-        Raises:
-            StateCorruptedError: It belongs to another group, or the other columns of its row were
-                written with another one.
-        """
+        """Raise a StateCorruptedError if the payload is of another group, or of other columns."""
         if self.bond != bond:
             is_of_group = self.bond[:CRC_BYTES] == bond[:CRC_BYTES]
             found = "wasn't written with the other columns of its row"
@@ -164,13 +151,7 @@ class Unpacked:
 
 
 def unpack(payload: bytes) -> Unpacked:
-    """
-    Return what a payload contains.
-
-    Raises:
-        StateCorruptedError: The bytes are damaged, or sessionkit didn't write them.
-        StateMismatchError: They have the format of another release.
-    """
+    """Return what a payload contains; a StateError if it is damaged, or of another release."""
     version, bond, checksum = _header(payload)
     body = memoryview(payload)[HEADER.size :]
     if zlib.crc32(body, _checksum_of_header(version, bond)) != checksum:
@@ -187,23 +168,16 @@ def _table(stream: pa.Buffer) -> pa.Table:
 
 
 def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
-    """Return these parts as the page with this number."""
     body = b"".join(part for one in parts for part in (TABLE.pack(len(one)), one))
     return PAGE.pack(PAGE_MAGIC, zlib.crc32(body, number)) + body
 
 
 def page_checksum(payload: bytes) -> int:
-    """Return the checksum in a page."""
     return int.from_bytes(payload[len(PAGE_MAGIC) : PAGE.size], "big")
 
 
 def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
-    """
-    Return the parts of a page.
-
-    Raises:
-        StateCorruptedError: The bytes are damaged, or are not this page.
-    """
+    """Return the parts of a page; a StateCorruptedError if the bytes are damaged."""
     if len(payload) < PAGE.size or payload[: len(PAGE_MAGIC)] != PAGE_MAGIC:
         found = f"page {number} of the stored state isn't one: it starts with {payload[:4]!r}"
         raise StateCorruptedError(with_hint(found, RESTORE))
@@ -218,11 +192,8 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     """
     Return the identity under which a payload was written, from its first bytes alone.
 
-    The checksum covers the whole payload, so it isn't checked here.
-
-    Raises:
-        StateCorruptedError: sessionkit didn't write the bytes.
-        StateMismatchError: They have the format of another release.
+    The checksum covers the whole payload, so it isn't checked here; what can't be an identity is a
+    StateError.
     """
     version, _, _ = _header(head)
     stored, _ = _identity(memoryview(head)[HEADER_BYTES[version] :])
@@ -246,12 +217,7 @@ def identity_differences(
 
 
 def check_format(version: int) -> None:
-    """
-    Check the format of a stored state.
-
-    Raises:
-        StateMismatchError: Another release wrote it.
-    """
+    """Raise a StateMismatchError for a format that this release does not read."""
     if version not in HEADER_BYTES:
         known = " and ".join(map(str, HEADER_BYTES))
         found = f"the stored state has format {version}, but this release reads {known}"

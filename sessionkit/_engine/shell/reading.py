@@ -75,11 +75,8 @@ class Reading:
     """
     How tables that were stored under one identity become tables of the spec.
 
-    Attributes:
-        state: How the columns of the state become those of its class, or of an older one.
-        steps: What makes of an older class the present one.
-        events: How the columns of events that wait become those of the present class.
-        is_changed: Whether the classes, or their version, have changed since.
+    The columns of the state become those of its class, or of an older one, of which the steps make
+    the present one; the columns of events that wait become those of the present class.
     """
 
     state: Sequence[Change] = ()
@@ -90,13 +87,7 @@ class Reading:
     def memory(
         self, logic: Logic, kept: pa.Table, buffered: pa.Table, marks: Marks | None = None
     ) -> Memory:
-        """
-        Return stored tables as those of the spec, with its columns, and with marks if it has any.
-
-        Raises:
-            StateError: A stored value doesn't fit its new type.
-            UserFunctionError: A function of `upgrade` failed.
-        """
+        """Return stored tables as those of the spec, with marks where it has any."""
         if BEHIND.name in logic.schema.names and BEHIND.name not in kept.schema.names:
             marks = np.zeros(kept.num_rows, np.int64) if marks is None else marks
             # At its place, so that what the rules in force have stored needn't be put in order.
@@ -142,9 +133,7 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
     """
     Return how what was stored under an identity is read, and remember it.
 
-    Raises:
-        StateMismatchError: It was stored under other rules, or with classes from which no rule
-            leads to the present ones; the message names each difference.
+    Where rules or classes forbid that, a StateMismatchError names each difference.
     """
     found = Reading()
     if identity != logic.identity:
@@ -158,14 +147,10 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
 @attrs.frozen
 class Comparison:
     """
-    What has changed since something was stored: how it's read, and what forbids that.
+    What has changed since something was stored: how it's read, and a line for each obstacle.
 
-    Attributes:
-        reading: How it is read.
-        problems: A line for each thing that forbids it.
-        hint: What to do about the first of them.
-        stored: For each field of the state, whether it was stored.
-        version: The version of the state.
+    The hint says what to do about the first of them. `stored` says of each field of the state
+    whether it was stored, under that version of the state.
     """
 
     reading: Reading
@@ -244,12 +229,9 @@ def check_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None
     """
     Check that no field was removed and added again, while rows still have its old values.
 
-    A row that lacks a field is then newer than one that has it. Where the field had only been
-    added, every row that has it is newer. Of each identity, `found` has the first and the last
-    instant at which a row was written under it, in milliseconds.
-
-    Raises:
-        StateMismatchError: A field was.
+    A row that lacks a field is then newer than one that has it, a StateMismatchError. Where the
+    field had only been added, every row that has it is newer. Of each identity, `found` has the
+    first and the last instant at which a row was written under it, in milliseconds.
     """
     first, last = dict[tuple[int, str], int](), dict[tuple[int, str], int]()
     for one, first_ms, last_ms in found:

@@ -34,15 +34,11 @@ READ_BY_BATCH: Final = "it is before %s, up to where the batch of the seed has r
 @attrs.frozen
 class SeedFormat:
     """
-    How the rows of a seed are written, and when it was taken.
+    How the rows of a seed are written, and when it was taken. All instants in microseconds.
 
-    Attributes:
-        identity: The rules under which they are written, as JSON.
-        kept: The schema of the rows that are kept: open sessions, or keys.
-        held: The schema of the events that wait.
-        watermark_us: The watermark at which it was taken: that of the query doesn't fall below it.
-        until_us: The event time before which a batch has read every event; None without a batch.
-        idle_us: How far a watermark of their own had led groups by then, where a source was idle.
+    The watermark of a query doesn't fall below that of its seed. A batch has read every event
+    before `until_us`. By then a watermark of their own, up to `idle_us`, may have led groups,
+    where a source was idle.
     """
 
     identity: bytes
@@ -89,9 +85,7 @@ class SeedFormat:
         """
         Return what a seed gives to a group, from its packed rows; None if no row of it came.
 
-        Raises:
-            StateError: It was made for other rules, or the query is under way already, or a value
-                doesn't fit a class that has changed since.
+        A seed for other rules, or for a query that is under way, is a StateMismatchError.
         """
         # On a driver, the rows of a seed alone have these columns.
         seeded = [frame for frame in frames if KEPT_COLUMN in frame.columns]
@@ -125,12 +119,7 @@ def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, p
 
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
-    """
-    Check that what was stored under one spec can become what another stores.
-
-    Raises:
-        StateMismatchError: It can't; the message names each difference that stands in the way.
-    """
+    """Raise a StateMismatchError with each reason why one spec can't take over from another."""
     before, after = logic_of(old), logic_of(new)
     was, now = json.loads(before.identity), json.loads(after.identity)
     lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
@@ -167,12 +156,7 @@ def _waiting(old: AnySpec, new: AnySpec) -> list[str]:
 
 
 def migrated(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
-    """
-    Return what was stored under one spec as another stores it.
-
-    Raises:
-        StateValueError: A key doesn't have exactly one form in its new type.
-    """
+    """Return what was stored under one spec as another stores it; each key in exactly one form."""
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
     logic = logic_of(new)
     kept = _fitted(old, logic.migrated(old, memory.kept), logic.schema)

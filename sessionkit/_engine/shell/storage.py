@@ -37,8 +37,7 @@ class Storage(Protocol):
         """
         Remember this in place of what was loaded, and be woken when something is due.
 
-        Returns:
-            How the group stands, but for the watermark.
+        Returns how the group stands, but for the watermark.
         """
 
 
@@ -55,7 +54,6 @@ LOGICS: Final[dict[type[Any], Callable[[Any], Logic]]] = {
 
 
 def logic_of(spec: AnySpec) -> Logic:
-    """Return the fold that a spec asks for."""
     return LOGICS[type(spec)](spec)
 
 
@@ -68,16 +66,10 @@ def stored_memory(
     logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin = NOBODY
 ) -> Memory:
     """
-    Return the memory of a group from its row in a checkpoint.
+    Return the memory of a group from its row in a checkpoint, as `Worker.__call__` names it.
 
-    Args:
-        logic: Whose memory it is; one for all groups, since it remembers how they are read.
-        group: What Spark grouped by: the label of a bucket, or a key as it crosses.
-        row: The stored row; under `layout="pages"` with the pages, by their numbers, at its end.
-        now: The query, and its last finished micro-batch; by default any query's row is read.
-
-    Raises:
-        StateError: It is damaged, or was written by another query, or under other rules.
+    One logic serves all groups, since it remembers how they are read. Under `layout="pages"` the
+    row ends in the pages, by their numbers. By default the row of any query is read.
     """
     if logic.spec.storage.layout == "pages":
         return memory_in_pages(logic, group, row[:-1], row[-1], now)

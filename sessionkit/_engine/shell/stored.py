@@ -66,13 +66,10 @@ class Neighbours:
 
     def add(self, what: str, origin: Origin, due_us: int | None, now: Origin) -> None:
         """
-        Add the row of a group that Spark wakes in event time.
+        Add the row of a group that Spark wakes in event time; raise where one is an older row.
 
         A row whose micro-batch isn't known says nothing, and neither does one of the micro-batch
         that runs: it may still call the others.
-
-        Raises:
-            StateCorruptedError: It, or one that was read before, is an older row.
         """
         if NOBODY.query in {origin.query, now.query} or origin.batch >= now.batch:
             return
@@ -175,7 +172,6 @@ def pack_row(
     tables: Sequence[pa.Table],
     origin: Origin,
 ) -> tuple[Any, ...]:
-    """Return the row of a group: columns, and a payload bound to them, the group and the query."""
     return (*columns, pack(logic.identity, tables, _bond(logic.spec, group, columns), origin))
 
 
@@ -185,10 +181,8 @@ def unpack_row(
     """
     Return how the row of a group is read, and the tables in it.
 
-    Raises:
-        StateCorruptedError: It is damaged, or belongs to another group or micro-batch, or is older
-            than the other rows say.
-        StateMismatchError: Another query wrote it, or it has other rules, or another format.
+    A row that is damaged, older than others say, or of another place, query, rules or format is a
+    StateError.
     """
     *columns, payload = row
     if columns[0] != FORMAT_VERSION:
@@ -231,11 +225,7 @@ def arm(
     """
     Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
 
-    Args:
-        clock: The clock by which Spark wakes the group.
-        due: The first instant, in microseconds, that each clock must reach.
-        state: Spark's group state.
-        watermark_ms: Spark's watermark.
+    The clock is that by which Spark wakes the group; of each clock, `due` has the first instant.
     """
     if clock == "event_time" and clock in due:
         state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
@@ -251,8 +241,7 @@ def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = 
     """
     Check that what would be stored isn't too large: with more, Spark fails and says nothing.
 
-    Raises:
-        StateError: It's larger; the message names the key with the largest part of the memory.
+    The StateError names the key with the largest part of the memory.
     """
     if size <= most:
         return

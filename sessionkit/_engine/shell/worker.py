@@ -205,18 +205,11 @@ def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> No
 def worker_of(
     spec: AnySpec, *, with_rejected: bool = False, seed: SeedFormat | None = None
 ) -> Worker:
-    """Return the worker that runs a spec."""
     return Worker(logic_of(spec), with_rejected, seed)
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:
-    """
-    Check the end of a batch.
-
-    Raises:
-        SpecError: It has no time zone or is outside the years 1 to 9999 in UTC, or the spec has no
-            event time.
-    """
+    """Raise a SpecError if a batch can't end there."""
     if spec.event_time is None:
         found = "`until` is an event time, and the spec has no `event_time`"
         raise SpecError(with_hint(found, "leave it out"))
