@@ -122,11 +122,8 @@ def _read(text: str, name: str) -> timedelta:
     body = text.strip().lower()
     if body.startswith("interval "):
         body = body.removeprefix("interval ").strip()
-    total, position, seen = timedelta(0), 0, set()
-    while position < len(body):
-        term = TERM.match(body, position)
-        if term is None:
-            raise _unreadable(text, name)
+    total, seen = timedelta(0), set[str]()
+    for term in TERM.finditer(body):
         unit = _unit(term["unit"], text, name)
         if unit in seen:
             raise _unreadable(text, name)
@@ -134,10 +131,7 @@ def _read(text: str, name: str) -> timedelta:
         total += _amount(term, unit, text, name)
         if abs(total) > LONGEST:
             raise _too_long(text, name)
-        position = term.end()
-        while body[position : position + 1] in {" ", "\t"}:
-            position += 1
-    if not seen:
+    if not seen or TERM.sub("", body).strip(" \t"):
         raise _unreadable(text, name)
     return total
 

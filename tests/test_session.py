@@ -13,8 +13,7 @@ from pyspark import cloudpickle
 from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
 from sessionkit._instants import micros_of
 from sessionkit.errors import FieldTypeError, SpecError
-from sessionkit.spec.columns import SESSION_COLUMNS
-from sessionkit.spec.shared import key_class
+from sessionkit.spec.shared import SESSION_COLUMNS, key_class
 from sessionkit.spec.views import session_of
 from tests.support.options import evolved, session_spec
 from tests.support.strategies import Plan

@@ -39,7 +39,6 @@ FORMER: Final = {
 
 
 def read_columns(value: object, name: str) -> dict[str, Any]:
-    """Read columns and their types."""
     if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
         found = f"`{name}` must be a dict of column names and types, found {value!r}"
         raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
@@ -80,7 +79,7 @@ def _last_version(storage: Any) -> int:
 
 
 def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
-    """Return `upgrade` as a dict in the order of versions, refused if it isn't one."""
+    """Return `upgrade` in the order of versions."""
     if isinstance(value, Mapping) and all(
         type(version) is int and version >= 1 and callable(function)
         for version, function in value.items()
@@ -272,15 +271,7 @@ class Storage:
 
 @attrs.frozen
 class UpgradeStep:
-    """
-    The way from one version of a state to the next one.
-
-    Attributes:
-        version: The version that it starts from.
-        function: Turns a state of that version into one of the next.
-        old: The class of a state of that version.
-        new: The class of a state of the next.
-    """
+    """How a state of a version, of class `old`, becomes one of the next, of class `new`."""
 
     version: int
     function: Callable[[Any], Any]
@@ -289,18 +280,7 @@ class UpgradeStep:
 
 
 def upgrade_steps(upgrade: Upgrade, version: int, state: type[Any]) -> tuple[UpgradeStep, ...]:
-    """
-    Return the way from the oldest version that can be read to the present one.
-
-    Args:
-        upgrade: The functions, by the version from which each starts.
-        version: The present version.
-        state: The present class.
-
-    Raises:
-        SpecError: A version is left out, or the classes of the functions don't follow each other.
-        FieldTypeError: An older class has fields that can't be stored.
-    """
+    """Return the steps from the oldest version that can be read to the present one, of a class."""
     if not upgrade:
         return ()
     missing = sorted({*range(min(upgrade), version)} - upgrade.keys())
@@ -320,10 +300,9 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
     if len(positional_parameters(function)) != 1:
         raise SpecError(with_hint(f"{where} must take the old state alone", hint))
-    places: Sequence[int | None] = (0, None)
-    old, new = (annotation_of(function, place) for place in places)
+    old, new = annotation_of(function, 0), annotation_of(function, None)
     for found, what in ((old, "takes"), (new, "returns")):
-        if not (is_record(found)):
+        if not is_record(found):
             text = f"{where} must say by an annotation which class it {what}"
             raise SpecError(with_hint(f"{text}, found {found!r}", hint))
         codec_of(found)

@@ -13,7 +13,6 @@ from sessionkit._instants import Duration, duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
-from sessionkit.spec.columns import NUMBER_COLUMN, REJECTED_COLUMNS, session_fields
 from sessionkit.spec.groups import FORMER, Results, check_group
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.methods import (
@@ -27,7 +26,20 @@ from sessionkit.spec.methods import (
     Timeout,
     functions_of,
 )
-from sessionkit.spec.shared import E, R, S, Spec, check_shared, set_derived
+from sessionkit.spec.shared import (
+    CLOSED_BY_FIELD,
+    CLOSED_BY_OR_OPEN,
+    NUMBER_COLUMN,
+    REJECTED_COLUMNS,
+    REVISION_FIELDS,
+    SESSION_FIELDS,
+    E,
+    R,
+    S,
+    Spec,
+    check_shared,
+    set_derived,
+)
 from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 
@@ -118,9 +130,9 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def own_fields(self) -> tuple[Field, ...]:
-        """The columns that sessionkit adds to a result row."""
-        is_open = self.early is not None
-        return session_fields(ruled=self.rules is not None, is_open=is_open, revises=self.revises)
+        closed_by = CLOSED_BY_FIELD if self.early is None else CLOSED_BY_OR_OPEN
+        ruled = () if self.rules is None else (closed_by,)
+        return (*SESSION_FIELDS, *ruled, *(REVISION_FIELDS if self.revises else ()))
 
     @cached_property
     def early(self) -> Every | None:
@@ -140,7 +152,6 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def rejected_columns(self) -> tuple[str, ...]:
-        """The columns that rejected rows add to those of result rows."""
         shared = self.event_time if isinstance(self.logic, Events) else None
         names = tuple(name for name in REJECTED_COLUMNS if not name == shared == "event_time")
         return (*names, NUMBER_COLUMN) if self.results.with_events else names
@@ -152,12 +163,10 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def close_idle_after(self) -> timedelta | None:
-        """After what time without events sessions close by the processing time; None for never."""
         return None if self.rules is None else self.rules.close_idle_after
 
     @cached_property
     def clock(self) -> Clock:
-        """The clock of Spark's timeouts."""
         if self.close_idle_after is not None:
             return "processing_time"
         return "event_time" if self.early is None else self.early.clock

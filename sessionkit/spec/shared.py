@@ -13,7 +13,6 @@ from sessionkit._arguments import choice, column_name
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS
 from sessionkit.spec.groups import (
     Inputs,
     Lateness,
@@ -24,8 +23,10 @@ from sessionkit.spec.groups import (
     upgrade_steps,
 )
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._fields import field_type, fields_of
+from sessionkit.state._scalars import BoolType, IntType, StrType
+from sessionkit.state._times import DatetimeType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
@@ -51,6 +52,34 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 def key_class(names: tuple[str, ...]) -> Any:
     """Return the named tuple in which the functions of the user get the key."""
     return namedtuple("Key", names)  # noqa: PYI024 (the names come from the spec)
+
+
+# -- the columns that sessionkit adds ------------------------------------------------------------
+
+COUNTS_COLUMN: Final = "_counts"
+"""The column that travels with the results until Spark has summed it."""
+REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
+"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
+NUMBER_COLUMN: Final = "number"
+"""The column that events of closed sessions add after these."""
+
+SESSION_FIELDS: Final = (
+    Field("session_id", StrType(), "session_id"),
+    Field("session_start", DatetimeType(), "session_start"),
+    Field("session_end", DatetimeType(), "session_end"),
+)
+SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
+"""The columns that sessionkit adds to every result row, after those of the key."""
+CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
+"""The one that it adds after these where there are `SessionRules`."""
+CLOSED_BY_OR_OPEN: Final = Field("closed_by", OptionalType(StrType()), "closed_by")
+REVISION_FIELDS: Final = (
+    Field("revision", IntType(), "revision"),
+    Field("is_final", BoolType(), "is_final"),
+    Field("supersedes", ListType(StrType()), "supersedes"),
+)
+"""Those that it adds after these where a session may give several rows."""
+REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
 # -- attributes ---------------------------------------------------------------------------------
@@ -148,16 +177,11 @@ class Spec(Generic[E, S, R]):
     @cached_property
     def read_columns(self) -> Mapping[str, str]:
         """The names of the columns of the table of events, by the names of the user's columns."""
-        event = [field.name for field in codec_of(self.event).type.fields]
-        time = [] if self.event_time is None else [(self.event_time, "time")]
-        return dict(
-            [
-                *((name, f"passthrough.{name}") for name in self.inputs.passthrough),
-                *((name, f"event.{name}") for name in event),
-                *time,
-                *((name, f"key.{name}") for name in self.keys),
-            ]
-        )
+        read = {name: f"passthrough.{name}" for name in self.inputs.passthrough}
+        read |= {field.name: f"event.{field.name}" for field in codec_of(self.event).type.fields}
+        if self.event_time is not None:
+            read[self.event_time] = "time"
+        return read | {name: f"key.{name}" for name in self.keys}
 
     @cached_property
     def delay_ms(self) -> int | None:

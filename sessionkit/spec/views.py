@@ -61,10 +61,9 @@ class _MadeWhenAsked:
         self.name, self.micros = name, f"_{name}_us"
 
     def __get__(self, session: Any, owner: type[Any]) -> Any:
-        """Make the time; from then on it hides this, as it's in the session's own dict."""
         if session is None:
             return self
-        own = session.__dict__
+        own = session.__dict__  # what is put there hides this from then on
         own[self.name] = instant_of(own.pop(self.micros))
         return own[self.name]
 
@@ -109,28 +108,16 @@ class Armed:
 
 @attrs.define(eq=False)
 class Held:
-    """
-    What is held of one key during one call: what both views show.
-
-    Attributes:
-        key: The key.
-        value: Its state, or `MISSING`.
-        armed: Its timers by name.
-        was_set: Whether a call of this micro-batch has set the state.
-        was_removed: Whether a call of this micro-batch has removed one.
-        is_set: Whether this call has set the state.
-        is_last: Whether a policy has ended the key, so that nothing can be kept.
-        newly: The names of the timers that this call has set.
-    """
+    """What is held of one key during one call, of which both views show a part."""
 
     key: Any
-    value: Any
-    armed: dict[str, Armed]
-    was_set: bool = False
+    value: Any  # its state, or `MISSING`
+    armed: dict[str, Armed]  # its timers by name
+    was_set: bool = False  # by a call of this micro-batch, as `was_removed`
     was_removed: bool = False
-    is_last: bool = False
-    is_set: bool = False
-    newly: list[str] = attrs.field(factory=list)
+    is_last: bool = False  # a policy has ended the key, so nothing can be kept
+    is_set: bool = False  # by this call
+    newly: list[str] = attrs.field(factory=list)  # the names of the timers that this call has set
 
 
 @attrs.define(eq=False)
@@ -239,20 +226,13 @@ class BatchTimes:
 
 @attrs.frozen
 class TimerRules:
-    """
-    Which timers the functions of a spec may set.
-
-    Attributes:
-        on_timer: Whether the spec has a function for them.
-        event_time: Whether there is a watermark that can pass them.
-        processing_time: Whether the spec asks for processing-time timers.
-        reserved: Names that timers cannot have.
-    """
+    """Which timers the functions of a spec may set: on which clocks, and if any."""
 
     on_timer: bool
     event_time: bool
     processing_time: bool
     reserved: frozenset[str]
+    """The names that timers can't have."""
 
 
 @attrs.define(eq=False)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from sessionkit import DecimalType, FieldTypeError, RenamedFrom, StateMismatchError
-from sessionkit.state._changes import Differences, changes_of, form_text
-from sessionkit.state._codec import codec_of
+from sessionkit.state._codec import Differences, changes_of, codec_of, form_text
 from sessionkit.state._collections import forms_of
 from sessionkit.state._fields import fields_of
 from tests.support.strategies import annotated

@@ -25,8 +25,7 @@ from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.groups import UpgradeStep
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state._changes import Change, Differences, changes_of
-from sessionkit.state._codec import codec_of
+from sessionkit.state._codec import Change, Differences, changes_of, codec_of
 
 Marks: TypeAlias = npt.NDArray[np.int64]
 

@@ -24,8 +24,7 @@ from sessionkit._instants import span_us
 from sessionkit.spark._columns import OF_REJECTED, column, quoted, to_wire
 from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, NOT_REPORTED, OBSERVATION
 from sessionkit.spark.jobs.task import freeze_imports
-from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
 
 STATS: Final = attrs.fields(BucketStats)
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"

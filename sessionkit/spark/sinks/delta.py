@@ -28,7 +28,7 @@ from sessionkit.spark.sinks.routes import (
 )
 from sessionkit.spark.sinks.values import Delta, described
 from sessionkit.spark.sinks.writers import numbers_from
-from sessionkit.spec.columns import SESSION_COLUMNS
+from sessionkit.spec.shared import SESSION_COLUMNS
 
 DIGITS: Final = 20
 """With how many digits the name of a file of the log begins: the version of the table."""

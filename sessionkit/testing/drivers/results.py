@@ -11,8 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
-from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS
-from sessionkit.spec.shared import AnySpec, key_class
+from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.testing.drivers.rows import Row

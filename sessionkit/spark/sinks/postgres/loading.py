@@ -29,7 +29,7 @@ from sessionkit.spark.sinks.routes import (
     same_key_error,
 )
 from sessionkit.spark.sinks.values import Postgres
-from sessionkit.spec.columns import SESSION_COLUMNS
+from sessionkit.spec.shared import SESSION_COLUMNS
 
 DUMPS: Final = partial(json.dumps, ensure_ascii=False)
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
