@@ -53,6 +53,8 @@ class Counts:
         timers: Named timers that went off, and keys that their timeout policy ended, of a
             `StatefulSpec`.
         rows: The result rows.
+        revised: Those of them that replace earlier ones, of their session or of sessions that it
+            has taken in.
         failed_output: Sessions that closed and whose `finish` raised, sessions that were dropped,
             and timers whose `on_timer` raised, unless `on_error="raise"`.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
@@ -79,6 +81,7 @@ class Counts:
     sessions: int = _count("sessions_closed", "Sessions that closed")
     timers: int = _count("timers", "Timers that went off, and keys that ended")
     rows: int = _count("rows", "Result rows")
+    revised: int = _count("revised", "Result rows that replace earlier ones")
     failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
     unknown: frozenset[str] = frozenset()
 

@@ -84,6 +84,7 @@ class Outcome:
     buffered: int = 0
     sessions: int = 0
     timers: int = 0
+    revised: int = 0
 
     def then(self, later: "Outcome") -> "Outcome":
         """Return what this micro-batch and a later one give together."""
@@ -95,6 +96,7 @@ class Outcome:
             buffered=self.buffered + later.buffered,
             sessions=self.sessions + later.sessions,
             timers=self.timers + later.timers,
+            revised=self.revised + later.revised,
         )
 
     def counts(self, events: int, rejected: Sequence[Rejected], waited: int = 0) -> Counts:
@@ -110,6 +112,7 @@ class Outcome:
             sessions=self.sessions,
             timers=self.timers,
             rows=self.rows.num_rows,
+            revised=self.revised,
             **found,
         )
 

@@ -165,11 +165,11 @@ class SessionLogic:
             return self._in_time_order(memory, arrived, clocks)
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
         joined = self._joined(kept, arrived, clocks)
-        outcome = _outcome(joined, closed, Memory(joined.sessions, memory.buffered))
+        outcome = self._outcome(joined, closed, Memory(joined.sessions, memory.buffered))
         if self.program.revisions is None:
             return outcome
         kept, after = self._settled(joined.sessions, clocks)
-        later = _outcome(Joined(kept, 0, []), after, Memory(kept, memory.buffered))
+        later = self._outcome(Joined(kept, 0, []), after, Memory(kept, memory.buffered))
         return outcome.then(later)
 
     def _joined(self, kept: pa.Table, events: pa.Table, clocks: BatchClocks) -> Joined:
@@ -182,11 +182,22 @@ class SessionLogic:
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
         joined = self._joined(memory.kept, turns.due, clocks)
         kept, closed = self._settled(joined.sessions, clocks)
-        outcome = _outcome(joined, closed, Memory(kept, turns.waiting))
+        outcome = self._outcome(joined, closed, Memory(kept, turns.waiting))
         return attrs.evolve(
             outcome,
             rejected=turns.rejected + outcome.rejected,
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
+        )
+
+    def _outcome(self, joined: Joined, closed: Closed, memory: Memory) -> Outcome:
+        revisions = self.program.revisions
+        return Outcome(
+            memory=memory,
+            rows=closed.rows,
+            rejected=[*joined.rejected, *closed.failed_output, *closed.events],
+            processed=joined.events,
+            sessions=closed.sessions,
+            revised=0 if revisions is None else revisions.revised(closed.rows),
         )
 
     def _settled(
@@ -224,13 +235,3 @@ class SessionLogic:
         facts = {"session_id": pa.array(ids_of(over))}
         facts |= {} if program.rules is None else {"ended_by": program.rules.reasons(over)}
         return attrs.evolve(closed, events=program.session_events.of_closed(over, facts))
-
-
-def _outcome(joined: Joined, closed: Closed, memory: Memory) -> Outcome:
-    return Outcome(
-        memory=memory,
-        rows=closed.rows,
-        rejected=[*joined.rejected, *closed.failed_output, *closed.events],
-        processed=joined.events,
-        sessions=closed.sessions,
-    )

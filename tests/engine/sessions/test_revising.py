@@ -59,6 +59,7 @@ def test_a_row_supersedes_the_ids_that_are_out(layout: str) -> None:
 
     assert ([first.id], 2) == ([*moved.supersedes], moved.revision)
     assert (moved.id, (second.id,), 3) == (bridged.id, bridged.supersedes, bridged.revision)
+    assert (4, 2) == (driver.counts.rows, driver.counts.revised)
     assert [3, 1, 4, 5, 2] == sorted(bridged.result.values, key=[3, 1, 4, 5, 2].index)
 
 

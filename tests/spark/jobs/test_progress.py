@@ -23,6 +23,7 @@ UNKNOWN = {
     "sessions",
     "timers",
     "rows",
+    "revised",
     "failed_output",
 }
 

@@ -229,6 +229,11 @@ class Revisions:
         closed = attrs.evolve(done, failed_output=failed_output, sessions=number)
         return concat([kept, others]), gone, closed
 
+    def revised(self, rows: pa.Table) -> int:
+        """Count the rows that replace earlier ones."""
+        others = whole(rows["supersedes"]).value_lengths().to_numpy(zero_copy_only=False)
+        return int(((numbers_in(rows, "revision") > 1) | (others > 0)).sum())
+
     def _next_row(self, sessions: pa.Table, early: Every, clocks: BatchClocks) -> Numbers | None:
         """Return when sessions give their next row; in event time their start may still move."""
         if self.waits is None:
