@@ -10,7 +10,7 @@ __all__ = ["FinishResult", "GroupStateLike"]
 R = TypeVar("R", bound=Record)
 
 FinishResult: TypeAlias = R | Iterable[R] | None
-"""What `finish` may return: one result row, several, or none."""
+"""What `finish` may return (one result row, several, or none)."""
 
 
 class GroupStateLike(Protocol):

@@ -25,8 +25,13 @@ QueryType: TypeAlias = Literal[
     "stateful",
     "stateful_update",
 ]
+"""What a query does, as far as Spark's output modes depend on it."""
+
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
+"""Which rows of its result a query writes after a micro-batch."""
+
 Sink: TypeAlias = Literal["file", "foreach", "foreachBatch", "console", "memory", "kafka"]
+"""Where a query writes, by Spark's name for it."""
 
 QUERY_TYPES: Final[tuple[QueryType, ...]] = get_args(QueryType)
 OUTPUT_MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)

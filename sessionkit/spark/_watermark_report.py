@@ -23,10 +23,13 @@ from sessionkit.spark.jobs.progress import (
 )
 
 Policy: TypeAlias = Literal["min", "max"]
+"""Which of several sources moves the watermark: the slowest, or the fastest."""
+
 Progress: TypeAlias = Mapping[str, Any]
 WatermarkState: TypeAlias = Literal[
     "no_batch", "undeclared", "waiting", "moving", "idle", "stalled", "held_back", "ahead_of_clock"
 ]
+"""How a watermark stands, and so why it moves or doesn't: see `WatermarkReport`."""
 
 POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 # Spark 4.0 and later put the operator's id before the column.

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 Expiry: TypeAlias = Literal["never", "event_time", "first_event_and_delay"]
+"""What ends the memory of a key: nothing, its event time, or its first event and the delay."""
 
 FLOATS: Final = (T.FloatType, T.DoubleType)
 UNORDERED: Final = ("map<", "variant", "interval")

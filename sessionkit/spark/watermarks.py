@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 ZeroDelay: TypeAlias = Literal["refused", "drops_ties"]
+"""What becomes of a delay of zero, under which rows that share an event time may be dropped."""
 
 MORE_THAN_ONE: Final = 2
 

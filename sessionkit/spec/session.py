@@ -235,13 +235,12 @@ class SessionSpec(Spec[E, S, R]):
 
         They are `update(self, event)`, `merge(self, other)`, `finish(self, session)` and, as a
         class method, `create(cls, key, event)`. All but `update` may be left out as in
-        `Functions`; `create` and `update` may take `time` too.
+        `Functions`; `create` and `update` may take `time` too. The arguments that aren't
+        described here are those of `SessionSpec`.
 
         Args:
             state: The state class: an attrs class. It needs no base class and no decorator of
                 sessionkit's.
-            keys, event_time, gap, timeout, watermark_delay, order, on_error, lateness, results,
-            inputs, storage: As for `SessionSpec`.
             create, update, merge, finish: Functions that win over the methods.
             event, result: The attrs classes of an event and of a row, where the annotations don't
                 say them.
@@ -288,13 +287,12 @@ class SessionSpec(Spec[E, S, R]):
         Make a spec from aggregates instead of functions: no Python runs for an event.
 
         Aggregates have the same result in any order, so `order` is for `SessionRules` that need it,
-        and for `drop_duplicates_for`.
+        and for `drop_duplicates_for`. The arguments that aren't described here are those of
+        `SessionSpec`.
 
         Args:
             event: The attrs class of an event, without validators and converters.
             aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
-            keys, event_time, gap, timeout, watermark_delay, order, on_error, lateness, results,
-            inputs, storage: As for `SessionSpec`.
             result: An attrs class with these fields, for typed rows. Left out, one is made.
 
         Raises:
@@ -311,12 +309,10 @@ class SessionSpec(Spec[E, S, R]):
         Make a spec with a row for each event: its session's id, and its number within the session.
 
         Rows come in time order, so `order` is for `SessionRules` that need it, and for
-        `drop_duplicates_for`.
+        `drop_duplicates_for`. The arguments that aren't described here are those of `SessionSpec`.
 
         Args:
             event: The attrs class of an event, without validators and converters.
-            keys, event_time, gap, timeout, watermark_delay, order, on_error, lateness, results,
-            inputs, storage: As for `SessionSpec`.
 
         Raises:
             SpecError: Something cannot work; the message says what to change.
@@ -326,6 +322,7 @@ class SessionSpec(Spec[E, S, R]):
 
 
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
+"""A `SessionSpec` of any classes."""
 
 for _name in ("of", "aggregate", "per_event"):
     spelled_out(vars(SessionSpec)[_name].__func__, SessionSpec, but="logic")

@@ -190,6 +190,7 @@ class Spec(Generic[E, S, R]):
 
 
 AnySpec: TypeAlias = Spec[Any, Any, Any]
+"""A spec of either kind, of any classes."""
 
 
 def set_derived(made: object, **values: Any) -> None:

@@ -248,6 +248,8 @@ class StatefulSpec(Spec[E, S, R]):
 
 
 AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
+"""A `StatefulSpec` of any classes."""
+
 POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_to_live"})
 
 

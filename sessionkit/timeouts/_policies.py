@@ -12,6 +12,7 @@ from sessionkit.errors import SpecError, with_hint
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
 Clock: TypeAlias = Literal["event_time", "processing_time"]
+"""By which clock time passes: that of the events, or that of the engine."""
 
 
 def _read_gap(value: Duration) -> timedelta:
@@ -191,6 +192,7 @@ class FirstOf(_Combinable):
 
 
 TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf
+"""What a `StatefulSpec` takes as its `timeout`, besides a duration."""
 
 
 @attrs.frozen

@@ -32,6 +32,8 @@ ClosedBy: TypeAlias = Literal[
     "max_duration",
     "idle",
 ]
+"""The rule that ended a session, by its name."""
+
 CLOSED_BY: Final[tuple[ClosedBy, ...]] = get_args(ClosedBy)
 """
 Why a session is over. Of rules that fire at one instant, the first one counts.

@@ -110,6 +110,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("query_active", "1 while the query runs, and 0 then", lambda s: float(s.is_active)),
     _gauge("query_failed", "1 where it has failed", lambda s: float(s.failure is not None)),
 )
+"""What `PrometheusEndpoint` and `to_opentelemetry` report of a query, in this order."""
 
 
 def samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:

@@ -24,9 +24,9 @@ KAFKA_COLUMNS: Final[Mapping[str, type]] = {
     "kafka_timestamp": datetime,
     PAYLOAD: bytes,
 }
-"""What the rows of a topic pass through: `Inputs(passthrough=KAFKA_COLUMNS)`."""
+"""What the rows of a topic pass through, as `Inputs(passthrough=KAFKA_COLUMNS)`."""
 FILE_COLUMNS: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
-"""What the rows of files pass through: `Inputs(passthrough=FILE_COLUMNS)`."""
+"""What the rows of files pass through, as `Inputs(passthrough=FILE_COLUMNS)`."""
 
 
 def ddl(fields: Collection[Field]) -> str:
