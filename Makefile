@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format demo bench clean
+.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format docs demo bench clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -33,6 +33,7 @@ help:
 	@echo "make check        run the linter, the type checker and the import contracts"
 	@echo "make lint         run the linter alone"
 	@echo "make format       format the code, and fix what the linter can fix"
+	@echo "make docs         build the site of the documentation in site/, and refuse broken links"
 	@echo "make demo         find sessions in real flights on a Spark stream"
 	@echo "make bench        measure every way to the same rows; writes docs/benchmarks.md"
 	@echo "make clean        remove what set-up and the tools have made"
@@ -102,6 +103,11 @@ SOAK := 3600
 soak: setup
 	@$(RUN) -m tests.support.faults.soak --seconds $(SOAK)
 
+# Sphinx keeps what it has read, so the second build takes seconds.
+docs: setup
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --doctree-dir .sphinx docs site
+	@echo "open site/index.html"
+
 demo: setup
 	@$(RUN) -m examples.flights
 
@@ -110,4 +116,4 @@ bench: setup
 	@$(RUN) -m benchmarks report
 
 clean:
-	rm -rf .venv .jdk .matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .jdk .matrix .sphinx site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov

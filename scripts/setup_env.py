@@ -28,7 +28,7 @@ OLDEST_JAVA = 17
 WANTED_JAVA = "17"
 
 PROJECT = ".[avro,demo,hypothesis,monitor,postgres,spark]"
-INSTALL = ["install", "--quiet", "--editable", PROJECT, "--group", "dev"]
+INSTALL = ["install", "--quiet", "--editable", PROJECT, "--group", "dev", "--group", "docs"]
 
 JAVA_FOLDERS = (
     "/usr/lib/jvm/*",

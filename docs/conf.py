@@ -1,0 +1,125 @@
+"""How `make docs` builds the site: the pages of this folder, and a reference of public names."""
+
+import sys
+from importlib import import_module, metadata
+from inspect import isclass, isroutine
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from docutils.nodes import Node
+from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
+from sphinx.util.docutils import SphinxDirective
+
+project = "sessionkit"
+author = "The sessionkit authors"
+release = version = metadata.version("sessionkit-spark")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+suppress_warnings = ["autosummary.import_cycle"]  # a facade lists what other modules describe
+
+# Links to headings work as in the Markdown that a forge shows.
+myst_heading_anchors = 4
+
+# In docstrings, what is in backticks is code, and a link where it is a public name.
+default_role = "py:obj"
+add_module_names = False
+autodoc_member_order = "bysource"
+autosummary_generate = False
+napoleon_attr_annotations = False  # signatures have the types
+napoleon_numpy_docstring = False
+python_maximum_signature_line_length = 80
+
+html_theme = "furo"
+html_title = f"sessionkit {release}"
+html_copy_source = False
+
+FACADE = "sessionkit"
+LONGEST_VALUE = 400
+ADDRESSES = sorted(page.stem for page in Path(__file__).parent.glob("reference/api/*.md"))
+
+
+def vars_of(module: ModuleType) -> dict[str, Any]:
+    """Return the public names of a module and what they stand for."""
+    return {name: getattr(module, name) for name in sorted(module.__all__)}
+
+
+def home_of(name: str, value: object) -> str:
+    """Return the address whose page describes a name: the first one below the facade, if any."""
+    modules = [module for module in map(import_module, ADDRESSES) if name in module.__all__]
+    homes = [module.__name__ for module in modules if getattr(module, name) is value]
+    return next((address for address in homes if address != FACADE), FACADE)
+
+
+class PublicNames(SphinxDirective):
+    """Every public name of a module: described here, or in a table with links to other pages."""
+
+    required_arguments = 1
+
+    def run(self) -> list[Node]:
+        """Return what the page says of its module."""
+        address = self.arguments[0]
+        values = vars_of(import_module(address))
+        homes = {name: home_of(name, value) for name, value in values.items()}
+        here = [name for name, home in homes.items() if home == address]
+        data = [name for name in here if not (isclass(values[name]) or isroutine(values[name]))]
+        others = [f"   ~{home}.{name}" for name, home in homes.items() if home != address]
+        members = ", ".join(name for name in here if name not in data)
+        text = [f".. automodule:: {address}", f"   :members: {members}" if members else "", ""]
+        for name in data:
+            no_value = len(repr(values[name])) > LONGEST_VALUE
+            text += [f".. autodata:: {address}.{name}", "   :no-value:" if no_value else "", ""]
+        if others:
+            text += [f"`{address}` also offers:", "", ".. autosummary::", "", *others]
+        return self.parse_text_to_nodes("\n".join(text), allow_section_headings=True)
+
+
+def describe_data(_app: Sphinx, kind: str, name: str, value: Any, _: Any, lines: list[str]) -> None:
+    """Find what is said below a type or a constant, in the module that defines it."""
+    if kind == "data":
+        name = name.rpartition(".")[2]
+        defining = [
+            module
+            for module in sorted(set(sys.modules))
+            if module.startswith("sessionkit.") and vars(sys.modules[module]).get(name) is value
+        ]
+        texts = [ModuleAnalyzer.for_module(module).find_attr_docs() for module in defining]
+        lines[:] = next((text["", name] for text in texts if ("", name) in text), [])
+
+
+def mark_code(_app: Sphinx, _kind: str, _name: str, _value: Any, _: Any, lines: list[str]) -> None:
+    """Make indented lines below a paragraph a block of code, as they are in Markdown."""
+    for at in range(len(lines) - 1, 1, -1):
+        above, empty, line = lines[at - 2 : at + 1]
+        if line.startswith("    ") and not empty and above and not above.startswith((" ", "*")):
+            lines[at:at] = ["::", ""]
+
+
+def shorten_defaults(
+    _app: Sphinx, _kind: str, _name: str, _value: Any, _: Any, signature: str | None, result: Any
+) -> tuple[str | None, Any]:
+    """Write `...` for a default that attrs makes anew for each object."""
+    return signature and signature.replace("= NOTHING", "= ..."), result
+
+
+def skip_twice(_app: Sphinx, _kind: str, _name: str, value: Any, _skip: Any, _: Any) -> bool | None:
+    """Leave out the fields of a named tuple, which the docstring of its class describes."""
+    return True if str(value.__doc__).startswith("Alias for field number") else None
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Tell Sphinx what this file adds."""
+    app.add_directive("public", PublicNames)
+    app.connect("autodoc-process-docstring", describe_data, priority=600)  # after napoleon
+    app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", shorten_defaults)
+    app.connect("autodoc-skip-member", skip_twice)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
