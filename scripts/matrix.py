@@ -68,10 +68,15 @@ EVERYWHERE: Final = (
 )
 """Counts, bad input, types, both specs, restart, timers, seeds, sinks, and other engines' cases."""
 
-CLASSIC: Final = ("tests/state", "tests/engine/wire", "tests/engine/sessions/test_ids.py")
+CLASSIC: Final = (
+    "tests/state",
+    "tests/engine/wire",
+    "tests/engine/rows",
+    "tests/engine/sessions/test_ids.py",
+)
 """What is stored and what crosses, without Spark."""
 
-QUICK: Final = ("tests/engine/wire/test_event_ids.py", "tests/spark/jobs/test_balance.py")
+QUICK: Final = ("tests/engine/rows/test_event_ids.py", "tests/spark/jobs/test_balance.py")
 
 Python: TypeAlias = str | None
 

@@ -158,13 +158,12 @@ def unpack(payload: bytes) -> Unpacked:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
     origin = NOBODY if version == 1 else Origin(*ORIGIN.unpack_from(body))
-    identity, tables = _identity(memoryview(payload)[HEADER_BYTES[version] :])
-    return Unpacked(identity, [_table(part) for part in _parts(tables)], bond, origin)
-
-
-def _table(stream: pa.Buffer) -> pa.Table:
-    with pa.ipc.open_stream(stream) as reader:
-        return reader.read_all()
+    identity, streams = _identity(memoryview(payload)[HEADER_BYTES[version] :])
+    tables: list[pa.Table] = []
+    for stream in _parts(streams):
+        with pa.ipc.open_stream(stream) as reader:
+            tables.append(reader.read_all())
+    return Unpacked(identity, tables, bond, origin)
 
 
 def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
