@@ -119,11 +119,7 @@ class BatchWriter(Protocol):
         return False
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """
-        Check that the place can take rows; return which micro-batches of a query it has.
-
-        None where it doesn't know. A new query has no id.
-        """
+        """Check that the place can take rows; return what it has of a query, if it knows that."""
         del rows, query_id
         return None
 

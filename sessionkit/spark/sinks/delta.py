@@ -148,19 +148,12 @@ def _check_table(sink: Delta, rows: DataFrame) -> None:
 
 @attrs.frozen
 class TableWriter(BatchWriter):
-    """
-    Writes micro-batches, of which Delta leaves out those that the table has.
-
-    Attributes:
-        key: The columns by which a row replaces an earlier one; none where rows are added.
-        route: What tells the rows from those that the query writes elsewhere.
-        refuses: Whether a second session with the id of another one is an error.
-    """
+    """Writes micro-batches, of which Delta leaves out those that the table has."""
 
     sink: Delta
     key: tuple[str, ...]
     route: str
-    refuses: bool = False
+    refuses_duplicates: bool = False
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         _check_table(self.sink, rows)
@@ -204,16 +197,17 @@ class TableWriter(BatchWriter):
         if revises:
             if SUPERSEDES in rows.columns:
                 gone = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
-            rows = _latest(rows, gone, None if self.refuses else spark.table(table))
+            rows = _latest(rows, gone, None if self.refuses_duplicates else spark.table(table))
         self._check_unique(rows)
         same = (SESSION_ID,) if revises else self.key
         revision = [F.col(REVISION).alias(NEW_REVISION)] if revises else []
         replaced = rows.select(*map(quoted, same), *revision).distinct()
         if gone is not None:
             replaced = replaced.unionByName(gone, allowMissingColumns=True)
+        matched = _when_matched(same, revises, self.refuses_duplicates)
         try:
             with self._once(batch):
-                _replace(table, same, replaced, rows, _when_matched(same, revises, self.refuses))
+                _replace(table, same, replaced, rows, matched)
         except Exception as error:
             # PySpark has no class of its own for every error of a task.
             if SECOND not in str(error):

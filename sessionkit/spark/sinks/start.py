@@ -56,12 +56,7 @@ SINKS: Final[dict[type[Any], Sink]] = {
 
 
 def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:
-    """
-    Check that a sink is valid, and that the frame has the columns it needs.
-
-    Returns:
-        What writes which rows; nothing for a sink of Spark's own.
-    """
+    """Check that a sink fits a frame; return what writes which rows, nothing for Spark's sinks."""
     if type(sink) not in SINKS:
         found = f"`sink` must be a sink, found {sink!r}"
         kinds = ", ".join(kind.__name__ for kind in SINKS)
@@ -84,8 +79,8 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
         else:
             delta.check_columns(route.schema)
             delta.check_delta(frame.sparkSession)
-        refuses = refuses_duplicate_ids(sink, route, mode)
-        writer = tables.TableWriter(sink, key_of(sink, route), route.name, refuses)
+        refuses_duplicates = refuses_duplicate_ids(sink, route, mode)
+        writer = tables.TableWriter(sink, key_of(sink, route), route.name, refuses_duplicates)
         return Part(route, writer)
     check_columns(route.schema, sink)
     match sink:

@@ -149,7 +149,7 @@ def test_a_second_session_with_one_id_is_refused(
 ) -> None:
     """It would take the place of the first one; a micro-batch that comes again changes nothing."""
     table, schema = tmp_path / "sessions", f"session_id string, session_start int{columns}"
-    writer = TableWriter(Delta(table), ("session_id",), "session", refuses=True)
+    writer = TableWriter(Delta(table), ("session_id",), "session", refuses_duplicates=True)
     more: Any = (1, True) if columns else ()
 
     def batch(number: int, *rows: Any) -> Batch:

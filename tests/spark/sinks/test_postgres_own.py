@@ -201,7 +201,7 @@ def test_names_may_have_any_character(postgres: server.Postgres, spark: SparkSes
     name = "V%" + "v" * 61
     for key in ((), ("a%s",), ("session_id", "a%s")):
         sink = Postgres(postgres.dsn, f'"We%b".{name}')
-        writer = TableWriter(sink, key, refuses="session_id" in key)
+        writer = TableWriter(sink, key, refuses_duplicates="session_id" in key)
         writer.is_written(Batch(frame, 0, "query%s", f"run%{len(key)}"))
         writer.write(Batch(frame, 0, "query%s", f"run%{len(key)}"))
         assert [(1, "x", 1, 1)] == postgres.rows(ALL.format(name))

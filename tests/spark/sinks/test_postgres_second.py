@@ -52,7 +52,7 @@ class Sessions:
         frame = self.spark.sql(" UNION ALL ".join(rows)).select(*COLUMNS)
         frame = frame if self.revises else frame.drop("revision", "supersedes")
         sink = Postgres(self.postgres.dsn, self.name, self.key)
-        writer = TableWriter(sink, self.key, refuses=True)
+        writer = TableWriter(sink, self.key, refuses_duplicates=True)
         batch = Batch(frame, self.number, "query", f"run {self.number}")
         assert not writer.is_written(batch)
         writer.write(batch)

@@ -88,4 +88,4 @@ def moved(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
     """Return the SQL that moves rows without revisions."""
     table = Table("s", "t", columns, key, "q")
     copied = table.sql(COPIED, attempts=[])
-    return Moving(table, copied, refuses=False).insert().as_string(None)
+    return Moving(table, copied, refuses_duplicates=False).insert().as_string(None)

@@ -55,11 +55,7 @@ class Connections:
     current: Connection[Any] | None = attrs.field(default=None, init=False)
 
     def run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
-        """
-        Run a transaction, and again while the server is gone.
-
-        It may have been committed already, so it must do nothing the second time.
-        """
+        """Run a transaction, and again while the server is gone, also one that was committed."""
         end, wait_s = None, FIRST_WAIT_S
         while True:
             try:

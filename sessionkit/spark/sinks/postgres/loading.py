@@ -143,7 +143,7 @@ class Moving:
 
     table: Table
     copied: Composed
-    refuses: bool
+    refuses_duplicates: bool
 
     def move(self, connection: Connection[Any]) -> None:
         """
@@ -157,13 +157,13 @@ class Moving:
                 connection.execute(self._sql(DELETE_SUPERSEDED))
             connection.execute(self._sql(DELETE_EARLIER))
         # Where the id alone is the key, the index finds a second row as it is written.
-        if self.refuses and len(self.table.key) > 1:
+        if self.refuses_duplicates and len(self.table.key) > 1:
             self._check_new(connection)
         try:
             with connection.transaction():
                 connection.execute(self.insert())
         except UniqueViolation:
-            if not self.refuses:
+            if not self.refuses_duplicates:
                 raise
             self._check_new(connection)
             self._check_unique(connection)
@@ -184,7 +184,7 @@ class Moving:
         if not self._revises:
             return self.copied
         supersedes = SUPERSEDES in self.table.columns
-        later = "" if self.refuses else NO_LATER
+        later = "" if self.refuses_duplicates else NO_LATER
         return self._sql(LATEST + later + (NOT_SUPERSEDED if supersedes else ""))
 
     def insert(self) -> Composed:
@@ -193,7 +193,7 @@ class Moving:
 
     def _conflict(self) -> Composed:
         key = self.table.key
-        if not key or self.refuses:
+        if not key or self.refuses_duplicates:
             return SQL("").format()
         others = [name for name in self.table.columns if name not in key]
         if not others:

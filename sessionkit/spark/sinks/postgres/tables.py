@@ -155,11 +155,7 @@ class Table:
         return f"sessionkit: rows of the query {self.query_id} on their way to {self.name}"
 
     def sql(self, text: LiteralString, **more: object) -> Composed:
-        """
-        Fill in names, and values as literals.
-
-        Nothing is left for psycopg to fill in, which would take a `%` in a name for a place.
-        """
+        """Fill in names and values: psycopg would take a `%` in a name for a place to fill in."""
         return SQL(text).format(
             table=self.identifier,
             ledger=self.ledger,
@@ -283,12 +279,7 @@ def _check_may(connection: Connection[Any], name: Identifier, wanted: Sequence[s
 
 
 def check_owner(connection: Connection[Any], table: Table) -> int | None:
-    """
-    Check that a table belongs to no other query, by a ledger that is there.
-
-    Returns:
-        The last micro-batch that the table has; None for none.
-    """
+    """Check that a table belongs to no other query; return its last micro-batch, None for none."""
     owner = connection.execute(table.sql(OWNER)).fetchone()
     if owner is None:
         return None

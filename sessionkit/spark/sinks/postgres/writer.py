@@ -33,21 +33,12 @@ def check_columns(sink: Postgres, schema: T.StructType) -> None:
 
 @attrs.define
 class TableWriter(BatchWriter):
-    """
-    Writes micro-batches to a table, which the first one takes for this run.
-
-    Attributes:
-        key: The columns by which a row replaces an earlier one.
-        route: What tells the rows from those that the query writes elsewhere.
-        refuses: Whether a second session with the id of another one is an error.
-        table: The table, once this run has taken it.
-        last: The number of the last micro-batch that the table has.
-    """
+    """Writes micro-batches to a table, which the first one takes for this run."""
 
     sink: Postgres
     key: tuple[str, ...]
     route: str = "all"
-    refuses: bool = False
+    refuses_duplicates: bool = False
     table: Table | None = None
     last: int = NONE
     runs_all = True
@@ -131,7 +122,7 @@ class TableWriter(BatchWriter):
         if parts:
             copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
             _check_all_there(connection, table, copied, sum(part["rows"] for part in parts))
-            Moving(table, copied, self.refuses).move(connection)
+            Moving(table, copied, self.refuses_duplicates).move(connection)
         connection.execute(table.sql(tables.NOTE, number=number))
 
 
