@@ -128,17 +128,6 @@ def _creating(fold: Callable[[Visit, View], Visit]) -> dict[str, Any]:
 class TestFinds:
     """Folds that depend on how events come."""
 
-    def test_last_one_wins(self) -> None:
-        """What came last is not what happened last, and two events are enough to show it."""
-
-        def last_wins(state: Visit, event: View) -> Visit:
-            return attrs.evolve(state, last_url=event.url)
-
-        with pytest.raises(ExpectationError) as failure:
-            check_merge_law(_spec(**_creating(last_wins), merge=take_right))
-
-        assert 2 == str(failure.value).count("View(")
-
     def test_forgotten_field(self) -> None:
         """A merge that leaves a field out is found: an event must come between two sessions."""
 
@@ -176,7 +165,7 @@ class TestFinds:
         urls = st.sampled_from(["/paid", "/free"])
         views = st.builds(View, st.just(""), st.just(FIRST), urls, st.just(0.0), st.none())
 
-        check_merge_law(spec)
+        check_merge_law(spec, max_examples=50)
         with pytest.raises(ExpectationError, match="/paid"):
             check_merge_law(spec, views)
 
@@ -185,8 +174,12 @@ class TestPasses:
     """Folds that keep the law."""
 
     def test_lawful_functions(self) -> None:
-        """Counts, sums within rounding, maxima by time, sets and dicts keep the law."""
+        """Counts, sums within rounding, maxima by time, sets and dicts keep the law, in seconds."""
+        start = perf_counter()
+
         check_merge_law(_spec())
+
+        assert perf_counter() - start < 60
 
     def test_no_merge_needed(self) -> None:
         """In order of event time there is nothing to keep."""
@@ -204,28 +197,24 @@ class TestPasses:
 
         check_merge_law(_spec(**_creating(not_a_number), merge=take_right))
 
-    def test_quick(self) -> None:
-        """A check takes seconds at most: it can stand among unit tests."""
-        start = perf_counter()
-
-        check_merge_law(_spec(), max_examples=20)
-
-        assert perf_counter() - start < 20
-
 
 class TestSays:
     """The text of a violation."""
 
     def test_whole_text(self) -> None:
-        """It shows the events, both ways, both states, and what to do."""
+        """It shows two events, both ways, both states, and what to do: the same each time."""
 
         def last_wins(state: Visit, event: View) -> Visit:
             return Visit(last_url=event.url)
 
-        with pytest.raises(ExpectationError) as failure:
-            check_merge_law(_spec(**_creating(last_wins), merge=take_right))
+        texts = []
+        for _ in range(2):
+            with pytest.raises(ExpectationError) as failure:
+                check_merge_law(_spec(**_creating(last_wins), merge=take_right))
+            texts.append(str(failure.value))
 
-        text, hint = str(failure.value).split("\n\nHint: ")
+        assert texts[0] == texts[1]
+        text, hint = texts[0].split("\n\nHint: ")
         title, first, second, at_once, one, in_parts, another = text.splitlines()
         assert title.startswith("the same events give two different Visit")
         assert first.startswith("  1  2026-01-01 00:00:00.000000  View(user=''")
@@ -246,13 +235,3 @@ class TestSays:
 
         with pytest.raises(UserFunctionError, match="cannot merge"):
             check_merge_law(_spec(merge=refuse))
-
-    def test_same_every_time(self) -> None:
-        """A second check finds the same."""
-        texts = []
-        for _ in range(2):
-            with pytest.raises(ExpectationError) as failure:
-                check_merge_law(_spec(merge=take_left))
-            texts.append(str(failure.value))
-
-        assert texts[0] == texts[1]

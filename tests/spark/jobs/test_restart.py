@@ -57,7 +57,13 @@ def with_interval(rows: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("make", "layout"), [(collecting, "buckets"), (in_order, "buckets"), (in_order, "pages")]
+    ("make", "layout"),
+    [
+        (in_order, "buckets"),
+        (collecting, "pages"),
+        pytest.param(collecting, "buckets", marks=pytest.mark.long),
+        pytest.param(in_order, "pages", marks=pytest.mark.long),
+    ],
 )
 def test_a_restart_after_every_batch_does_not_show(
     spark: SparkSession, tmp_path: Path, make: Any, layout: str
