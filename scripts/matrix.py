@@ -64,7 +64,7 @@ EVERYWHERE: Final = (
     "tests/spark/checkpoints/test_seeds.py",
     "tests/spark/sinks/test_file_log.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",
-    "tests/spark/windows/test_windows.py::TestStreamEqualsBatch::test_append",
+    "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
 )
 """Counts, bad input, types, both specs, restart, timers, seeds, sinks, and other engines' cases."""
 

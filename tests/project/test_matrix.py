@@ -5,7 +5,10 @@ from pathlib import Path
 
 from scripts.matrix import (
     CELLS,
+    CLASSIC,
     END,
+    EVERYWHERE,
+    QUICK,
     START,
     connect_package,
     install_commands,
@@ -34,6 +37,12 @@ GREEN = {
     "failed": [],
     "skipped": {"Spark can't": 2},
 }
+
+
+def test_what_the_cells_run_is_there() -> None:
+    """A file of tests may have moved."""
+    paths = {path.partition("::")[0] for path in (*EVERYWHERE, *CLASSIC, *QUICK)}
+    assert [] == [path for path in sorted(paths) if not (ROOT / path).exists()]
 
 
 def test_each_release_of_spark_is_run_classic_and_on_connect() -> None:

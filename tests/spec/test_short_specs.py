@@ -843,7 +843,7 @@ def test_a_value_of_another_class_is_named() -> None:
 
 # -- what both kinds of spec share -------------------------------------------------------------
 
-TABLE = Path(__file__).parents[1] / "docs" / "reference" / "spec.md"
+TABLE = Path(__file__).parents[2] / "docs" / "reference" / "spec.md"
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)
 WORDS = {
     "event": "from annotations",

@@ -112,12 +112,12 @@ def test_the_version_is_the_one_to_which_the_functions_lead() -> None:
         ),
         (
             {"upgrade": {1: untyped}},
-            "(tests.test_upgrade.untyped) must say by an annotation which class it takes",
+            "(tests.spec.test_upgrade.untyped) must say by an annotation which class it takes",
             "write `def from_v1(old: VisitV1) -> Visit: ...`",
         ),
         (
             {"upgrade": {1: of_two}},
-            "(tests.test_upgrade.of_two) must take the old state alone",
+            "(tests.spec.test_upgrade.of_two) must take the old state alone",
             "write `def from_v1(old: VisitV1) -> Visit: ...`",
         ),
         (
