@@ -14,7 +14,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
     "read the stored row": ("shell.stored:GroupRow.read",),
     "plan from times": (
         "sessions.program:Program.read",
-        "sessions.program:Program.timely",
+        "sessions.program:Program.accept",
         "keys.active:ActiveKeys.of",
         "keys.program:Program.is_over",
         "keys.program:Program.is_due",

@@ -101,7 +101,7 @@ def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
 
 def latest_before_jump(times_us: Instants, max_jump_us: int) -> int:
     """
-    Return the latest of some times, at least one, that no silence parts from the middle one.
+    Return the latest of some times, at least one, that no silence separates from the median.
 
     From the middle one on, in order, a step `>` `max_jump` is a jump. The middle one is the earlier
     of two: where one of two events is wrong, it's the one ahead.

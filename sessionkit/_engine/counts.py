@@ -10,7 +10,7 @@ import attrs
 @attrs.frozen
 class Declared:
     """
-    What is to be said of a count, wherever it's shown.
+    How a count is named and explained, wherever it's shown.
 
     Attributes:
         name: Its name in `Counts`.

@@ -1,5 +1,5 @@
 """
-An idle source: a watermark of its own for a group, where nothing has moved Spark's for a while.
+An idle source: a group's own watermark, where nothing has moved Spark's for a while.
 
 Spark's watermark moves with events alone. Under `close_idle_after`, each group notes since when it
 has stood still, in processing time. After that span the group goes on by the *floor*: the watermark

@@ -29,7 +29,7 @@ def column(name: str) -> Column:
 
 
 def to_wire(name: str, kind: FieldType) -> Column:
-    """Return a column as it reaches Python, in a type of which Arrow makes the declared one."""
+    """Return a column as it reaches Python, in a type that Arrow converts to the declared one."""
     kind = inner_type(kind)
     is_cast = kind.facts is not None and kind.facts.is_cast
     return column(name).cast(kind.sql) if is_cast else column(name)

@@ -71,7 +71,7 @@ def _inverse(factor: int) -> int:
 
 def for_stream(spec: A, spark: SparkSession) -> A:
     """
-    Return a spec with the number of buckets that help a stream of a session; its own number wins.
+    Return a spec with the number of buckets for streams of a session; its own number wins.
 
     Four for each shuffle partition let tasks that have more to do take longer without waiting, and
     keep rows small. Each costs time in every micro-batch, so beyond 64 there is one a partition.

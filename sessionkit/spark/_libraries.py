@@ -1,4 +1,4 @@
-"""Which Spark this is, and what it needs that its metadata doesn't ask for."""
+"""The version of Spark, and what it needs beyond its declared dependencies."""
 
 import re
 import shutil

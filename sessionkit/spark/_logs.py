@@ -226,7 +226,7 @@ def _damage(logs: Logs, spark: SparkSession) -> Iterator[str]:
 
 def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[str]:
     """
-    Yield what a file source no longer knows of what its query has planned to read.
+    Yield which planned files are missing from the log of a file source.
 
     Spark doesn't compare the two logs: it would give new files the numbers of old ones, and never
     read them, or end with a bare `assertion failed`.

@@ -39,7 +39,7 @@ SAY_SO: Final = (
 @attrs.frozen
 class Seed:
     """
-    What a new query begins with: open sessions or keys, and events that wait, in a folder.
+    What a new query begins with: open sessions or keys, and waiting events, in a folder.
 
     Pass it as `seed=` to `sessionize` or `apply_with_state`, at the first start and at each later
     one: it is one of the sources of the query. Only the first micro-batch reads its rows.

@@ -1,5 +1,5 @@
 """
-The calls of `process` and `on_timer` for one key, each of which counts as a whole or not at all.
+The calls of `process` and `on_timer` for one key: each counts as a whole or not at all.
 
 A call works on a copy of what is held, and gives the state as an object of its own: what it does
 to them counts only once it has returned. A function that raises leaves no trace, and one that
@@ -67,7 +67,7 @@ class KeyRun:
         return self.held.value is not MISSING or bool(self.held.armed)
 
     def open(self, *, is_last: bool, on_copy: bool) -> Held:
-        """Return what the next call works on: what is held, or a copy of it."""
+        """Return the state for the next call: the stored object, or a copy of it."""
         held = self.held
         value = held.value
         if self.called and value is not MISSING:
@@ -108,7 +108,7 @@ class Calls:
         self.now = BatchTimes(watermark, instant_of(self.clocks.processing_us))
 
     def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> Failure | None:
-        """Hand events of a key, with their times in order, to `process`; return why it failed."""
+        """Pass events of a key, with their times in order, to `process`; return why it failed."""
         return self._attempt(run, "process", self.program.function, events, times_us)
 
     def on_timer(self, run: KeyRun, name: str, *, is_last: bool = False) -> None:
@@ -162,7 +162,7 @@ class Calls:
         return None
 
     def _stamp(self, since: Stamps, held: Held, times_us: Sequence[int], *, is_new: bool) -> None:
-        """Note when the key had events, and when its state was made and set."""
+        """Record when the key had events, and when its state was created and set."""
         if times_us:
             since.last_event_time = max(since.last_event_time, times_us[-1])
             since.last_processing_time = self.clocks.processing_us
@@ -176,7 +176,7 @@ class Calls:
                 since.created = now_us
 
     def _check_state(self, held: Held, role: str, function: Callable[..., Any]) -> None:
-        """Check that a state can be stored before the call counts; otherwise all keys see to it."""
+        """Check that a state can be stored before the call counts, unless that is checked later."""
         if not held.was_set:
             return
         try:

@@ -70,7 +70,7 @@ def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
 
 
 def _values(column: "pd.Series[Any]", kind: FieldType) -> list[Any]:
-    """Return the values of a column; a float may be NaN and mean it, any other is missing then."""
+    """Return the values of a column; NaN is a value of a float, and a null of any other type."""
     values: list[Any] = [None if value is pd.NA else value for value in column.tolist()]
     if kind in (FloatType(), OptionalType(FloatType())):
         return values
@@ -85,7 +85,7 @@ def fold_bucket(
     program: Program, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
 ) -> tuple[pa.Table, pa.Table, Failure | None]:
     """
-    Hand the events of a bucket to `process`, and take over what it returns.
+    Pass the events of a bucket to `process`, and store what it returns.
 
     Returns the keys from now on, the result rows, and why the function failed, under
     `on_error="reject"`; then nothing has changed.

@@ -78,7 +78,7 @@ class KeyLogic:
         return exists
 
     def obstacles(self, old: AnyStatefulSpec) -> list[str]:
-        """Return nothing: the identity says it all."""
+        """Return nothing: the identity has all that matters."""
         del old
         return []
 
@@ -148,7 +148,7 @@ class KeyLogic:
 
 
 def _turns(program: Program, memory: Memory, arrived: pa.Table, watermark_us: int) -> Turns:
-    """Return the events that are taken in this micro-batch, those that wait, and late ones."""
+    """Return the events to process in this micro-batch, those that wait, and the late ones."""
     if program.in_time_order:
         most = program.spec.inputs.max_buffered_per_key
         return take_turns(memory.buffered, arrived, watermark_us, most)

@@ -1,5 +1,5 @@
 """
-What time does to a key: its timers go off, and the timeout policy ends it.
+How time passes for a key: its timers go off, and the timeout policy ends it.
 
 A key that the policy ends lives until then: what was due by its end goes off first, one timer after
 the other, since each may move the end; then the policy has the last call. A timer after the end
@@ -45,7 +45,7 @@ class End(NamedTuple):
 def _end_of(
     calls: Calls, run: KeyRun, clocks: BatchClocks, by: Collection[Clock] = CLOCKS
 ) -> End | None:
-    """Return how a policy ends a key, as it stands now, by some clocks; None if none does."""
+    """Return how the policy ends a key by some clocks; None if it doesn't."""
     if not run.is_kept:
         return None
     times = clock_times(clocks)
@@ -140,7 +140,7 @@ def _give_up(calls: Calls, run: KeyRun, due: Callable[[Armed], bool]) -> None:
 
 
 def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
-    """Return what puts the timers of a key in order."""
+    """Return the sort key of the timers of a key."""
     return timer.at_us, timer.clock, name
 
 

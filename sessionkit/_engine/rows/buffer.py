@@ -20,7 +20,7 @@ class Turns:
 
 def take_turns(buffered: pa.Table, arrived: pa.Table, watermark_us: int, most: int) -> Turns:
     """
-    Part the events of a group at a watermark: those that waited so far, and those that came.
+    Split the waiting and the new events of a group at a watermark.
 
     Rejected are those that came too late, or of which more than `most` of a key would wait.
     """

@@ -50,7 +50,7 @@ def hashed(bodies: pa.Array, person: bytes) -> list[str]:
 
 
 def digests(bodies: pa.Array, person: bytes) -> list[bytes]:
-    """Return the ids of what is encoded; the same bytes have another id for another `person`."""
+    """Return the ids of encoded values; the same bytes have different ids for each `person`."""
     fresh = blake2b(digest_size=ID_BYTES, person=person).copy
     ids = []
     for body in bodies.to_pylist():

@@ -50,7 +50,7 @@ def encode_states(
     cls: type[Any], states: Sequence[Any], key_at: Callable[[int], Any]
 ) -> list[pa.Array]:
     """
-    Return states as columns, one a field; `key_at` gives the key of a state, for the message.
+    Return states as columns, one for each field; `key_at` gives a state's key, for messages.
 
     Raises:
         StateValueError: A value does not fit its field; key and path are named.

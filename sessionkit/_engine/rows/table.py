@@ -1,5 +1,5 @@
 """
-The table of events, which every engine reads, and the rows that no engine takes.
+The table of events, which every fold reads, and the rows that no fold processes.
 
     events     key.*, time, event.*, passthrough.*           a row an event
 
@@ -155,7 +155,7 @@ def concat(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> pa.Table:
-    """Return so many rows of a schema with these of its columns, and null in the others."""
+    """Return a number of rows of a schema with these columns, and nulls in the others."""
     arrays = [
         columns[field.name] if field.name in columns else pa.nulls(number, field.type)
         for field in schema
@@ -214,12 +214,12 @@ def instants(instants_us: Instants) -> pa.Array:
 
 
 def marks_of(sessions: pa.Table) -> Numbers:
-    """Return the marks of sessions; 0 for what only remembers the ids of one."""
+    """Return the marks of sessions; 0 for rows that only remember ids."""
     return numbers_in(sessions, BEHIND.name)
 
 
 def is_trace(sessions: pa.Table) -> Mask:
-    """Mark what only remembers that a session was dropped."""
+    """Mark the rows that only remember that a session was dropped."""
     mask: Mask = marks_of(sessions) < 0
     return mask
 

@@ -144,7 +144,7 @@ class Members:
 @attrs.frozen
 class CarefulFold:
     """
-    The fold of open sessions and events of one key, which stand at places one after the other.
+    The fold of open sessions and events of one key, at consecutive places.
 
     `numbers` has for each place that of the event among all, below 0 for an open session; what
     stands at those in `strict` must leave a state that fits.
@@ -163,12 +163,12 @@ class CarefulFold:
         return range(self.first, self.first + len(self.numbers))
 
     def event_at(self, place: int | None) -> int | None:
-        """Return the number of the event at a place; None where none stands."""
+        """Return the number of the event at a place; None for an open session."""
         number = -1 if place is None else self.numbers[place - self.first]
         return None if number < 0 else number
 
     def opened(self, places: Iterable[int]) -> list[int]:
-        """Return those of some places where an open session stands."""
+        """Return those of some places that hold an open session."""
         return [place for place in places if self.numbers[place - self.first] < 0]
 
     def state_of(self, places: Sequence[int]) -> Any:
@@ -218,7 +218,7 @@ class CarefulFold:
 
     def gap_us(self, rules: SessionRules, state: Any, last: int, *, extends: bool) -> int | None:
         """
-        Return the gap by the state after an instant; None where the state doesn't say it.
+        Return the gap that the state gives after an instant; None if it gives none.
 
         Where `state_gap` fails, a `FoldError` is raised, over what stands last there.
         """
@@ -250,7 +250,7 @@ def _check_gap(state_gap: Callable[[Any], Any], found: Any, longest: timedelta) 
 @attrs.define
 class StateGaps:
     """
-    The gaps by the state, while sessions are cut; see `cutting.Gaps`.
+    The gaps that states give, while sessions are cut; see `cutting.Gaps`.
 
     The states are thrown away: from there on it's a plan like any other. From an event that fails
     on, nothing keeps its session open.
@@ -264,7 +264,7 @@ class StateGaps:
     has_failed: bool = False
 
     def __call__(self, first: Numbers, sizes: Numbers) -> Iterator[Callable[..., int | None]]:
-        """Yield what says the gap after each instant of a part."""
+        """Yield what gives the gap after each instant of a part."""
         for part in self.members.parts(first, sizes):
             yield partial(self._after, part)
 

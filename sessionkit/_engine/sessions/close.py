@@ -112,7 +112,7 @@ def _finished(
 
 
 def _number_rows(sessions: Sequence[Session[Any]], given: pa.Table) -> None:
-    """Let sessions say which of their rows they give."""
+    """Set which of its rows each session gives."""
     facts = given["revision"].to_pylist(), given["is_final"].to_pylist()
     for session, revision, is_final in zip(sessions, *facts, strict=True):
         vars(session).update(revision=revision, is_final=is_final)

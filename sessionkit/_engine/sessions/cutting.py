@@ -70,12 +70,12 @@ class Interval(NamedTuple):
 
     @property
     def shows(self) -> bool:
-        """Whether what stands here, and not only when, may be why it begins a session."""
+        """Whether its content, and not only its time, may begin a session."""
         return self.starts_with or any(self.shown)
 
 
 def instant_of(together: Sequence[Interval]) -> Interval:
-    """Return what some intervals of a key, at least one, which start at one instant, say."""
+    """Combine intervals of a key, at least one, that start at one instant."""
     one = together[0]
     if len(together) == 1:
         return one
@@ -123,7 +123,7 @@ class RuledIntervals:
 
     @classmethod
     def by_gap(cls, keys: Numbers, starts: Numbers, ends: Numbers) -> "RuledIntervals":
-        """Return intervals of which no rule needs to know more than their times."""
+        """Return intervals of which the rules need only the times."""
         none, no = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         return cls(keys, starts, ends, ends, none, no, no, no, [])
 
@@ -163,11 +163,11 @@ class Piece:
 
     @classmethod
     def at(cls, instant: Interval) -> "Piece":
-        """Return one that begins at an instant, before it takes this."""
+        """Return a session that begins at an instant, before the instant is added."""
         return cls(instant.place, instant.at, instant.at, 0, [None] * len(instant.shown))
 
     def after(self, rules: SessionRules, instant: Interval, gap_us: int | None = None) -> "Piece":
-        """Take an instant, and the gap by the state after it, where the state says that."""
+        """Add an instant, and the gap that the state gives after it, if any."""
         events, cuts = self.events + instant.events, [*self.cuts]
         if instant.until:
             cuts.append((instant.at, CODES["until"]))
@@ -189,11 +189,11 @@ class Piece:
         return longest is not None and instant.at - self.start > span_us(longest)
 
     def cut_by(self, rules: SessionRules, instant: Interval) -> "Piece":
-        """Note the rules that the instant fires that begins the next session."""
+        """Record the rules fired by the instant that begins the next session."""
         return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(rules, instant)])
 
     def closing(self, by_times: tuple[int, int], *, gap_inclusive: bool) -> tuple[int, int]:
-        """Return when it closes, and by which rule, where its own times say this of it."""
+        """Return when it closes, and by which rule, if its own times decide that."""
         at, rule = by_times
         if rule == CODES["max_duration"] or (rule == CODES["gap"] and gap_inclusive):
             # An event at that very instant still belongs to the session.
@@ -218,7 +218,7 @@ class Piece:
 
 
 def _turn(closing: tuple[int, int]) -> tuple[int, int]:
-    """Return by what closings are compared: the first instant, then the rule that goes first."""
+    """Return the sort key of closings: the earliest instant, then the priority of the rule."""
     at, code = closing
     return at, PRIORITIES[code]
 
@@ -326,7 +326,7 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
 def _pieces(
     rules: SessionRules, intervals: RuledIntervals, first: int, size: int, gap: GapAfter | None
 ) -> Iterator[Piece]:
-    """Yield the sessions of what only the gap holds together, one instant after another."""
+    """Yield the sessions of intervals that the gap joins, one instant after another."""
     piece: Piece | None = None
     for together in instants_of(intervals.part(rules, first, size)):
         instant, before = instant_of(together), piece

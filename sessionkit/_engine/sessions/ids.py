@@ -54,7 +54,7 @@ def ids_of(sessions: pa.Table) -> list[str]:
 
 
 def mark_of(*made_of: int) -> int:
-    """Return the mark that is made of numbers."""
+    """Return the mark hashed from numbers."""
     packed = struct.pack(f">{len(made_of)}q", *made_of)
     digest = blake2b(packed, digest_size=8, person=OF_MARK).digest()
     return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)

@@ -19,7 +19,7 @@ COLUMN = f"state.{HELD}"
 def join_per_event(
     program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
 ) -> Joined:
-    """Let events join the open sessions of a group, which hold them; see `join`."""
+    """Let events join the open sessions of a group, which store them; see `join`."""
     events, rejected = program.read(arrived)
     found = program.accept(sessions, events, horizon)
     rejected += [*found.late, *found.duplicates]
@@ -31,7 +31,7 @@ def join_per_event(
 
 
 def _held(plan: Plan) -> pa.ListArray:
-    """Return the events of each session, by time and content."""
+    """Return the stored events of each session, by time and content."""
     before, came = whole(plan.touched[COLUMN]), _came(plan)
     of_stored, of_event = np.split(plan.owners, [len(before)])
     held = pa.concat_arrays([before.flatten(), came])
@@ -45,7 +45,7 @@ def _held(plan: Plan) -> pa.ListArray:
 
 
 def _came(plan: Plan) -> pa.StructArray:
-    """Return the events that came as they are held."""
+    """Return the events that arrived as they are stored."""
     kind = plan.touched.schema.field(COLUMN).type.value_type
     table, names = plan.events.table, set(codec_of(plan.spec.event).schema.names)
     parts = [table[f"event.{one.name}" if one.name in names else "time"] for one in kind]

@@ -76,7 +76,7 @@ class Plan:
 
     def only(self, chosen: Mask, *, with_state: bool = False) -> "Plan":
         """
-        Return the plan of some of the sessions, which stay as they are planned here.
+        Return the plan of some of the sessions, unchanged.
 
         If asked, without the open ones whose events are all in rows that discard them: these have a
         place and an id, but no state.
@@ -127,7 +127,7 @@ class Plan:
 
     @cached_property
     def events_before(self) -> Numbers:
-        """How many events each interval, in order, stood for already; 0 for an event."""
+        """How many events each interval, in order, already contains; 0 for a new event."""
         return self._before(self.touched["events"].to_numpy(), 0)
 
     def _before(self, values: Numbers, none: int) -> Numbers:
@@ -135,7 +135,7 @@ class Plan:
         return found
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
-        """Fold the values of the open sessions that became part of each session into one."""
+        """Fold the values of the open sessions that joined each session into one."""
         return self.unions.reduced(ufunc, self._before(values, none))
 
     def places_of(self, chosen: Mask) -> Numbers:
@@ -143,7 +143,7 @@ class Plan:
         return self.event_places[np.repeat(chosen, self.counts)]
 
     def opened_of(self, chosen: Mask) -> pa.Table:
-        """Return the rows of the open sessions that became part of the chosen ones, in order."""
+        """Return the rows of the open sessions that joined the chosen ones, in order."""
         members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
@@ -160,7 +160,7 @@ class Plan:
 
     def states_of(self, chosen: Mask) -> tuple[pa.Table, Numbers]:
         """
-        Return the open sessions that became part of the chosen ones, and how many each has.
+        Return the open sessions that joined the chosen ones, and how many joined each.
 
         Without those whose events are all in rows that discard them: they have no state.
         """
@@ -184,7 +184,7 @@ class Plan:
 
     def lists_of(self, name: str, chosen: Mask) -> pa.Array:
         """
-        Return what the chosen sessions keep of all of their events, as lists in no order.
+        Return what the chosen sessions store of their events, as unordered lists.
 
             events     each.NAME    what is kept of one
             sessions   NAME         the list of these

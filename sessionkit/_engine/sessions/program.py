@@ -272,7 +272,7 @@ class Program:
         late: list[Rejected],
         horizon: Horizon,
     ) -> Accepted:
-        """Find out what belongs together."""
+        """Plan which sessions and events belong together."""
         repeated, rejected = None, list[Rejected]()
         if self.duplicates is not None:
             events, repeated, rejected = self.duplicates.distinct(sessions, events)

@@ -80,7 +80,7 @@ class Walk:
     session: Session | None = None
 
     def sessions(self) -> list[Session]:
-        """Take one instant after another; return the sessions that come of them."""
+        """Add one instant after another; return the resulting sessions."""
         turns = instants_of(self.intervals)
         turn, most = 0, 1
         while True:
@@ -110,7 +110,7 @@ class Walk:
         return [one for one in together if self.part.event_at(one.place) not in self.failures]
 
     def _begins(self, session: Session | None, together: Together) -> bool:
-        """Return whether what stands at an instant belongs to another session."""
+        """Return whether the events of an instant belong to another session."""
         if session is None or any(one.place in self.alone for one in together):
             return True
         return session.piece.is_cut_at(self.rules, instant_of(together))
@@ -137,7 +137,7 @@ class Walk:
         self, turn: int, run: Sequence[Together], most: int, *, begins: bool
     ) -> tuple[int, int]:
         """
-        Take what one session has of a run; return the next turn, and how many to try from there.
+        Add what belongs to one session of a run; return the next turn, and how many to try.
 
         Where what stands first fails, a `FoldError` is raised.
         """
@@ -167,7 +167,7 @@ class Walk:
         return turn + number, 2 * most
 
     def _waits(self, session: Session, together: Together) -> bool:
-        """Return whether an instant is taken alone: it's another session's, or merges one."""
+        """Return whether an instant is processed alone: it begins a session, or merges one."""
         opened = self.part.opened(one.place for one in together)
         return not session.merged.issuperset(opened) or self._begins(session, together)
 
@@ -189,7 +189,7 @@ class Walk:
         return attrs.evolve(session, state=state, places=[*session.places], merged=merged)
 
     def _take(self, session: Session, together: Together) -> None:
-        """Let a session take an instant, after the state has."""
+        """Add an instant to a session, after the state was updated."""
         instant, last = instant_of(together), together[-1].place
         gap_us = self.part.gap_us(self.rules, session.state, last, extends=instant.extends)
         session.piece = session.piece.after(self.rules, instant, gap_us)
@@ -311,7 +311,7 @@ def _in_time(
     found: Sequence[Session],
     late_us: int | None,
 ) -> tuple[list[Session], list[int]]:
-    """Return sessions, the stored ones alone where they're late, and the events that so are."""
+    """Return sessions, without their new events where they're late, and the late events."""
     numbers = plan.order - plan.touched.num_rows
     left, late = list[Session](), list[int]()
     closes, _ = closed_pieces(rules, [one.piece for one in found])

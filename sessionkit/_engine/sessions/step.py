@@ -60,7 +60,7 @@ from sessionkit.timeouts import Clock
 @attrs.frozen
 class Fold:
     """
-    How events become states, and states rows. Which events belong together is the same in all.
+    How events become states, and states rows. Every fold groups events alike.
 
     `fields` are those of the state as they are stored. `close` makes rows of sessions that are
     over, at least one. The states of open sessions come as objects (`states`) or as `columns`.
@@ -203,7 +203,7 @@ class SessionLogic:
     def _settled(
         self, sessions: pa.Table, clocks: BatchClocks, *, only_final: bool = False
     ) -> tuple[pa.Table, Closed]:
-        """Return the sessions that stay, and what became of those that are over."""
+        """Return the sessions that remain, and what became of those that are over."""
         program, watermark_us = self.program, clocks.watermark_us
         if program.revisions is not None:
             giving = program.revisions.giving(sessions, clocks, only_final=only_final)

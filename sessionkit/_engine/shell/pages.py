@@ -184,7 +184,7 @@ class SortedRows:
         return SortedRows(self.table, *rows)
 
     def serialized(self) -> pa.Buffer:
-        """Return the rows as bytes, taken out: a slice is written with bytes of its neighbours."""
+        """Return the rows as bytes, copied: a slice would bring its neighbours' bytes."""
         return self.table.take(pa.array(self.order)).serialize()
 
     def first_due(self, clock: Clock) -> int:

@@ -1,5 +1,5 @@
 """
-What was stored under one identity, as tables of a spec, and what stands in the way of that.
+How tables stored under one identity become tables of a spec, and what prevents that.
 
 The identity of a payload says under which rules and with which classes it was written. The rules
 must be those of the spec. The classes may have changed: then the columns of the state, and those of
@@ -159,7 +159,7 @@ class Comparison:
     version: int
 
     def check(self, what: str) -> None:
-        """Raise a StateMismatchError if anything forbids to read it."""
+        """Raise a StateMismatchError if anything prevents reading it."""
         if self.problems:
             lines = "\n  ".join(self.problems)
             text = f"{what} was written under other rules:\n  {lines}"
@@ -201,7 +201,7 @@ def _reading(
     events: Differences,
     state: Differences,
 ) -> Reading:
-    """Return how stored tables are read; the differences receive what stands in the way."""
+    """Return how to read stored tables; what prevents that is added to the differences."""
     spec, version = logic.spec, then["state_version"]
     of_events = {
         "event": (codec_of(spec.event).type.fields, spec.event.__name__),

@@ -83,7 +83,7 @@ class SeedFormat:
 
     def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> Memory | None:
         """
-        Return what a seed gives to a group, from its packed rows; None if no row of it came.
+        Return what a seed gives to a group, from its packed rows; None if there are none.
 
         A seed for other rules, or for a query that is under way, is a StateMismatchError.
         """
@@ -108,7 +108,7 @@ def keys_of(memory: Memory, arrived: pa.Table) -> pa.Table:
 
 def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, pa.Table]:
     """
-    Return what a group remembers, and the events that it takes, when its seed has come.
+    Return what a group remembers, and the events that it processes, once its seed is there.
 
     Where events needn't wait any more, those that did are taken now.
     """
@@ -144,7 +144,7 @@ def _keys(old: AnySpec, new: AnySpec) -> list[str]:
 
 
 def _waiting(old: AnySpec, new: AnySpec) -> list[str]:
-    """Say so where the new spec needs a column of events that wait, and it isn't there so."""
+    """Report a column that the new spec needs of waiting events and that isn't stored like that."""
     if old.order != "event_time":
         return []
     there = {field.name: field.type for field in events_schema(old)}

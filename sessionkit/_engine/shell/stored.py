@@ -213,7 +213,7 @@ def _as_text(values: Sequence[Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that Spark hands over as NumPy's, or as Java's bytes, as Python's."""
+    """Convert a value from the NumPy scalar or Java bytes in which Spark passes it."""
     if isinstance(value, np.generic):
         return value.item()
     return bytes(value) if isinstance(value, bytearray) else value
@@ -239,7 +239,7 @@ def arm(
 
 def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = MOST_BYTES) -> None:
     """
-    Check that what would be stored isn't too large: with more, Spark fails and says nothing.
+    Check that what would be stored isn't too large: beyond that, Spark fails without a message.
 
     The StateError names the key with the largest part of the memory.
     """

@@ -74,7 +74,7 @@ def collector_paused() -> Iterator[None]:
 
 @attrs.frozen
 class Worker:
-    """Runs one group of keys, on a stream or as a whole; hands out rejected rows if told to."""
+    """Runs one group of keys, on a stream or a batch; returns rejected rows if asked to."""
 
     logic: Logic
     with_rejected: bool
@@ -193,7 +193,7 @@ class Worker:
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:
-    """Say on this executor that these events move the watermark further than `max_jump`."""
+    """Log on this executor that these events move the watermark further than `max_jump`."""
     if spec.inputs.max_jump is None or spec.watermark_delay is None or not arrived.num_rows:
         return
     latest_us = pc.max(arrived["time"]).value

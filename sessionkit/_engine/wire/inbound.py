@@ -1,4 +1,4 @@
-"""Rows of the input as events, converted by their declared types; what can't be one aside."""
+"""Rows of the input as events, in their declared types; rows that can't be events are set apart."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -124,7 +124,7 @@ class _Reasons:
             self.good &= ~rows
 
     def take(self, texts: pa.Array) -> None:
-        """Take the reasons that a source gives; null where it has none."""
+        """Add the reasons that a source gives; null where it has none."""
         given = _mask(texts.is_valid())
         if given.any():
             self.texts[given] = texts.to_numpy(zero_copy_only=False)[given]

@@ -1,5 +1,5 @@
 """
-What a group hands to Spark: result and rejected rows, and what was counted.
+What a group returns to Spark: result rows, rejected rows, and counts.
 
 On a stream both cross in a frame of pandas, the rows packed. On a batch the rows cross as they are;
 a last row of a partition has the counts alone.
@@ -78,7 +78,7 @@ def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
 
 @attrs.frozen
 class Output:
-    """What a group hands to Spark: the rows under the names that users see, and its counts."""
+    """What a group returns to Spark: the rows under the names that users see, and its counts."""
 
     rows: pa.Table
     counts: Counts
@@ -87,7 +87,7 @@ class Output:
 def output_of(
     spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
 ) -> Output:
-    """Return what a group hands to Spark; None in place of rejected rows that nobody asks for."""
+    """Return the output of a group; `rejected` is None if nobody asks for rejected rows."""
     if rejected is None:
         return Output(results, counts)
     _, nothing = _with_rejected(spec)
@@ -131,7 +131,7 @@ def _beside(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
 
 @attrs.frozen
 class Unpacker:
-    """Unpacks the rows of a schema that groups handed to Spark."""
+    """Unpacks the rows that groups returned to Spark."""
 
     schema: pa.Schema
 
@@ -168,7 +168,7 @@ def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:
 
 
 def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
-    """Return the event of each row, and by what it is known."""
+    """Return the event of each row, and its id."""
     ids = pa.array(event_ids(spec, rows), pa.string())
     kind = codec_of(spec.event).type.arrow
     if not kind.num_fields:

@@ -1,4 +1,4 @@
-"""What a worker's process and the task that it runs know of themselves."""
+"""What a worker process can find out about itself and its task."""
 
 import gc
 from functools import cache, lru_cache

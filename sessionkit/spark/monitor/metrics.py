@@ -23,7 +23,7 @@ PREFIX: Final = "sessionkit_"
 @attrs.frozen
 class Metric:
     """
-    A number that says something of a query.
+    A number about a query.
 
     Attributes:
         name: Its name, without `sessionkit_`, and without the `_total` that Prometheus adds to
@@ -133,7 +133,7 @@ def reading_of(status: QueryStatus) -> dict[str, float]:
 
 def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
     """
-    Return what writes a line a report: `visits batch=12 events_total=1000 late_total=3 ..`.
+    Return a receiver that logs each report: `visits batch=12 events_total=1000 late_total=3 ..`.
 
     Spark reports each micro-batch and, some seconds apart, that there was nothing to do. All known
     metrics are in the line, by the names that Prometheus has for them. A query that fails is an
@@ -163,7 +163,7 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
 
 def to_opentelemetry(meter: "Meter") -> Receiver:
     """
-    Return what keeps the metrics of queries for a meter, which reads them when it exports.
+    Return a receiver that keeps the metrics of queries for a meter to read when it exports.
 
     They have the names that Prometheus has for them, without `_total`, and the attribute `query`;
     `sessionkit_batch_part_seconds` also has `part`.

@@ -101,7 +101,7 @@ class PrometheusEndpoint:
         registry: CollectorRegistry | None = None,
     ) -> None:
         """
-        Serve the metrics, or let a server that there is already serve them.
+        Serve the metrics, or let a server that already exists serve them.
 
         The server has at most 16 connections, each in a thread: a further one ends the oldest, and
         5 seconds of silence end one.
@@ -135,7 +135,7 @@ class PrometheusEndpoint:
         return f"http://{host}:{port}/metrics"
 
     def close(self) -> None:
-        """Stop to serve, and leave the registry."""
+        """Stop serving, and leave the registry."""
         self._registry.unregister(self._collector)
         if self._server is not None:
             self._server.shutdown()

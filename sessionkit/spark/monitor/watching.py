@@ -260,7 +260,7 @@ def _show(
 
 @contextmanager
 def _interrupts_end_it() -> Iterator[None]:
-    """Let Ctrl-C end the block and nothing else: Spark's own handler would cancel all jobs."""
+    """Let Ctrl-C end only this block: Spark's own handler would cancel all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Micro-batches on their way to sinks that take them whole, each exactly once."""
+"""Micro-batches written whole to sinks, each exactly once."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 @attrs.frozen
 class Ledger:
     """
-    Which micro-batches of one query a place has: a table, a folder, a store.
+    Which micro-batches of one query a target has: a table, a folder, a store.
 
     Attributes:
         place: What messages call it.
@@ -41,7 +41,7 @@ class Ledger:
 
 
 def from_last(last: int | None) -> Callable[[int], bool]:
-    """Return `has_from` of a place that knows its last micro-batch."""
+    """Return `has_from` of a target that records its last micro-batch."""
     return lambda number: last is not None and last >= number
 
 
@@ -220,7 +220,7 @@ def drain(frame: DataFrame) -> None:
 
 def put_message_first(error: Exception) -> None:
     """
-    Let the traceback of an error begin with its message.
+    Make the traceback of an error begin with its message.
 
     Spark shows the traceback of what a function of `foreachBatch` raises, after words of its own.
     Python begins it with the first cause, so that is what the error says.

@@ -1,4 +1,4 @@
-"""Rows on their way into a table of Delta Lake, each exactly once."""
+"""Rows written to a Delta Lake table, each exactly once."""
 
 import logging
 import os
@@ -232,7 +232,7 @@ class TableWriter(BatchWriter):
             conf.unset(VERSION)
 
     def _second(self, table: DataFrame, rows: DataFrame) -> SinkError:
-        """Return the error for a session that has the id of another one."""
+        """Return the error for a session with the id of another session."""
         shown = [name for name in rows.columns if name in {*SESSION_COLUMNS, REVISION}]
         both = table.alias("present").join(rows.alias("new"), [*self.key])
         sides = [

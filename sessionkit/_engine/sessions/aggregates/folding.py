@@ -93,7 +93,7 @@ def _nothing(kind: str, stored: FieldType) -> Any:
 
 @remembered
 def _conditions(spec: AnySessionSpec) -> dict[str, Condition]:
-    """Return the conditions that a spec asks of events, by their text."""
+    """Return the conditions that the aggregates of a spec evaluate, by their text."""
     return {repr(asked): asked for one in spec.bound for asked in one.conditions}
 
 

@@ -200,7 +200,7 @@ def _carried(unions: Unions, limbs: list[Numbers]) -> list[Numbers]:
 
 
 def _beyond(top: Numbers) -> Mask:
-    """Mark what has more bits than there are; the top limb is signed."""
+    """Mark the numbers with more bits than fit; the top limb is signed."""
     beyond: Mask = (top < -TOP) | (top >= TOP)
     return beyond
 

@@ -106,7 +106,7 @@ def _edge(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
 
 
 def _wins(plan: Plan, at: Numbers, values: pa.ChunkedArray, sign: int) -> Mask:
-    """Mark, of the rows at the time of their session, the one that is it; equal ones all."""
+    """Mark the row that provides the value of each session; all of them if they're equal."""
     sessions = plan.unions.numbers[at]
     if not (np.diff(sessions) == 0).any():
         return np.ones(len(at), np.bool_)

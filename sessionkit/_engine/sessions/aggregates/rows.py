@@ -1,5 +1,5 @@
 """
-What the aggregates of one micro-batch are computed from: the intervals of a plan.
+The rows from which the aggregates of one micro-batch are computed.
 
 Open sessions and events are in the order of the plan, so that those of each session follow each
 other: NumPy's `reduceat` then folds all sessions at once.

@@ -1,1 +1,1 @@
-"""What a session spec may ask for beyond the fold; each module holds all of one feature."""
+"""What a session spec may ask for besides the fold; each module contains one whole feature."""

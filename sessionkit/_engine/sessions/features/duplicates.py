@@ -81,7 +81,7 @@ class Duplicates:
     def left(
         self, first: WindowedEvents, repeated: WindowedEvents | None, failed: Sequence[Rejected]
     ) -> WindowedEvents | None:
-        """Return the events but those that failed, if one of these has a copy; None otherwise."""
+        """Return the events except those that failed, if one of these has a copy; else None."""
         if repeated is None or not failed:
             return None
         known = {one for part in failed for one in _names(part.rows)}
@@ -107,7 +107,7 @@ class Duplicates:
         return filled(over.schema, kept, over.num_rows)
 
     def obstacles(self, old: AnySessionSpec) -> list[str]:
-        """Say so where the ids that another spec has stored mean something else."""
+        """Report that the ids stored under another spec have another meaning."""
         before, now = old.inputs.event_id, self.spec.inputs.event_id
         if old.inputs.drop_duplicates_for is None or before == now:
             return []

@@ -1,5 +1,5 @@
 """
-What the user's functions and conditions say of an event: its gap, and which rules it fires.
+What the user's functions return for an event: its gap, and which rules it fires.
 
     events     rule.until, rule.starts_with     whether it holds for an event
 
@@ -82,7 +82,7 @@ class EventFunctions:
 
 
 def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
-    """Return the gap of each event, and refuse those whose gap can't be."""
+    """Return the gap of each event, and reject events whose gap isn't valid."""
     longest = span_us(spec.timeout.longest)
     gaps = np.ones(len(answers.objects), np.int64)
     for place, gap in answers.of_function("gap", timedelta):

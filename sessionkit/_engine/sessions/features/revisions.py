@@ -185,7 +185,7 @@ class Revisions:
         return forgotten_us
 
     def giving(self, kept: pa.Table, clocks: BatchClocks, *, only_final: bool) -> Giving | None:
-        """Return which sessions give a row, or only which are over; None where none may."""
+        """Return which sessions give a row, or only which are over; None if none can."""
         early = None if only_final or clocks.whole else self.early
         over = is_over(micros(kept[self.closes]), clocks.watermark_us)
         if early is None and not over.any():
@@ -259,7 +259,7 @@ class Revisions:
         return clocks.watermark_us if by_events else clocks.processing_us
 
     def _after_rows(self, giving: Giving, shows: Mask, clocks: BatchClocks) -> pa.Table:
-        """Return the sessions after some of them gave a row, which some show."""
+        """Return the sessions after some of them gave a row."""
         sessions, gives_row = giving.sessions, giving.gives_row
         found = {
             "closed": pa.array(giving.over),
@@ -278,7 +278,7 @@ class Revisions:
 
     def _vanished(self, given: pa.Table, done: Closed) -> dict[int, Failure]:
         """
-        Return why sessions fail that have rows out, and for which `finish` has returned none.
+        Return why sessions fail that have emitted rows, but whose `finish` returned none now.
 
         Under `on_error="raise"` that is raised.
         """
@@ -320,7 +320,7 @@ def _revised(given: pa.Table, final: Mask) -> pa.Table:
 
 
 def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
-    """Return under what rows are out: the places of their sessions, their starts and marks."""
+    """Return the ids of emitted rows: the places of their sessions, their starts and marks."""
     shown = whole(sessions["shown"])
     out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
     is_mark = out >= FIRST_MARK
@@ -329,7 +329,7 @@ def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _shown(sessions: pa.Table, shows: Mask) -> pa.Array:
-    """Return under which starts rows are out: its own alone for a session that has given one."""
+    """Return the starts of emitted rows: only its own for a session that has given one."""
     shown, marks = whole(sessions["shown"]), marks_of(sessions)
     owners, out = shown.value_parent_indices().to_numpy(), micros(shown.flatten())
     stays, has_mark = ~shows[owners], shows & (marks > 0)

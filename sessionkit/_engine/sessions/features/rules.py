@@ -147,7 +147,7 @@ class Rules:
         return sessions
 
     def obstacles(self, old: AnySessionSpec) -> list[str]:
-        """Say so where an event may come that is older than others which its session has."""
+        """Report that an event may arrive that is older than others of its session."""
         if self.rules.state_gap is None or old.order == "event_time":
             return []
         return ['`state_gap` needs sessions whose events came in order, and `order` was "arrival"']
@@ -184,7 +184,7 @@ class Rules:
 
 
 def _held(name: str, events: pa.Table, order: Numbers, number: int) -> Mask:
-    """Mark the events for which a predicate holds."""
+    """Mark the events for which a predicate is true."""
     held = np.zeros(len(order), np.bool_)
     if name in events.column_names:
         held[number:] = whole(events[name]).to_numpy(zero_copy_only=False)
@@ -227,7 +227,7 @@ def event_that_closes(spec: AnySessionSpec, closes: datetime) -> datetime:
 
 
 def rule_text(spec: AnySessionSpec, rule: ClosedBy) -> str:
-    """Return what is so where a rule of a spec closes a session."""
+    """Describe in words when a rule of a spec closes a session."""
     rules, longest = spec.rules, duration_text(spec.timeout.longest)
     if rules is not None and rule != "gap":
         return _cut_text(rules, rule)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, that are tried again for a while where they are lost."""
+"""Connections to PostgreSQL, retried for a while if they are lost."""
 
 import logging
 import time
@@ -84,7 +84,7 @@ class Connections:
 
 
 def _passes(error: psycopg.Error) -> bool:
-    """Return whether the same transaction may succeed a little later."""
+    """Return whether the same transaction may succeed if it's retried."""
     if error.sqlstate is not None:
         return error.sqlstate.startswith(PASSING)
     lost = isinstance(error, psycopg.OperationalError)

@@ -1,4 +1,4 @@
-"""Rows on their way into PostgreSQL: copied to a staging table, and moved from there."""
+"""Rows written to PostgreSQL: copied to a staging table, and moved from there."""
 
 import base64
 import json
@@ -98,7 +98,7 @@ def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (
 
 
 def _storable(text: str) -> str:
-    """Return a text as PostgreSQL can hold it: without a NUL, for which it has no form."""
+    """Return a text that PostgreSQL can store: without NUL characters."""
     return text.replace("\0", REPLACEMENT)
 
 
@@ -110,7 +110,7 @@ class _TextDumper(StrDumper):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of parts that JSON has; others become text."""
+    """Return a value of JSON's types; others become text."""
     match value:
         case str():
             return _storable(value)

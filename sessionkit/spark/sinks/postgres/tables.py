@@ -190,7 +190,7 @@ def listed(names: Sequence[str]) -> Composed:
 
 @attrs.frozen
 class Relation:
-    """A table, or something else of its name."""
+    """A table, or another relation of its name."""
 
     comment: str | None
     is_ours: bool
@@ -224,7 +224,7 @@ def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
 
 
 def _role(connection: Connection[Any]) -> str:
-    """Return the role of whose rights are asked: not always the one that has logged in."""
+    """Return the role whose privileges are checked: not always the one that logged in."""
     return "".join(connection.execute("SELECT current_user").fetchone() or ())
 
 
