@@ -35,11 +35,6 @@ class Horizon:
     lasts_us: int = 0
     marked: tuple[int, ...] = (0, 0, 0)
 
-    def marks(self, starts: Numbers) -> Numbers:
-        """Return the marks of sessions that get these starts; 0 for those that need none."""
-        passed = is_over(starts + self.lasts_us, self.gone_us)
-        return passed * mark_of(*self.marked) if passed.any() else np.zeros(len(starts), np.int64)
-
 
 @attrs.frozen
 class Plan:
@@ -149,10 +144,13 @@ class Plan:
 
     def marks_of(self, chosen: Mask) -> Numbers:
         """Return the marks of the chosen sessions: of the open one that begins each, or new."""
-        first, unions = self.unions.first[chosen], self.unions
-        marks = self.horizon.marks(unions.start[chosen])
+        first, starts, horizon = self.unions.first[chosen], self.unions.start[chosen], self.horizon
+        marks = np.zeros(len(starts), np.int64)
+        passed = is_over(starts + horizon.lasts_us, horizon.gone_us)
+        if passed.any():
+            marks[passed] = mark_of(*horizon.marked)
         if self.traces is not None:
-            marks = marks_within(self.traces, self.keys_of(chosen), unions.start[chosen], marks)
+            marks = marks_within(self.traces, self.keys_of(chosen), starts, marks)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
         marks[goes_on] = marks_of(self.touched)[self.order[first[goes_on]]]

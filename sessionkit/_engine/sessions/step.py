@@ -164,7 +164,9 @@ class SessionLogic:
         if self.program.in_time_order:
             return self._in_time_order(memory, arrived, clocks)
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
-        joined = self._joined(kept, arrived, clocks)
+        joined = Joined(kept, 0, [])
+        if arrived.num_rows:
+            joined = self.fold.join(self.program, kept, arrived, self.program.horizon(clocks))
         outcome = self._outcome(joined, closed, Memory(joined.sessions, memory.buffered))
         if self.program.revisions is None:
             return outcome
@@ -172,15 +174,13 @@ class SessionLogic:
         later = self._outcome(Joined(kept, 0, []), after, Memory(kept, memory.buffered))
         return outcome.then(later)
 
-    def _joined(self, kept: pa.Table, events: pa.Table, clocks: BatchClocks) -> Joined:
-        if not events.num_rows:
-            return Joined(kept, 0, [])
-        return self.fold.join(self.program, kept, events, self.program.horizon(clocks))
-
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         most = self.spec.inputs.max_buffered_per_key
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
-        joined = self._joined(memory.kept, turns.due, clocks)
+        joined = Joined(memory.kept, 0, [])
+        if turns.due.num_rows:
+            horizon = self.program.horizon(clocks)
+            joined = self.fold.join(self.program, memory.kept, turns.due, horizon)
         kept, closed = self._settled(joined.sessions, clocks)
         outcome = self._outcome(joined, closed, Memory(kept, turns.waiting))
         return attrs.evolve(

@@ -130,13 +130,14 @@ class Revisions:
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan, which have taken events."""
         before, came = plan.touched, plan.counts[chosen]
+        revisions, closed_before = numbers_in(before, "revision"), has_closed(before)
         shown = whole(plan.opened_of(chosen)["shown"]).flatten()
         lengths = whole(before["shown"]).value_lengths().to_numpy()
         pending = plan.of_opened(np.add, numbers_in(before, "pending"))[chosen]
         # A failed event may leave a closed session as it was.
-        closed = plan.of_opened(np.maximum, has_closed(before).astype(np.int64))[chosen] > 0
+        closed = plan.of_opened(np.maximum, closed_before.astype(np.int64))[chosen] > 0
         columns = [
-            pa.array(plan.of_opened(np.maximum, numbers_in(before, "revision"))[chosen]),
+            pa.array(plan.of_opened(np.maximum, revisions)[chosen]),
             lists_of(shown, plan.of_opened(np.add, lengths.astype(np.int64))[chosen]),
             pa.array(pending + came),
             pa.array(closed & (came == 0)),
@@ -172,17 +173,13 @@ class Revisions:
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         """Return when each session closes, is forgotten, or gives a row while it's open."""
         closed = has_closed(kept)
-        due: dict[Clock, Numbers] = {"event_time": self._forgotten_us(kept, closed)}
+        forgotten_us = micros(kept[self.closes]) + closed * self.stays_us
+        due: dict[Clock, Numbers] = {"event_time": forgotten_us}
         if self.waits is not None and self.early is not None:
             waits = ~closed & (numbers_in(kept, "pending") > 0)
             at = np.where(waits, numbers_in(kept, "next_row"), NEVER_US)
             due[self.early.clock] = np.minimum(due.get(self.early.clock, NEVER_US), at)
         return due
-
-    def _forgotten_us(self, sessions: pa.Table, closed: Mask) -> Numbers:
-        """Return when sessions are forgotten if they have closed, and close otherwise."""
-        forgotten_us: Numbers = micros(sessions[self.closes]) + np.where(closed, self.stays_us, 0)
-        return forgotten_us
 
     def giving(self, kept: pa.Table, clocks: BatchClocks, *, only_final: bool) -> Giving | None:
         """Return which sessions give a row, or only which are over; None if none can."""
@@ -218,7 +215,7 @@ class Revisions:
         forgotten = over & is_over(closes + self.stays_us, clocks.watermark_us)
         gone, kept = split(sessions, forgotten)
         if (others := giving.others).num_rows:
-            until = self._forgotten_us(others, has_closed(others))
+            until = micros(others[self.closes]) + has_closed(others) * self.stays_us
             others = others.filter(pa.array(~is_over(until, clocks.watermark_us)))
         failed, failed_output = [*{*done.failed, *vanished}], done.failed_output
         if vanished:
