@@ -115,7 +115,7 @@ def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None
         raise SpecError(with_hint(found, hint))
 
 
-@explained({**FORMER, "gap": "timeout=..., with the same duration"})
+@explained(FORMER | {"gap": "timeout=..., with the same duration"})
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Spec[E, S, R]):
     """
