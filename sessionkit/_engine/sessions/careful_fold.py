@@ -213,7 +213,6 @@ class CarefulFold:
         return None if state is None else codec_of(self.fold.spec.state).copied(state)
 
     def fits(self, state: Any) -> bool:
-        """Return whether a state fits its fields."""
         return codec_of(self.fold.spec.state).misfit(state) is None
 
     def gap_us(self, rules: SessionRules, state: Any, last: int, *, extends: bool) -> int | None:

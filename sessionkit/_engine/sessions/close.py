@@ -27,7 +27,6 @@ from sessionkit.state._codec import codec_of
 
 
 def close(program: Program, over: pa.Table) -> Closed:
-    """Call `finish` for sessions, and return their rows."""
     ids = ids_of(over)
     rows, places, failed = _finished(program, over, ids)
     columns, places, misfits = _encoded(program.spec, over, rows, places)

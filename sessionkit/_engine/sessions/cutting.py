@@ -287,7 +287,6 @@ def closings(
 def closed_pieces(
     rules: SessionRules, pieces: Sequence[Piece]
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
-    """Return when pieces close, and by which rules."""
     starts = np.array([piece.start for piece in pieces], np.int64)
     ends = np.array([piece.end for piece in pieces], np.int64)
     closes, closed_by = closings(rules, starts, ends)

@@ -49,7 +49,6 @@ def session_ids(
 
 
 def ids_of(sessions: pa.Table) -> list[str]:
-    """Return the ids of the sessions of a table."""
     return session_ids(key_columns(sessions), micros(sessions["start"]), marks_of(sessions))
 
 

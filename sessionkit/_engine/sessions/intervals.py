@@ -59,7 +59,6 @@ class WindowedEvents:
         return self.only(left)
 
     def joined(self, others: "WindowedEvents | None") -> "WindowedEvents":
-        """Return these events and others."""
         if others is None or not len(others.starts):
             return self
         return WindowedEvents(

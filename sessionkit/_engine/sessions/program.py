@@ -194,7 +194,6 @@ class Program:
     # -- before the fold ------------------------------------------------------------------------
 
     def horizon(self, clocks: BatchClocks) -> Horizon:
-        """Return what the watermark has passed in a micro-batch."""
         watermark_us, since_us = clocks.watermark_us, clocks.since_us
         late_us: int | None = watermark_us - self.lateness_us
         gone_us = watermark_us - self.stays_us

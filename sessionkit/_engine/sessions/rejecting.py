@@ -80,7 +80,6 @@ class Walk:
     session: Session | None = None
 
     def sessions(self) -> list[Session]:
-        """Add one instant after another; return the resulting sessions."""
         turns = instants_of(self.intervals)
         turn, most = 0, 1
         while True:

@@ -65,7 +65,6 @@ def kernels_of(spec: AnySessionSpec) -> Sequence[Bound]:
 
 
 def stored_fields(spec: AnySessionSpec) -> list[Field]:
-    """Return the columns of the state of a spec with aggregates."""
     return [
         attrs.evolve(field, default=partial(_nothing, bound.aggregate.kind, field.type))
         if bound.aggregate.is_from_now
@@ -183,7 +182,6 @@ def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
 
 
 def close_by_aggregates(program: Program, over: pa.Table) -> Closed:
-    """Return the result rows of sessions that are over."""
     number = over.num_rows
     results = results_by_aggregates(program.spec, over)
     rows = result_rows(program, over, ids_of(over), range(number), results)

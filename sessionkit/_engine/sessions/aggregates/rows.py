@@ -46,7 +46,6 @@ class Rows:
         return np.logical_and.reduce(masks) if masks else None
 
     def part(self, name: str) -> pa.Array:
-        """Return a column of the stored states."""
         return whole(self.plan.touched[f"state.{name}"])
 
     def joined(self, stored: Array, events: Array) -> Array:

@@ -115,7 +115,6 @@ class Duplicates:
         return [f"`event_id` was {was}, and is {own}: stored ids mean something else"]
 
     def migrated(self, sessions: pa.Table) -> pa.Table:
-        """Return sessions of another spec with what is stored here."""
         if "ids" in sessions.column_names:
             return sessions
         none = pa.array([[]] * sessions.num_rows, IDS.type)

@@ -116,7 +116,6 @@ class Revisions:
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
-        """What is stored of a session."""
         return REVISED if self.waits is None else [*REVISED, NEXT_ROW]
 
     @property

@@ -66,7 +66,6 @@ class Rules:
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
-        """What is stored of a session."""
         return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.known)]
 
     @property
@@ -135,7 +134,6 @@ class Rules:
         )
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of the chosen sessions of a plan."""
         closes, closed_by = plan.unions.closes[chosen], plan.unions.closed_by[chosen]
         values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.known]
         return [instants(closes), pa.array(closed_by), *values]
