@@ -17,7 +17,6 @@ from sessionkit.errors import SessionkitError, with_hint
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code."""
     asked = _parser().parse_args(arguments)
     try:
         for line in _lines(asked):

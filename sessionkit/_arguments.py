@@ -79,7 +79,6 @@ def choice(*options: str) -> Any:
 
 
 def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> None:
-    """Check a whole number from 1."""
     if type(value) is not int or value < 1:
         found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
         default = attribute.default if type(attribute.default) in (int, type(None)) else 1
@@ -88,14 +87,12 @@ def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> No
 
 
 def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-    """Check the name of a column."""
     if not isinstance(value, str) or not value:
         found = f"`{attribute.name}` must be the name of a column, found {value!r}"
         raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
 
 
 def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
-    """Check a bool."""
     if not isinstance(value, bool):
         found = f"`{attribute.name}` must be True or False, found {value!r}"
         raise SpecError(with_hint(found, f"leave it out for {attribute.default}"))

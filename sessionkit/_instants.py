@@ -63,7 +63,6 @@ def instant_of(instant_us: int) -> datetime:
 
 
 def span_us(span: timedelta) -> int:
-    """Return a duration in whole microseconds."""
     return span // MICROSECOND
 
 

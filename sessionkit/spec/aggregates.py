@@ -26,7 +26,6 @@ UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
 
 
 def condition_of(condition: Condition) -> Any:
-    """Return a condition as an expression."""
     return pc.field(condition) if isinstance(condition, str) else condition
 
 

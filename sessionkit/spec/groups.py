@@ -79,7 +79,6 @@ def _last_version(storage: Any) -> int:
 
 
 def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
-    """Return `upgrade` in the order of versions."""
     if isinstance(value, Mapping) and all(
         type(version) is int and version >= 1 and callable(function)
         for version, function in value.items()
@@ -137,7 +136,6 @@ class Lateness:
     )
 
     def __attrs_post_init__(self) -> None:
-        """Check that sessions are kept for one reason."""
         if self.allowed is not None and self.reopen_within is not None:
             found = "`Lateness(allowed=...)` and `reopen_within` are both given"
             hint = "leave out `reopen_within`: the other one also reopens sessions"
@@ -254,7 +252,6 @@ class Storage:
     )
 
     def __attrs_post_init__(self) -> None:
-        """Check that the buckets aren't too many."""
         if self.buckets > LARGEST_BUCKET_COUNT:
             found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
             hint = "leave it out, or see docs/explanation/buckets.md"

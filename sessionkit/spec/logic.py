@@ -107,7 +107,6 @@ class Functions(Generic[E, S, R]):
     update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Read what the functions say, and check them against each other."""
         create_at = self.create is not None and takes_time(self.create)
         set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
         _check_roles(self, {})
@@ -161,7 +160,6 @@ class Aggregates(Generic[E, Row]):
     bound: tuple[BoundAggregate, ...] = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Set and check what follows from the aggregates."""
         bound = bound_aggregates(self.event, self.aggregates)
         row = self._result or aggregated_class(bound)
         check_result(row, bound)
@@ -187,7 +185,6 @@ class Events(Generic[E]):
     event: type[E] = attrs.field()
 
     def __attrs_post_init__(self) -> None:
-        """Check that no event need be built."""
         check_event_class(self.event)
 
 
@@ -197,7 +194,6 @@ Logic: TypeAlias = Functions[E, S, R] | Aggregates[E, R] | Events[E]
 def classes_of(
     logic: Logic[Any, Any, Any], event_time: str, keys: Collection[str]
 ) -> dict[str, type[Any]]:
-    """Return the classes of a spec, by their names."""
     match logic:
         case Functions():
             return {"event": logic.event, "state": logic.state, "result": logic.result}

@@ -104,7 +104,6 @@ class SessionSpec(Spec[E, S, R]):
     row_kind: ClassVar = "session"
 
     def __attrs_post_init__(self) -> None:
-        """Set what follows from the arguments, and check what the single ones cannot see."""
         classes = classes_of(self.logic, self.event_time, self.keys)
         set_derived(self, timeout=one_timeout(self._gap, self.timeout), _gap=None, **classes)
         check_session(self)

@@ -98,7 +98,6 @@ def _null() -> None:
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
-    """Return declared columns, typed."""
     return tuple(
         Field(column, field_type(kind, f"{name}.{column}"), column)
         for column, kind in columns.items()
@@ -150,7 +149,6 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
-        """The key columns, typed."""
         return typed_columns(self.keys, "keys")
 
     @cached_property
@@ -203,7 +201,6 @@ def set_derived(made: object, **values: Any) -> None:
 
 
 def check_shared(spec: AnySpec) -> None:
-    """Check what both kinds of spec share."""
     for cls in (spec.event, spec.state, spec.result):
         fields_of(cls)
     _check_keys(spec)
@@ -218,7 +215,6 @@ def check_shared(spec: AnySpec) -> None:
 
 
 def check_delay(spec: AnySpec) -> None:
-    """Check the watermark delay."""
     if spec.watermark_delay is not None and spec.watermark_delay % MILLISECOND:
         found = f"`watermark_delay` must be whole milliseconds, found {spec.watermark_delay}"
         raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))

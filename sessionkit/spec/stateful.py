@@ -177,7 +177,6 @@ class StatefulSpec(Spec[E, S, R]):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Read what the functions say, and check what the single fields cannot see."""
         _check_functions(self)
         events = {"process": 1} if self.handler == "events" else {}
         places = _annotations(self, **events)

@@ -41,7 +41,6 @@ class OptionalType(FieldType):
         return self.inner.plain
 
     def coerce(self, value: Any, path: str) -> Any:
-        """Accept None, or what the inner type accepts."""
         return None if value is None else self.inner.coerce(value, path)
 
     def dump(self, value: Any) -> Any:
@@ -117,7 +116,6 @@ class TupleType(FieldType):
         return _struct({f"_{n}": item for n, item in enumerate(self.items)})
 
     def coerce(self, value: Any, path: str) -> tuple[Any, ...]:
-        """Accept a tuple of this length."""
         if not isinstance(value, tuple) or len(value) != len(self.items):
             hint = "build the tuple with exactly the declared items"
             raise refused(value, path, f"a tuple of {len(self.items)}", hint)
@@ -164,7 +162,6 @@ class DictType(FieldType):
         return f"map<{self.key.sql},{self.value.sql}>"
 
     def coerce(self, value: Any, path: str) -> dict[Any, Any]:
-        """Accept a dict, and check every key and value."""
         if not isinstance(value, dict):
             raise refused(value, path, "a dict", "convert it with dict(...)")
         return {
@@ -210,7 +207,6 @@ class RenamedFrom:
     names: tuple[str, ...]
 
     def __init__(self, *names: str) -> None:
-        """Take the names one by one."""
         object.__setattr__(self, "names", names)
 
 
@@ -269,7 +265,6 @@ def _struct(parts: Mapping[str, FieldType]) -> str:
 
 
 def forms_of(fields: Iterable[Field]) -> dict[str, Form]:
-    """Return the forms of fields, by their names."""
     return {field.name: field.type.form for field in fields}
 
 

@@ -167,7 +167,6 @@ class BytesType(FieldType):
         return base64.b64decode(value) if isinstance(value, str) else bytes(value)
 
     def coerce(self, value: Any, path: str) -> bytes:
-        """Accept bytes, bytearray and memoryview."""
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
         raise refused(value, path, "bytes", "encode text with .encode() where you set it")

@@ -20,7 +20,6 @@ def _read_gap(value: Duration) -> timedelta:
 
 
 def read_at_most(value: Duration | None) -> timedelta | None:
-    """Read the longest gap that a function may return."""
     return None if value is None else duration(value, "at_most")
 
 
@@ -119,7 +118,6 @@ class EventTimeGap(_Combinable):
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Parse the gap and check the options against each other."""
         if not isinstance(self.gap_inclusive, bool):
             found = f"`gap_inclusive` must be True or False, found {self.gap_inclusive!r}"
             raise SpecError(with_hint(found, "omit it for Spark's rule, True"))
@@ -171,7 +169,6 @@ class FirstOf(_Combinable):
     policies: tuple[SinglePolicy, ...] = attrs.field(converter=_flattened)
 
     def __attrs_post_init__(self) -> None:
-        """Check that every part adds something."""
         if not self.policies:
             found = "`FirstOf` combines policies that expire a key, found none"
             raise SpecError(with_hint(found, "write NoTimeout() for keys that never expire"))

@@ -139,7 +139,6 @@ class SessionRules:
     )
 
     def __attrs_post_init__(self) -> None:
-        """Check each rule, and read the gap as an `EventTimeGap` does."""
         policy = EventTimeGap(self.gap, at_most=self.at_most, gap_inclusive=self.gap_inclusive)
         object.__setattr__(self, "gap", policy.gap)
         if self.state_gap is not None and callable(self.gap):
@@ -216,7 +215,6 @@ class Every:
     )
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is one measure."""
         if (self.duration is None) == (self.events is None):
             found = "`Every` takes a duration or a number of events, one of the two"
             raise SpecError(with_hint(found, 'write Every("5 minutes") or Every(events=100)'))
@@ -225,7 +223,6 @@ class Every:
             raise SpecError(with_hint(found, "leave `clock` out, or write a duration"))
 
     def __str__(self) -> str:
-        """Return it as a spec takes it."""
         if self.duration is None:
             return f"every {self.events} event{'' if self.events == 1 else 's'}"
         of = " of processing time" if self.clock == "processing_time" else ""
@@ -237,7 +234,6 @@ Emit: TypeAlias = Every | str
 
 
 def read_emit(value: object) -> Any:
-    """Read when a session gives rows."""
     if isinstance(value, Every) or value in ("on_close", "on_update"):
         return value
     found = TEXT.fullmatch(value) if isinstance(value, str) else None

@@ -1,7 +1,7 @@
 """A spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
@@ -17,7 +17,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.worker import check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import Packs
-from sessionkit._instants import BEGINNING_US, micros_of
+from sessionkit._instants import BEGINNING_US, Duration, micros_of
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
@@ -221,11 +221,15 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         self._query.advance_watermark_to(instant)
 
-    def advance_processing_time(self, span: timedelta) -> None:
+    def advance_processing_time(self, span: Duration) -> None:
         """
         Move the processing time of the next batch.
 
+        Args:
+            span: By how much: a `timedelta`, or text such as `"5 minutes"`.
+
         Raises:
+            SpecError: A text isn't a duration.
             ScriptError: It would go back, or the driver was built without a processing time.
         """
         self._query.advance_processing_time(span)

@@ -16,6 +16,8 @@ from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
+    Duration,
+    duration,
     instant_of,
     micros_of,
     span_us,
@@ -89,8 +91,9 @@ class Clocks:
         watermark_ms = max(self.watermark_ms, moved_ms, self.since_us // MILLISECOND_US)
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
-    def after(self, span: timedelta) -> "Clocks":
+    def after(self, span: Duration) -> "Clocks":
         """Move the processing time of the next batch."""
+        span = duration(span, "span", zero_allowed=True) if isinstance(span, str) else span
         if self.processing is None:
             found = "the driver has no processing time"
             raise ScriptError(with_hint(found, "pass processing_time=... when you build it"))
@@ -261,7 +264,7 @@ class Query:
         self.left = attrs.evolve(self.left, clocks=clocks)
         self._can_run_without_data = True
 
-    def advance_processing_time(self, span: timedelta) -> None:
+    def advance_processing_time(self, span: Duration) -> None:
         """See `Driver.advance_processing_time`."""
         self._check_no_replay("the processing time")
         self.left = attrs.evolve(self.left, clocks=self.clocks.after(span))

@@ -6,13 +6,14 @@ Those that act have the names of a driver's methods. Those that expect take what
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 import attrs
 
 from sessionkit._engine.counts import COUNTED
+from sessionkit._instants import Duration
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.results import BatchResult
@@ -145,7 +146,7 @@ def advance_watermark_to(stage: Stage, instant: datetime, /) -> None:
 
 
 @step
-def advance_processing_time(stage: Stage, span: timedelta, /) -> None:
+def advance_processing_time(stage: Stage, span: Duration, /) -> None:
     """Move the processing time of the next batch; the script must have been given one."""
     stage.driver.advance_processing_time(span)
 

@@ -468,7 +468,7 @@ def test_processing_time_moves_by_hand_only() -> None:
     assert 1 == driver.run_batch().counts.quarantined
     driver.add("ann", at("2026-01-02 11:00"), PAGE)
     assert 1 == driver.run_batch().counts.quarantined
-    driver.advance_processing_time(hours(1))
+    driver.advance_processing_time("1 hour")
     driver.add("ann", at("2026-01-02 11:00"), PAGE)
     assert 1 == driver.run_batch().counts.processed
 
