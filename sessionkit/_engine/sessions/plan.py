@@ -131,7 +131,8 @@ class Plan:
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
-        return self.unions.reduced(ufunc, self._before(values, none))
+        found: Numbers = ufunc.reduceat(self._before(values, none), self.unions.first)
+        return found
 
     def places_of(self, chosen: Mask) -> Numbers:
         """Return the places of the events of the chosen sessions, in order."""
