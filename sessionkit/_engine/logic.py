@@ -181,9 +181,6 @@ class Logic(Protocol):
     def keeps_only_open(self) -> bool:
         """Whether each row that is kept is an open session or a key, but for traces."""
 
-    def has_state(self, kept: pa.Table) -> Mask:
-        """Mark the rows that have a state; its columns are null in the others."""
-
     def obstacles(self, old: Any) -> list[str]:
         """Return a line for each thing that stops rows of another spec of this kind."""
 

@@ -35,7 +35,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Mask, Numbers, Rejected, concat, micros, whole
+from sessionkit._engine.rows.table import Numbers, Rejected, concat, micros
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.state._collections import Field
@@ -72,10 +72,6 @@ class KeyLogic:
     @property
     def keeps_only_open(self) -> bool:
         return True
-
-    def has_state(self, kept: pa.Table) -> Mask:
-        exists: Mask = whole(kept["exists"]).to_numpy(zero_copy_only=False)
-        return exists
 
     def obstacles(self, old: AnyStatefulSpec) -> list[str]:
         """Return nothing: the identity has all that matters."""

@@ -26,7 +26,6 @@ from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
-    Mask,
     Numbers,
     concat,
     has_closed,
@@ -133,9 +132,6 @@ class SessionLogic:
     @cached_property
     def keeps_only_open(self) -> bool:
         return self.program.duplicates is None and self.program.revisions is None
-
-    def has_state(self, kept: pa.Table) -> Mask:
-        return has_state(kept)
 
     def obstacles(self, old: AnySessionSpec) -> list[str]:
         return self.program.obstacles(old)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.table import BEHIND
+from sessionkit._engine.rows.table import BEHIND, has_state
 from sessionkit._engine.shell.payload import identity_differences
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
@@ -104,7 +104,7 @@ class Reading:
     def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
-        spec, held = logic.spec, logic.has_state(stored)
+        spec, held = logic.spec, has_state(stored)
         places = pa.array(np.cumsum(held) - 1, mask=~held)
         rows = stored.filter(pa.array(held))
         states = _changed(rows, "state", self.state)

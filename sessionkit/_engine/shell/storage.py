@@ -37,7 +37,7 @@ class Storage(Protocol):
         """
         Remember this in place of what was loaded, and be woken when something is due.
 
-        Returns how the group stands, but for the watermark.
+        Returns the stats of the group, but for the watermark.
         """
 
 

@@ -120,12 +120,12 @@ def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.
     counted = Counts()
     for output in outputs:
         counted += output.counts
-        yield from _beside(output.rows, pa.nulls(output.rows.num_rows, COUNTS))
+        yield from _with_counts(output.rows, pa.nulls(output.rows.num_rows, COUNTS))
     nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
-    yield from _beside(nothing, pa.array([[*NUMBERS(counted)]], COUNTS))
+    yield from _with_counts(nothing, pa.array([[*NUMBERS(counted)]], COUNTS))
 
 
-def _beside(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
+def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
     yield from rows.append_column(COUNTS_COLUMN, counts).to_batches()
 
 
