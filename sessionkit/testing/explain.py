@@ -243,7 +243,6 @@ def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
 
 
 def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any]:
-    """Return an event with its key and its time."""
     match given:
         case (time, event):
             return key, time, event
@@ -287,7 +286,6 @@ class _Run:
             self.others.append((plain_key(key), time))
 
     def run_batch(self, *arrived: _Arrived) -> list[Rejection]:
-        """Run a micro-batch, and return what it rejected."""
         opened, before = self._opened(), self.unsettled
         self.unsettled = [*before, *arrived]
         result = self.driver.run_batch()
@@ -305,7 +303,6 @@ class _Run:
         return result.rejections
 
     def explanation(self) -> Explanation:
-        """Return what became of all events."""
         parts = _parted(self._opened(), self.unsettled)
         opened = [self._session(session, events, is_open=True) for session, events in parts]
         return Explanation(

@@ -84,7 +84,6 @@ class Span:
 
     @property
     def caption(self) -> str:
-        """What it is, in words."""
         word = "open" if self.is_open else "closed"
         rule = f", {self.rule}" if self.rule else ""
         return f"{word} {clock_text(self.start)} to {clock_text(self.end)}{rule}"
@@ -101,7 +100,6 @@ class Mark:
 
     @property
     def caption(self) -> str:
-        """What it is, in words."""
         return f"{self.name} {'set for' if self.is_set else 'went off'} {clock_text(self.at)}"
 
 
@@ -156,7 +154,6 @@ class Timeline:
         ]
 
     def as_text(self) -> list[str]:
-        """Return the lines of the picture."""
         axis = self.axis
         if axis is None:
             return []
@@ -285,8 +282,6 @@ PREFIX: Final = "sessionkit-"
 
 @attrs.frozen
 class _Image:
-    """An image that is being drawn."""
-
     root: Element
     axis: Axis
 

@@ -92,7 +92,6 @@ class Clocks:
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
     def after(self, span: Duration) -> "Clocks":
-        """Move the processing time of the next batch."""
         span = duration(span, "span", zero_allowed=True) if isinstance(span, str) else span
         if self.processing is None:
             found = "the driver has no processing time"
@@ -141,7 +140,6 @@ class PagedGroupState:
 
     @classmethod
     def of(cls, row: FakeGroupState) -> "PagedGroupState":
-        """Return the pages that a group state holds."""
         return cls(row, dict(row.get[-1]) if row.exists else {})
 
     def __getattr__(self, name: str) -> Any:
@@ -158,19 +156,15 @@ class PagedGroupState:
 
     @property
     def has_pages(self) -> bool:
-        """Whether a page is stored."""
         return bool(self.pages)
 
     def page(self, start: int) -> bytes | None:
-        """Return a page."""
         return self.pages.get(start)
 
     def put_page(self, start: int, payload: bytes) -> None:
-        """Store a page."""
         self.pages[start] = payload
 
     def remove_page(self, start: int) -> None:
-        """Remove a page."""
         del self.pages[start]
 
 
@@ -235,16 +229,13 @@ class Query:
         return self.left.clocks
 
     def snapshot(self, counts: Counts) -> Snapshot:
-        """Return what the query would leave if it stopped now."""
         return attrs.evolve(self.left, waiting=tuple(self._waiting), counts=counts)
 
     def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Return the stored groups and their values."""
         found = [(_as_key(group), stored.value) for group, stored in self.left.groups.items()]
         return [(key, value) for key, value in found if value is not None]
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """See `Driver.add_row`."""
         name = self.spec.event_time
         known = {column.field.name for column in wire_columns(self.spec)}
         known |= set() if name is None else {name}
@@ -258,19 +249,16 @@ class Query:
         self._waiting.append(dict(row))
 
     def advance_watermark_to(self, instant: datetime) -> None:
-        """See `Driver.advance_watermark_to`."""
         self._check_no_replay("the watermark")
         clocks = self.clocks.with_watermark(self.spec, instant)
         self.left = attrs.evolve(self.left, clocks=clocks)
         self._can_run_without_data = True
 
     def advance_processing_time(self, span: Duration) -> None:
-        """See `Driver.advance_processing_time`."""
         self._check_no_replay("the processing time")
         self.left = attrs.evolve(self.left, clocks=self.clocks.after(span))
 
     def run_batch(self, *, sink_fails: bool) -> Ran:
-        """See `Driver.run_batch`."""
         left, watermark = self.left, self.clocks.watermark
         # Spark runs no batch without data before one with data since the start.
         by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"

@@ -30,17 +30,14 @@ Timers: TypeAlias = dict[tuple[Any, str], Timer]
 
 
 def session_line(row: SessionRow[Any]) -> SessionLine:
-    """Return a session that closed."""
     return plain_key(row.key), row.start, row.end, row.result
 
 
 def open_line(session: OpenSession[Any]) -> SessionLine:
-    """Return a session that is open."""
     return plain_key(session.key), session.start, session.end, session.state
 
 
 def row_line(row: ResultRow) -> RowLine:
-    """Return a result row."""
     return plain_key(row.key), row.result
 
 
@@ -68,7 +65,6 @@ class Stage:
 
     @classmethod
     def of(cls, spec: Any, processing_time: datetime | None) -> "Stage":
-        """Return a stage for a spec of either kind."""
         driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
         return cls(driver(spec, processing_time=processing_time))
 
@@ -88,7 +84,6 @@ class Stage:
         self.driver = type(self.driver).restore(spec, self.driver.snapshot())
 
     def take_rows(self) -> list[Any]:
-        """Return the rows that no step expected yet."""
         taken, self.rows = self.rows, []
         return taken
 
@@ -99,11 +94,9 @@ class Stage:
         return taken
 
     def waiting(self) -> list[EventLine]:
-        """Return the events that no batch has read."""
         return [self._event(row) for row in self.driver.snapshot().unread]
 
     def timeline(self) -> list[str]:
-        """Draw the run so far."""
         read = [self._event(row) for before, _ in self._batches for row in before.next_rows]
         rejected = [event_line(one) for _, result in self._batches for one in result.rejections]
         fates: list[tuple[Fate, EventLine]] = [
