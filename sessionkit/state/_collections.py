@@ -19,6 +19,11 @@ class OptionalType(FieldType):
     """`T | None`."""
 
     inner: FieldType
+    plain: bool = attrs.field(init=False, eq=False, repr=False)
+
+    @plain.default
+    def _plain(self) -> bool:
+        return self.inner.plain
 
     @property
     def form(self) -> Form:
@@ -35,10 +40,6 @@ class OptionalType(FieldType):
     @property
     def exact(self) -> frozenset[type]:
         return self.inner.exact | {type(None)} if self.inner.exact else frozenset()
-
-    @property
-    def plain(self) -> bool:
-        return self.inner.plain
 
     def coerce(self, value: Any, path: str) -> Any:
         return None if value is None else self.inner.coerce(value, path)

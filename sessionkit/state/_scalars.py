@@ -35,7 +35,7 @@ class IntType(FieldType):
         avro=frozenset({int}),
         key=KeyForm("bigint", "cast({} as bigint)", 0, frozenset({"str", "decimal"})),
     )
-    plain: ClassVar = True
+    plain = True
 
     def coerce(self, value: Any, path: str) -> int:
         """Accept 64-bit integers of Python and NumPy; refuse booleans and floats."""
@@ -63,7 +63,7 @@ class FloatType(FieldType):
         parse=float,
         avro=frozenset({float, int}),
     )
-    plain: ClassVar = True
+    plain = True
 
     def coerce(self, value: Any, path: str) -> float:
         """Accept floats and exactly representable integers of Python and NumPy."""
@@ -106,7 +106,7 @@ class BoolType(FieldType):
         avro=frozenset({bool}),
         key=KeyForm("boolean", "cast({} as boolean)", null=False),
     )
-    plain: ClassVar = True
+    plain = True
 
     def coerce(self, value: Any, path: str) -> bool:
         """Accept only booleans of Python and NumPy; 0 and 1 are numbers."""
@@ -131,7 +131,7 @@ class StrType(FieldType):
         avro=frozenset({str, bytes}),
         key=KeyForm("string", "cast({} as string)", "", frozenset({"int", "date", "bytes"})),
     )
-    plain: ClassVar = True
+    plain = True
 
     def coerce(self, value: Any, path: str) -> str:
         """Accept text, including subclasses of `str`; refuse lone surrogates."""

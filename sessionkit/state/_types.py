@@ -105,6 +105,8 @@ class FieldType:
     """What every field type provides; the module explains the three forms of a value."""
 
     __slots__ = ()
+    plain: bool = False
+    """Whether the three forms are the same."""
 
     @property
     def form(self) -> Form:
@@ -125,11 +127,6 @@ class FieldType:
     def exact(self) -> frozenset[type]:
         """The Python types whose values need no `coerce`; empty if every value needs it."""
         return frozenset()
-
-    @property
-    def plain(self) -> bool:
-        """Whether the three forms are the same."""
-        return False
 
     @property
     def facts(self) -> Facts | None:

@@ -17,6 +17,7 @@ row.
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -41,7 +42,7 @@ NULL: Final = pa.scalar(b"-")
 
 def encoded(columns: Sequence[pa.Array | pa.ChunkedArray], *tail: pa.Array) -> pa.Array:
     """Return the values of each row as bytes, one after the other, and then the tail."""
-    parts = [part for column in columns for part in _parts(whole(column))]
+    parts = chain.from_iterable(map(_parts, map(whole, columns)))
     return pc.binary_join_element_wise(*parts, *tail, NOTHING)
 
 

@@ -174,8 +174,8 @@ def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     """Return a table with others in place of some of its columns."""
     if not columns:
         return table
-    arrays = [columns.get(name, table[name]) for name in table.column_names]
-    return pa.Table.from_arrays(arrays, schema=table.schema)
+    arrays = dict(zip(table.column_names, table.columns, strict=True)) | {**columns}
+    return pa.Table.from_arrays(list(arrays.values()), schema=table.schema)
 
 
 def lists_of(values: pa.Array, sizes: Instants, missing: Mask | None = None) -> pa.Array:

@@ -31,15 +31,12 @@ def close(program: Program, over: pa.Table) -> Closed:
     rows, places, failed = _finished(program, over, ids)
     columns, places, misfits = _encoded(program.spec, over, rows, places)
     failed |= misfits
-    return Closed(
-        result_rows(program, over, ids, places, columns),
-        Rejected.with_failures(
-            "failed_output", failed, over.append_column("session_id", pa.array(ids))
-        ),
-        over.num_rows - len(failed),
-        places,
-        failed.keys(),
-    )
+    rejected: list[Rejected] = []
+    if failed:
+        named = over.append_column("session_id", pa.array(ids))
+        rejected = Rejected.with_failures("failed_output", failed, named)
+    found = result_rows(program, over, ids, places, columns)
+    return Closed(found, rejected, over.num_rows - len(failed), places, failed.keys())
 
 
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
@@ -70,7 +67,7 @@ def result_rows(
         is_open = program.revisions is not None and program.revisions.early is not None
         own.append(pc.if_else(whole(over["is_final"]), reasons, None) if is_open else reasons)
     if program.revisions is not None:
-        own += [over[name] for name in ("revision", "is_final", "supersedes")]
+        own += over.select(["revision", "is_final", "supersedes"]).columns
     if not isinstance(places, range):
         taken = pa.array(places, pa.int64())
         own = [column.take(taken) for column in own]

@@ -5,7 +5,7 @@ On a stream both cross in a frame of pandas, the rows packed. On a batch the row
 a last row of a partition has the counts alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -93,10 +93,12 @@ def output_of(
     _, nothing = _with_rejected(spec)
     if not (rejected or results.num_rows):
         return Output(nothing, counts)
-    parts = [(part.kind, _shown(spec, part), part.rows.num_rows) for part in rejected]
+    parts: list[tuple[str, Mapping[str, Any], int]] = []
     if results.num_rows:
         columns = dict(zip(results.column_names, results.columns, strict=True))
-        parts.insert(0, (spec.row_kind, columns, results.num_rows))
+        parts.append((spec.row_kind, columns, results.num_rows))
+    if rejected:
+        parts += [(part.kind, _shown(spec, part), part.rows.num_rows) for part in rejected]
     tables = [
         filled(nothing.schema, {**columns, "kind": pa.repeat(pa.scalar(kind), number)}, number)
         for kind, columns, number in parts

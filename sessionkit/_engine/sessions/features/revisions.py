@@ -18,7 +18,7 @@ from then on, and its next row supersedes the one that is out, as it does those 
 it has swallowed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -203,7 +203,8 @@ class Revisions:
     ) -> tuple[pa.Table, pa.Table, Closed]:
         """Return the sessions that stay, those that are forgotten, and what became of the rows."""
         sessions, over, gives_row = giving.sessions, giving.over, giving.gives_row
-        vanished = self._vanished(giving.given, done)
+        finish = self.spec.finish
+        vanished = {} if finish is None else self._vanished(finish, giving.given, done)
         if (gives_row | giving.final).any():
             shows = np.zeros(len(over), np.bool_)
             shows[np.flatnonzero(gives_row)[np.unique(np.asarray(done.places, np.int64))]] = True
@@ -272,20 +273,22 @@ class Revisions:
             found["next_row"] = pa.array(next_row)
         return replaced(sessions, found)
 
-    def _vanished(self, given: pa.Table, done: Closed) -> dict[int, Failure]:
+    def _vanished(
+        self, finish: Callable[..., Any], given: pa.Table, done: Closed
+    ) -> dict[int, Failure]:
         """
         Return why sessions fail that have emitted rows, but whose `finish` returned none now.
 
         Under `on_error="raise"` that is raised.
         """
-        if self.spec.finish is None or self.discards or not given.num_rows:
+        if self.discards or not given.num_rows:
             return {}
         out = whole(given["shown"]).value_lengths().to_numpy(zero_copy_only=False) > 0
         out[[*np.asarray(done.places, np.int64), *done.failed]] = False
         if not out.any():
             return {}
         places = np.flatnonzero(out)
-        what = f"`finish` ({name_of(self.spec.finish)}) returned no row for a session that has rows"
+        what = f"`finish` ({name_of(finish)}) returned no row for a session that has rows"
         hint = "return a row for it too, with a field that says so"
         keys = decode_keys(self.spec, given.take(pa.array(places)))
         failures = {
