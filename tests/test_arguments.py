@@ -82,7 +82,7 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, former: str, no
         (Inputs, "null", "did you mean `nulls=...`?"),
         (Storage, "buckets", "did you mean `bucket_count=...`?"),
         (Storage, "xyz", "it has layout, bucket_count, upgrade, version"),
-        (SessionRules, "xyz", "it has gap, at_most, state_gap, "),
+        (SessionRules, "xyz", "it has gap, max_gap, state_gap, "),
     ],
 )
 def test_an_argument_that_is_misspelt_says_what_is_meant(cls: Any, name: str, hint: str) -> None:

@@ -13,7 +13,7 @@ from sessionkit.spark._output_rules import (
 )
 from sessionkit.spark._seeds import Seed, read_seed
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
-from sessionkit.spark.checkpoints.migrate import carry_over, hand_over
+from sessionkit.spark.checkpoints.migrate import bootstrap, migrate
 from sessionkit.spark.checkpoints.reading import (
     open_sessions,
     open_sessions_frame,
@@ -26,12 +26,12 @@ from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.sinks.values import (
     Console,
     Delta,
+    ExactlyOnce,
     Files,
     Foreach,
     ForeachBatch,
     Kafka,
     Memory,
-    Once,
     Postgres,
     Routes,
 )
@@ -40,12 +40,12 @@ __all__ = [
     "Console",
     "Counts",
     "Delta",
+    "ExactlyOnce",
     "Files",
     "Foreach",
     "ForeachBatch",
     "Kafka",
     "Memory",
-    "Once",
     "OpenSession",
     "OutputMode",
     "OutputRule",
@@ -59,10 +59,10 @@ __all__ = [
     "Temporary",
     "apply_with_state",
     "batch_counts",
-    "carry_over",
+    "bootstrap",
     "check_checkpoint",
     "check_output",
-    "hand_over",
+    "migrate",
     "open_sessions",
     "open_sessions_frame",
     "output_rules",

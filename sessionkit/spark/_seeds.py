@@ -82,7 +82,7 @@ class Seed:
         """
         Return a stream without the rows that the old query has read.
 
-        Each stream that a query with a seed from `carry_over` reads must go through this, or the
+        Each stream that a query with a seed from `migrate` reads must go through this, or the
         seed is refused. Rows of files and of Kafka are left out, whatever options read them; with
         `startingOffsets`, Kafka's aren't even read.
 
@@ -159,7 +159,7 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
     if not texts:
         found = f"there is no seed at {path}"
-        raise SessionkitError(with_hint(found, "write one with carry_over or hand_over"))
+        raise SessionkitError(with_hint(found, "write one with migrate or bootstrap"))
     about: dict[str, Any] = json.loads("".join(texts.values()))
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"

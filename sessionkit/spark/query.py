@@ -89,7 +89,7 @@ def start_query(
             and the rules of the spec. `"deep"` also reads all stored state, as `check_checkpoint`
             does with `deep=True`: it needs `spec`, and Spark 4.0 or later.
         options: More options of the sink, under Spark's names; none for `Routes`, `Postgres`,
-            `Delta` and `Once`.
+            `Delta` and `ExactlyOnce`.
         sink_since: The number of the first micro-batch for a table, folder or store that joins the
             query later, and so has none of its micro-batches. Such a place is refused where the
             query has finished this micro-batch already: it may be the wrong place, or an old copy.

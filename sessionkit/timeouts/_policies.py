@@ -19,8 +19,8 @@ def _read_gap(value: Duration) -> timedelta:
     return duration(value, "gap")
 
 
-def read_at_most(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "at_most")
+def read_max_gap(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "max_gap")
 
 
 def _read_span(value: Duration) -> timedelta:
@@ -98,22 +98,22 @@ class EventTimeGap(_Combinable):
     Attributes:
         gap: The gap, a `timedelta` or text such as `"30 minutes"`; or a function from an event to a
             `timedelta`, for a gap that depends on the event. An event whose gap isn't positive, or
-            is longer than `at_most`, is quarantined.
-        at_most: The longest gap that the function may return. Required with a function, and refused
+            is longer than `max_gap`, is quarantined.
+        max_gap: The longest gap that the function may return. Required with a function, and refused
             otherwise.
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session,
             as in Spark, Flink and Kafka Streams. If False, it starts a new one, as in Beam.
 
     Raises:
-        SpecError: The gap isn't a duration or isn't positive, or `at_most` is missing or given
+        SpecError: The gap isn't a duration or isn't positive, or `max_gap` is missing or given
             without a function.
     """
 
     gap: Gap = attrs.field()
-    at_most: timedelta | None = attrs.field(
+    max_gap: timedelta | None = attrs.field(
         default=None,
         kw_only=True,
-        converter=read_at_most,
+        converter=read_max_gap,
     )
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
 
@@ -121,20 +121,20 @@ class EventTimeGap(_Combinable):
         if not isinstance(self.gap_inclusive, bool):
             found = f"`gap_inclusive` must be True or False, found {self.gap_inclusive!r}"
             raise SpecError(with_hint(found, "omit it for Spark's rule, True"))
-        if callable(self.gap) and self.at_most is None:
+        if callable(self.gap) and self.max_gap is None:
             found = "`gap` is a function, so its longest result must be declared"
-            raise SpecError(with_hint(found, 'add at_most, such as at_most="1 hour"'))
+            raise SpecError(with_hint(found, 'add max_gap, such as max_gap="1 hour"'))
         if not callable(self.gap):
-            if self.at_most is not None:
-                found = f"`at_most` needs a gap that is a function, found {self.gap!r}"
-                raise SpecError(with_hint(found, "omit `at_most`"))
+            if self.max_gap is not None:
+                found = f"`max_gap` needs a gap that is a function, found {self.gap!r}"
+                raise SpecError(with_hint(found, "omit `max_gap`"))
             object.__setattr__(self, "gap", duration(self.gap, "gap"))
 
     @property
     def longest(self) -> timedelta:
         """The longest gap that an event can have."""
-        if self.at_most is not None:
-            return self.at_most
+        if self.max_gap is not None:
+            return self.max_gap
         return duration(self.gap, "gap")
 
 

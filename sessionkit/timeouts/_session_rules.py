@@ -13,7 +13,7 @@ from sessionkit._arguments import at_least_one, choice, explained
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.aggregates import Condition
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.timeouts._policies import Clock, EventTimeGap, Gap, read_at_most
+from sessionkit.timeouts._policies import Clock, EventTimeGap, Gap, read_max_gap
 
 Predicate: TypeAlias = Condition | Callable[[Any], bool]
 """A condition on an event, as in `sessionkit.aggregates`, or a function of it."""
@@ -80,7 +80,7 @@ class SessionRules:
 
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
-        at_most: The longest gap that the function may return.
+        max_gap: The longest gap that the function may return.
         state_gap: A function from the state to a `timedelta`: the gap from there on, no longer than
             `gap`. The engine calls it once the events of an instant are folded. If it raises or
             returns anything else, the last of them fails.
@@ -118,7 +118,7 @@ class SessionRules:
     """
 
     gap: Gap = attrs.field()
-    at_most: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_at_most)
+    max_gap: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_max_gap)
     state_gap: StateGap | None = attrs.field(default=None, kw_only=True)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
@@ -139,7 +139,7 @@ class SessionRules:
     )
 
     def __attrs_post_init__(self) -> None:
-        policy = EventTimeGap(self.gap, at_most=self.at_most, gap_inclusive=self.gap_inclusive)
+        policy = EventTimeGap(self.gap, max_gap=self.max_gap, gap_inclusive=self.gap_inclusive)
         object.__setattr__(self, "gap", policy.gap)
         if self.state_gap is not None and callable(self.gap):
             found = "`gap` and `state_gap` are both functions"
@@ -150,7 +150,7 @@ class SessionRules:
     @property
     def longest(self) -> timedelta:
         """The longest gap that an event can have."""
-        return self.at_most or duration(self.gap, "gap")
+        return self.max_gap or duration(self.gap, "gap")
 
     @property
     def in_order(self) -> tuple[str, ...]:

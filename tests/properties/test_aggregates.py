@@ -51,7 +51,7 @@ timeouts = st.sampled_from(
     [
         EventTimeGap(GAP),
         EventTimeGap(GAP, gap_inclusive=False),
-        EventTimeGap(lambda event: event.gap, at_most=GAP),
+        EventTimeGap(lambda event: event.gap, max_gap=GAP),
     ]
 )
 

@@ -130,7 +130,7 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
     assume(is_ahead(cut, delay + (lateness or timedelta(0))))
     inclusive = data.draw(st.booleans())
     spec = make(
-        timeout=EventTimeGap(own_gap, at_most=2 * GAP, gap_inclusive=inclusive),
+        timeout=EventTimeGap(own_gap, max_gap=2 * GAP, gap_inclusive=inclusive),
         watermark_delay=delay,
         judged_by=data.draw(st.sampled_from(["event", "session"])),
         emit=emit,
@@ -164,7 +164,7 @@ def test_rows_that_discard_what_is_out_have_each_event_once(
     cut = data.draw(batches(events, delay + lateness))
     assume(is_ahead(cut, delay + lateness))
     spec = make(
-        timeout=EventTimeGap(own_gap, at_most=2 * GAP),
+        timeout=EventTimeGap(own_gap, max_gap=2 * GAP),
         watermark_delay=delay,
         emit=emit,
         allowed=lateness,

@@ -120,7 +120,7 @@ def test_a_stream_that_reads_history_again_counts_it_once(
     closed = driver.take_rows()
     if moves_on:
         driver.run_batch()
-        driver = driver.carry_over(evolved(spec, bucket_count=3))
+        driver = driver.migrate(evolved(spec, bucket_count=3))
 
     for row in rows_of(events):
         driver.add_row(row)
@@ -146,7 +146,7 @@ def test_another_way_to_store_does_not_show(
         first.run_batch()
     closed = first.take_rows()
 
-    driver = first.carry_over(new)
+    driver = first.migrate(new)
     rows = sorted([*closed, *finished(driver, events[place:])], key=lambda r: (r.key, r.start))
 
     assert finished(whole, events) == rows
@@ -158,7 +158,7 @@ def test_each_event_keeps_the_gap_under_which_it_came(
 ) -> None:
     """Carried over to another gap, sessions are those of a spec in which events have own gaps."""
     delay = timedelta(hours=1)
-    own = collecting(EventTimeGap(lambda event: event.gap, at_most="5 minutes"))
+    own = collecting(EventTimeGap(lambda event: event.gap, max_gap="5 minutes"))
     before, after = collecting(EventTimeGap(GAP)), collecting(EventTimeGap(gap))
     own, before, after = (attrs.evolve(one, watermark_delay=delay) for one in (own, before, after))
     first = SessionDriver(before)
@@ -166,7 +166,7 @@ def test_each_event_keeps_the_gap_under_which_it_came(
         first.add_row(row)
         first.run_batch()
 
-    found = finished(first.carry_over(after), events[place:])
+    found = finished(first.migrate(after), events[place:])
 
     mixed = [*events[:place], *(event._replace(gap=gap) for event in events[place:])]
     assert finished(SessionDriver(own), mixed) == found
@@ -242,7 +242,7 @@ def test_keys_and_their_timers_go_on_after_a_batch_and_elsewhere(
     driver = StatefulDriver.backfill(reporting(**before), history, until=until)
     closed = driver.take_rows()
     driver.run_batch()
-    moved = driver.carry_over(reporting(**after))
+    moved = driver.migrate(reporting(**after))
 
     once = StatefulDriver.backfill(reporting(), history, until=END)
     assert sorted(once.take_rows(), key=repr) == sorted(
@@ -281,7 +281,7 @@ def test_events_that_waited_are_taken_once_they_need_not(layout: Any) -> None:
     driver.add("a", NOON + GAP / 2, Reading(2, GAP))
     driver.run_batch()
 
-    moved = driver.carry_over(new)
+    moved = driver.migrate(new)
     result = moved.run_batch()
 
     assert (0, 2, -2) == (result.counts.events, result.counts.processed, result.counts.buffered)

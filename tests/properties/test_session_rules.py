@@ -110,7 +110,7 @@ def gap_by_values(state: Any) -> timedelta:
 
 
 gaps: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [{"gap": GAP}, {"gap": gap_of, "at_most": GAP}]
+    [{"gap": GAP}, {"gap": gap_of, "max_gap": GAP}]
 )
 in_any_order = st.fixed_dictionaries(
     {

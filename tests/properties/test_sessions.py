@@ -93,7 +93,7 @@ def fixed_gap() -> EventTimeGap:
 
 
 def own_gap() -> EventTimeGap:
-    return EventTimeGap(gap_of, at_most=LONGEST)
+    return EventTimeGap(gap_of, max_gap=LONGEST)
 
 
 def gap_of(event: Reading) -> timedelta:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from examples import kafka_to_postgres
 from examples.kafka_to_postgres import VISITS
 from sessionkit import EventTimeGap
-from sessionkit.spark import Files, Routes, Seed, carry_over, reconcile, sessionize
+from sessionkit.spark import Files, Routes, Seed, migrate, reconcile, sessionize
 from sessionkit.spark._output_rules import output_rules
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
@@ -291,7 +291,7 @@ def test_a_seed_says_where_to_read_on(
 
     send(0, 5)
     run(first, "earliest")
-    seed = carry_over(first.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
+    seed = migrate(first.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
     send(12)
     run(second, seed.starting_offsets() if says_where else "earliest", seed)
 

@@ -19,12 +19,12 @@ from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spark.query import Temporary, Trigger, _timing, start_query
 from sessionkit.spark.sinks.values import (
     Console,
+    ExactlyOnce,
     Files,
     Foreach,
     ForeachBatch,
     Kafka,
     Memory,
-    Once,
 )
 from tests.support.cells import Events, windowed, with_state
 from tests.support.session_specs import collecting
@@ -184,7 +184,7 @@ def test_sessions_go_on_with_the_same_spec(events: Events, tmp_path: Path) -> No
 
     assert "was written under other rules" in message
     assert "gap" in message
-    assert "seed = carry_over(checkpoint, old_spec, new_spec, folder)" in hint
+    assert "seed = migrate(checkpoint, old_spec, new_spec, folder)" in hint
 
 
 def with_columns_of(spec: Any, events: Events) -> DataFrame:
@@ -370,7 +370,7 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
         ({"options": {"Path": "/x"}}, "the option `Path` has an argument", "Files(path=...)"),
         ({"options": {"checkpointLocation": "/x"}}, "has an argument of its own", "checkpoint="),
         (
-            {"sink": Once(print, print), "options": {"header": True}},
+            {"sink": ExactlyOnce(print, print), "options": {"header": True}},
             "would ignore `header`",
             "Kafka(options=...)",
         ),

@@ -136,7 +136,7 @@ def test_a_spec_pickles(tool: Any) -> None:
     """A spec travels to the executors, with either pickle, and is equal there."""
     for spec in (
         visits(),
-        visits(timeout=EventTimeGap(gap_of, at_most="1h"), passthrough={"x": int}),
+        visits(timeout=EventTimeGap(gap_of, max_gap="1h"), passthrough={"x": int}),
     ):
         assert spec == tool.loads(tool.dumps(spec))
 
@@ -526,7 +526,7 @@ def test_functions_that_are_mixed_up_are_refused(role: str, wrong: Any, expected
 
 def test_a_gap_function_takes_the_event() -> None:
     """A function that says the gap is tried against the event."""
-    timeout = EventTimeGap(lambda: HALF_HOUR, at_most="1h")  # type: ignore[misc,arg-type]
+    timeout = EventTimeGap(lambda: HALF_HOUR, max_gap="1h")  # type: ignore[misc,arg-type]
     assert "`gap` must take gap(event), found " in refusal(timeout=timeout)
 
 

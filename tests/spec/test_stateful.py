@@ -250,18 +250,18 @@ def test_settings_are_named() -> None:
             'write EventTimeGap("30 minutes")',
         ),
         (
-            {"timeout": EventTimeGap(gap_of, at_most="1h")},
+            {"timeout": EventTimeGap(gap_of, max_gap="1h")},
             (
                 "`timeout` of a StatefulSpec has one gap and no events to split, found "
-                f"{EventTimeGap(gap_of, at_most='1h')!r}"
+                f"{EventTimeGap(gap_of, max_gap='1h')!r}"
             ),
             'write EventTimeGap("30 minutes")',
         ),
         (
-            {"timeout": TimeToLive("1h") | EventTimeGap(gap_of, at_most="1h")},
+            {"timeout": TimeToLive("1h") | EventTimeGap(gap_of, max_gap="1h")},
             (
                 "`timeout` of a StatefulSpec has one gap and no events to split, found "
-                f"{EventTimeGap(gap_of, at_most='1h')!r}"
+                f"{EventTimeGap(gap_of, max_gap='1h')!r}"
             ),
             'write EventTimeGap("30 minutes")',
         ),

@@ -110,7 +110,7 @@ def begins(event: Event) -> bool:
 
 
 def spec_of(random: Random, *, kind: str, on_error: str) -> AnySpec:
-    """Make a spec; how states are folded is given, since it can't be carried over to another."""
+    """Make a spec; how states are folded is given, since it can't be migrated to another."""
     while True:
         try:
             return _spec(random, kind=kind, on_error=on_error)
@@ -174,12 +174,12 @@ def _revisions(random: Random, order: str) -> dict[str, Any]:
 
 def _timeout(random: Random, *, order: str, kind: str) -> Any:
     gap: Any = timedelta(seconds=random.choice(GAPS))
-    at_most = None
+    max_gap = None
     if random.random() < 0.4:
-        gap, at_most = own_gap, timedelta(seconds=max(GAPS))
+        gap, max_gap = own_gap, timedelta(seconds=max(GAPS))
     inclusive = random.random() < 0.7
     if random.random() < 0.5:
-        return EventTimeGap(gap, at_most=at_most, gap_inclusive=inclusive)
+        return EventTimeGap(gap, max_gap=max_gap, gap_inclusive=inclusive)
     rules: dict[str, Any] = {
         "midnight": "UTC",
         "extends": _keeps,
@@ -193,11 +193,11 @@ def _timeout(random: Random, *, order: str, kind: str) -> Any:
             "starts_with": begins,
             "changes_of": "gap_s",
         }
-        if kind == "functions" and at_most is None:
+        if kind == "functions" and max_gap is None:
             rules["state_gap"] = gap_by_values
             gap = timedelta(seconds=max(GAPS))
     chosen = {name: rule for name, rule in rules.items() if random.random() < 0.4}
-    return SessionRules(gap, at_most=at_most, gap_inclusive=inclusive, **chosen)
+    return SessionRules(gap, max_gap=max_gap, gap_inclusive=inclusive, **chosen)
 
 
 def _keeps(event: Event) -> bool:
@@ -350,7 +350,7 @@ def _carried(driver: Driver, seen: Sightings, make: Any) -> Driver:
     for _ in range(5):
         spec = make()
         try:
-            other = driver.carry_over(spec)
+            other = driver.migrate(spec)
         except StateMismatchError:
             continue
         seen.story.append(f"carried over to {spec}")

@@ -212,7 +212,7 @@ def _spec(
         merge=merge if on_error == "raise" else fussy_merge,
         finish=finish if on_error == "raise" else fussy_finish,
         on_error=on_error,
-        timeout=policy(gap, at_most=GAP if callable(gap) else None, gap_inclusive=gap_inclusive),
+        timeout=policy(gap, max_gap=GAP if callable(gap) else None, gap_inclusive=gap_inclusive),
         passthrough={"offset": int},
         order=order,
         judged_by=judged_by,

@@ -150,7 +150,7 @@ class TestFinds:
 
     def test_gap_of_the_event(self) -> None:
         """A spec whose events bring their own gap is checked too."""
-        gap = EventTimeGap(lambda event: timedelta(hours=1 + len(event.url) % 2), at_most="2 hours")
+        gap = EventTimeGap(lambda event: timedelta(hours=1 + len(event.url) % 2), max_gap="2 hours")
 
         with pytest.raises(ExpectationError):
             check_merge_law(_spec(merge=take_left, timeout=gap))

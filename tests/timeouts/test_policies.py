@@ -41,7 +41,7 @@ def test_a_gap_that_is_none_is_refused(policy: Any, gap: object) -> None:
         NoTimeout(),
         ProcessingTimeGap("30m"),
         EventTimeGap("30m", gap_inclusive=False),
-        EventTimeGap(gap_of, at_most="1h"),
+        EventTimeGap(gap_of, max_gap="1h"),
         TimeToLive("7 days", since="last_update", clock="event_time"),
         EventTimeGap("30m") | ProcessingTimeGap("1h") | TimeToLive("7d"),
     ],
@@ -59,8 +59,8 @@ def test_the_longest_gap_is_the_gap() -> None:
 
 
 def test_the_longest_gap_of_a_function_is_declared() -> None:
-    """Where a function says the gap, `at_most` bounds it."""
-    policy = EventTimeGap(gap_of, at_most="1 hour")
+    """Where a function says the gap, `max_gap` bounds it."""
+    policy = EventTimeGap(gap_of, max_gap="1 hour")
     assert (gap_of, timedelta(hours=1)) == (policy.gap, policy.longest)
 
 
@@ -76,24 +76,24 @@ def test_a_function_without_a_longest_gap_is_refused() -> None:
         EventTimeGap(gap_of)
     expected = (
         "`gap` is a function, so its longest result must be declared"
-        '\n\nHint: add at_most, such as at_most="1 hour"'
+        '\n\nHint: add max_gap, such as max_gap="1 hour"'
     )
     assert expected == str(refused.value)
 
 
 def test_a_longest_gap_beside_a_fixed_one_is_refused() -> None:
-    """An `at_most` that could contradict the gap is refused."""
+    """An `max_gap` that could contradict the gap is refused."""
     with pytest.raises(SpecError) as refused:
-        EventTimeGap("30m", at_most="1h")
-    expected = "`at_most` needs a gap that is a function, found '30m'\n\nHint: omit `at_most`"
+        EventTimeGap("30m", max_gap="1h")
+    expected = "`max_gap` needs a gap that is a function, found '30m'\n\nHint: omit `max_gap`"
     assert expected == str(refused.value)
 
 
-@pytest.mark.parametrize("at_most", [0, "rubbish", "0s", timedelta(-1)])
-def test_a_longest_gap_is_a_duration(at_most: Any) -> None:
+@pytest.mark.parametrize("max_gap", [0, "rubbish", "0s", timedelta(-1)])
+def test_a_longest_gap_is_a_duration(max_gap: Any) -> None:
     """The longest gap is read as strictly as the gap, under its own name."""
-    with pytest.raises(SpecError, match="^`at_most` "):
-        EventTimeGap(gap_of, at_most=at_most)
+    with pytest.raises(SpecError, match="^`max_gap` "):
+        EventTimeGap(gap_of, max_gap=max_gap)
 
 
 def test_another_rule_for_the_exact_gap_is_refused() -> None:
@@ -247,7 +247,7 @@ def test_a_choice_of_nothing_is_refused() -> None:
         ([("event_time_gap", "event_time", "last_event_time", HALF_HOUR)], EventTimeGap("30m")),
         (
             [("event_time_gap", "event_time", "last_event_time", timedelta(hours=1))],
-            EventTimeGap(gap_of, at_most="1h"),
+            EventTimeGap(gap_of, max_gap="1h"),
         ),
         (
             [("processing_time_gap", "processing_time", "last_processing_time", HALF_HOUR)],

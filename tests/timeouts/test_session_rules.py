@@ -64,7 +64,7 @@ def test_what_is_read() -> None:
         ({"max_duration": "-1h"}, "`max_duration` must be longer than zero"),
         ({"max_events": 0}, "`max_events` must be a whole number from 1, found 0"),
         ({"max_events": True}, "`max_events` must be a whole number from 1, found True"),
-        ({"at_most": "1h"}, "`at_most` needs a gap that is a function"),
+        ({"max_gap": "1h"}, "`max_gap` needs a gap that is a function"),
         ({"until": "is_lost"}, "`until` is 'is_lost', and View has no field `is_lost`"),
         ({"until": "page"}, "`until` is 'page', and `View.page` is not a bool"),
         ({"extends": pc.field("page")}, "neither true nor false"),
@@ -90,7 +90,7 @@ def test_what_is_refused(options: dict[str, Any], expected: str) -> None:
 def test_a_gap_of_the_state_needs_one() -> None:
     """A function of yours, all of whose events it has, and one gap that is the longest."""
     with pytest.raises(SpecError, match="pass the longest gap as `gap`, a duration"):
-        SessionRules(lambda view: timedelta(1), at_most="1h", state_gap=short_gap)
+        SessionRules(lambda view: timedelta(1), max_gap="1h", state_gap=short_gap)
     rules = SessionRules("30 minutes", state_gap=short_gap)
     settings: dict[str, Any] = {
         "keys": {"user": str},

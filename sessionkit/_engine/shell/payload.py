@@ -38,7 +38,7 @@ import pyarrow as pa
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
-WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `carry_over`"
+WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
 ID_BYTES: Final = 8
 UNKNOWN: Final = bytes(ID_BYTES)
 MAGIC: Final = b"SKB1"

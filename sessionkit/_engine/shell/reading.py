@@ -48,15 +48,15 @@ MAY_BE_CARRIED: Final = frozenset(
         "watermark_delay_ms",
     }
 )
-"""The entries with which `carry_over` can deal."""
+"""The entries with which `migrate` can deal."""
 CARRY: Final = (
-    "carry the state over to a new checkpoint: seed = carry_over(checkpoint, old_spec, new_spec, "
+    "carry the state over to a new checkpoint: seed = migrate(checkpoint, old_spec, new_spec, "
     "folder), then {job}(seed.unread(events), new_spec, seed=seed)"
 )
 BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
 NOT_CARRIED: Final = (
-    "undo the change of {names}, which carry_over can't carry; it can carry any other rule"
+    "undo the change of {names}, which migrate can't carry; it can carry any other rule"
 )
 FROM_NOW: Final = (
     "add a new aggregate with `.from_now()`, and a changed one so too, under another name: a "

@@ -127,7 +127,7 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
     # Logic of another kind is a difference already, and knows no rules of this one.
     lines += after.obstacles(old) if type(before) is type(after) else []
     if lines:
-        text = "the state can't be carried over:\n  " + "\n  ".join(lines)
+        text = "the state can't be migrated:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
 
 

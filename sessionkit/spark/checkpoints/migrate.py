@@ -33,7 +33,7 @@ from sessionkit.spec.shared import AnySpec
 MILLISECOND_US: Final = 1_000
 
 
-def carry_over(
+def migrate(
     checkpoint: str, old: AnySpec, new: AnySpec, to: str, *, spark: SparkSession | None = None
 ) -> Seed:
     """
@@ -52,7 +52,7 @@ def carry_over(
 
     Raises:
         StateMismatchError: The checkpoint was written under other rules than the old spec's, or the
-            new spec differs in what can't be carried over; the message names each difference.
+            new spec differs in what can't be migrated; the message names each difference.
         StateValueError: A stored key doesn't fit its new type.
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
             this Spark has no state reader, or no session is active.
@@ -93,7 +93,7 @@ def _nothing_finished(checkpoint: str, spark: SparkSession) -> SessionkitError:
     found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
     if seed is None:
         return SessionkitError(with_hint(found, "start the new query without a seed"))
-    way = "hand_over" if seed.progress is None else "carry_over"
+    way = "bootstrap" if seed.progress is None else "migrate"
     return SessionkitError(
         with_hint(
             f"{found}, and all it remembers is in the seed {seed.path} with which it began",
@@ -112,7 +112,7 @@ def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | 
     return None
 
 
-def hand_over(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Seed:
+def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Seed:
     """
     Write what is still open at an instant, after a batch over history, as a seed for a stream.
 

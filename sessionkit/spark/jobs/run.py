@@ -219,7 +219,7 @@ def sessionize(
             columns are `reason`, `event_time`, `event_id` (by what an event is known, the same in
             every run), `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
-        seed: For a stream: what it begins with, from `carry_over` or `hand_over`. Pass it at each
+        seed: For a stream: what it begins with, from `migrate` or `bootstrap`. Pass it at each
             start of the query, with a checkpoint that was new at the first one.
         until: For a batch: take the events before this event time, with a time zone, and return
             the sessions that are over by then.
@@ -231,7 +231,7 @@ def sessionize(
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
             zone, or the spec no event time, or it says `with_events=True`; the seed is from
-            `carry_over`, and a source of the stream hasn't gone through `seed.unread`.
+            `migrate`, and a source of the stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.results.with_events and not with_rejected:
@@ -319,7 +319,7 @@ def apply_with_state(
             `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
             `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
-        seed: For a stream: what it begins with, from `carry_over` or `hand_over`. Pass it at each
+        seed: For a stream: what it begins with, from `migrate` or `bootstrap`. Pass it at each
             start of the query, with a checkpoint that was new at the first one.
         until: For a batch: take the events before this event time, with a time zone, and return
             what the functions return by then.
@@ -330,7 +330,7 @@ def apply_with_state(
         SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
-            zone, or the spec no event time; the seed is from `carry_over`, and a source of the
+            zone, or the spec no event time; the seed is from `migrate`, and a source of the
             stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, StatefulSpec, "sessionize")

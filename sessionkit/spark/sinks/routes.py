@@ -17,9 +17,9 @@ from sessionkit.spark._output_rules import OutputMode
 from sessionkit.spark.sinks.values import (
     REST,
     Delta,
+    ExactlyOnce,
     Files,
     Kafka,
-    Once,
     Postgres,
     Routes,
     RouteSink,
@@ -154,7 +154,7 @@ def _place(sink: RouteSink) -> object:
             return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
         case Postgres():
             return (sink.dsn, (PUBLIC, *sink.names)[-2:])
-        case Once():
+        case ExactlyOnce():
             return sink.last_batch
         case _:
             return None

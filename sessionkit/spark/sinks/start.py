@@ -29,13 +29,13 @@ from sessionkit.spark.sinks.values import (
     BatchSink,
     Console,
     Delta,
+    ExactlyOnce,
     Files,
     Foreach,
     ForeachBatch,
     Kafka,
     Memory,
     NativeSink,
-    Once,
     Postgres,
     Routes,
     StreamSink,
@@ -51,7 +51,7 @@ SINKS: Final[dict[type[Any], Sink]] = {
     Routes: "foreachBatch",
     Postgres: "foreachBatch",
     Delta: "foreachBatch",
-    Once: "foreachBatch",
+    ExactlyOnce: "foreachBatch",
 }
 
 
@@ -88,7 +88,7 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
             return Part(route, writers.FolderWriter(sink))
         case Kafka():
             return Part(route, writers.TopicWriter(sink))
-        case Once():
+        case ExactlyOnce():
             return Part(route, writers.OnceWriter(sink))
         case ForeachBatch():
             return Part(route, writers.ForeachBatchWriter(sink.function))
@@ -143,7 +143,7 @@ def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
             return writer.format("memory")
 
 
-def check_columns(schema: T.StructType, sink: NativeSink | Once) -> None:
+def check_columns(schema: T.StructType, sink: NativeSink | ExactlyOnce) -> None:
     """Check that a sink is valid, and that the rows have the columns it needs."""
     match sink:
         case Files():
@@ -153,9 +153,9 @@ def check_columns(schema: T.StructType, sink: NativeSink | Once) -> None:
             _check_messages(schema, sink)
         case ForeachBatch():
             _check_callable("ForeachBatch", sink.function, "write(frame, batch_id)")
-        case Once():
-            _check_callable("Once", sink.write, "write(frame, query_id, batch_id)")
-            _check_callable("Once", sink.last_batch, "last_batch(query_id)")
+        case ExactlyOnce():
+            _check_callable("ExactlyOnce", sink.write, "write(frame, query_id, batch_id)")
+            _check_callable("ExactlyOnce", sink.last_batch, "last_batch(query_id)")
         case Foreach():
             _check_row_writer(sink.writer)
         case Memory() if not sink.table:

@@ -122,7 +122,7 @@ class Memory:
 
 
 @attrs.frozen
-class Once:
+class ExactlyOnce:
     """
     Your own function for each micro-batch, which isn't called for one that it has written.
 
@@ -272,7 +272,7 @@ def unreadable() -> SpecError:
     return SpecError(with_hint(found, hint))
 
 
-RouteSink: TypeAlias = Postgres | Delta | Files | Kafka | Once | ForeachBatch
+RouteSink: TypeAlias = Postgres | Delta | Files | Kafka | ExactlyOnce | ForeachBatch
 
 
 @attrs.frozen(kw_only=True)
@@ -317,7 +317,7 @@ class Routes:
 
 
 NativeSink: TypeAlias = Files | Kafka | ForeachBatch | Foreach | Console | Memory
-BatchSink: TypeAlias = Routes | Postgres | Delta | Once
+BatchSink: TypeAlias = Routes | Postgres | Delta | ExactlyOnce
 """Those that take micro-batches whole, by a function of `foreachBatch`."""
 StreamSink: TypeAlias = NativeSink | BatchSink
 

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import if_there
 from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
-from sessionkit.spark.sinks.values import Files, Kafka, Once, described
+from sessionkit.spark.sinks.values import ExactlyOnce, Files, Kafka, described
 from sessionkit.spec.shared import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
@@ -182,7 +182,7 @@ class TopicWriter(BatchWriter):
 class OnceWriter(BatchWriter):
     """Writes the micro-batches that a user's store doesn't have yet."""
 
-    sink: Once
+    sink: ExactlyOnce
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         del rows

@@ -95,7 +95,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         processing_time: datetime | None = None,
     ) -> Self:
         """
-        Start a query where a batch over history left off, as with `hand_over` on Spark.
+        Start a query where a batch over history left off, as with `bootstrap` on Spark.
 
         `take_rows` returns what the batch has closed; its first micro-batch opens what was open. A
         row before `until` that the stream reads is late: the batch may have read it.
@@ -121,14 +121,14 @@ class Driver(Generic[Spec, Event, Row, Result]):
         driver._keep(read_output(spec, [output_frame(output)]))  # noqa: SLF001 (one of this class)
         return driver
 
-    def carry_over(self, spec: Spec) -> Self:
+    def migrate(self, spec: Spec) -> Self:
         """
-        Start a query under other rules from what this one remembers, as `carry_over` on Spark does.
+        Start a query under other rules from what this one remembers, as `migrate` on Spark does.
 
         The new query has the rows that this one has not read, its clocks, and none of its counts.
 
         Raises:
-            StateMismatchError: It can't be carried over; the message names each difference.
+            StateMismatchError: It can't be migrated; the message names each difference.
             StateValueError: A key doesn't fit its new type.
         """
         check_migration(self.spec, spec)

@@ -255,7 +255,7 @@ def test_the_last_event_stays_the_last_under_another_gap(gap: str) -> None:
     """The end of a session that is carried over doesn't say when its last event was."""
     spec = spec_of(last=agg.last("kind"), lasted=agg.duration())
     driver = driven(spec, [(6, Act("last")), (1, Act("first"))])
-    driver = driver.carry_over(attrs.evolve(spec, timeout=EventTimeGap(gap)))
+    driver = driver.migrate(attrs.evolve(spec, timeout=EventTimeGap(gap)))
 
     driver.run_batch()
     driver.add("ann", at("10:05"), Act("between"))
@@ -268,7 +268,7 @@ def test_a_gap_of_each_event_may_be_a_function() -> None:
     """It alone is called for every event."""
     spec = attrs.evolve(
         spec_of(events=agg.count(), last=agg.last("kind")),
-        timeout=EventTimeGap(lambda event: event.spent, at_most="10m"),
+        timeout=EventTimeGap(lambda event: event.spent, max_gap="10m"),
     )
     acts = [(0, Act("a", spent=minutes(1))), (1, Act("b", spent=minutes(2))), (9, Act("c"))]
 

@@ -24,7 +24,7 @@ def own_gap(event: Reading) -> timedelta:
 
 def dynamic(**options: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec in which each event has its own gap."""
-    return collecting(EventTimeGap(own_gap, at_most=LONG), **options)
+    return collecting(EventTimeGap(own_gap, max_gap=LONG), **options)
 
 
 def closed_once(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
@@ -98,7 +98,7 @@ def test_a_mark_stays_with_the_start() -> None:
     driver = SessionDriver.restore(driver.spec, driver.snapshot())
     driver.add("ann", at("10:30"), Reading(3, LONG))
     driver.run_batch()
-    driver = driver.carry_over(dynamic(layout="pages", emit="on_update", bucket_count=1))
+    driver = driver.migrate(dynamic(layout="pages", emit="on_update", bucket_count=1))
     driver.add("ann", at("10:20"), Reading(4, LONG))
     driver.run_batch()
 
@@ -134,7 +134,7 @@ def test_a_longer_gap_after_carry_over_gives_another_id() -> None:
     driver = closed_once(collecting(EventTimeGap(SHORT)))
     (first,) = (row.id for row in driver.take_rows() if row.key == ("ann",))
 
-    moved = driver.carry_over(collecting(EventTimeGap(LONG)))
+    moved = driver.migrate(collecting(EventTimeGap(LONG)))
 
     (second,) = again(moved, "10:00")
     assert first != second
@@ -145,7 +145,7 @@ def test_a_session_that_the_old_gap_closes_after_carry_over_keeps_its_id_to_itse
     driver = SessionDriver(collecting(EventTimeGap(SHORT)))
     driver.add("ann", at("10:00"), Reading(1, SHORT))
     driver.run_until_idle()
-    driver = driver.carry_over(collecting(EventTimeGap(LONG)))
+    driver = driver.migrate(collecting(EventTimeGap(LONG)))
     driver.add(OTHER, at("11:00"), Reading(0, SHORT))
     driver.run_until_idle()
 
@@ -163,7 +163,7 @@ def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over
         driver.run_batch()
     (first,) = (row.id for row in driver.take_rows())
 
-    moved = driver.carry_over(collecting(SessionRules(LONG)))
+    moved = driver.migrate(collecting(SessionRules(LONG)))
 
     (second,) = again(moved, "10:00")
     assert first != second
@@ -250,7 +250,7 @@ def test_events_from_before_there_were_ids_stay_where_a_session_is_folded_again(
     driver = SessionDriver(before, processing_time=at("10:00"))
     driver.add("ann", at("10:00"), Reading(1, LONG))
     driver.run_batch()
-    driver = driver.carry_over(evolved(before, drop_duplicates_for=timedelta(hours=1)))
+    driver = driver.migrate(evolved(before, drop_duplicates_for=timedelta(hours=1)))
 
     for value in (2, -1, 2):
         driver.add("ann", at("10:10"), Reading(value, LONG))

@@ -172,7 +172,7 @@ def test_a_gap_that_fails_drops_its_event_alone() -> None:
             raise ValueError(message)
         return GAP
 
-    rules = SessionRules(gap, at_most=GAP)
+    rules = SessionRules(gap, max_gap=GAP)
     driver = fed(SessionDriver(spec_of(timeout=rules)), ("10:00", Step(1)), ("10:01", Step(-2)))
 
     assert [[1]] == opened(driver)

@@ -352,7 +352,7 @@ def test_another_id_is_refused_over_a_checkpoint() -> None:
     with pytest.raises(StateMismatchError, match="event_id"):
         restored.run_batch()
     with pytest.raises(StateMismatchError, match="`event_id` was"):
-        driver.carry_over(other)
+        driver.migrate(other)
 
 
 def test_ids_are_carried_over() -> None:
@@ -363,7 +363,7 @@ def test_ids_are_carried_over() -> None:
     copies = [("10:16", Message("m", 3)), ("10:17", Message("n", 4))]
 
     kept, _, off = (
-        fed(driver.carry_over(spec_of(**changes)), *copies)
+        fed(driver.migrate(spec_of(**changes)), *copies)
         for changes in (
             {"drop_duplicates_for": "2 hours", "timeout": GAP / 2},
             {"drop_duplicates_for": "0 seconds", "timeout": SessionRules(gap=GAP)},
@@ -381,7 +381,7 @@ def test_ids_of_sessions_that_wait_for_late_events_are_carried_over() -> None:
     driver = fed(driver_of(allowed="20 minutes", **options), ("10:00", Message("m")))
     fed(driver, ("10:15", Message("n")))
     driver.run_until_idle()
-    carried = fed(driver.carry_over(spec_of(**options)), ("10:16", Message("m")))
+    carried = fed(driver.migrate(spec_of(**options)), ("10:16", Message("m")))
 
     assert (1, [[0]]) == (carried.counts.duplicate, opened(carried))
 
@@ -390,7 +390,7 @@ def test_sessions_from_before_know_no_ids() -> None:
     """A query that begins to drop duplicates remembers those of its own events."""
     driver = fed(driver_of(drop_duplicates_for=None), ("10:00", Message("m", 1)))
     spec = spec_of(event_id=("name",))
-    later = fed(driver.carry_over(spec), ("10:01", Message("m", 2)))
+    later = fed(driver.migrate(spec), ("10:01", Message("m", 2)))
     fed(later, ("10:02", Message("m", 3)))
 
     assert [[1, 2]] == opened(later)

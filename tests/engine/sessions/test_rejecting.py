@@ -327,7 +327,7 @@ def test_where_the_last_state_does_not_fit_each_event_must_leave_one_that_does(
 
 
 def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merged() -> None:
-    """After `carry_over` to a longer gap, and without a `merge`; the other events are processed."""
+    """After `migrate` to a longer gap, and without a `merge`; the other events are processed."""
     before = spec_of(Functions())
     driver = fed(SessionDriver(before), ("10:00", Step(1)), ("10:20", Step(2)))
     after = spec_of(
@@ -336,7 +336,7 @@ def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merg
         order="event_time",
         merge=None,
     )
-    driver = driver.carry_over(after)
+    driver = driver.migrate(after)
     fed(driver, ("10:01", Step(3)), ("10:05", Step(4)), ("10:21", Step(5)), ("10:22", Step(6)))
     driver.advance_watermark_to(at("2026-01-02 00:00"))
     driver.run_until_idle()
@@ -350,7 +350,7 @@ def carried(before: SessionSpec[Any, Any, Any], **rules: Any) -> SessionDriver[A
     """Open sessions at 10:10 and 10:30, and carry them over to rules and time order."""
     driver = fed(SessionDriver(before), ("10:10", Step(10)), ("10:30", Step(30)))
     timeout = SessionRules(GAP, **rules)
-    return driver.carry_over(attrs.evolve(before, timeout=timeout, order="event_time"))
+    return driver.migrate(attrs.evolve(before, timeout=timeout, order="event_time"))
 
 
 def closed(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:

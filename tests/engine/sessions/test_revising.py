@@ -319,7 +319,7 @@ def test_state_is_carried_over_to_other_options(
     driver = SessionDriver(collecting(GAP, layout=layout, **before))
     feed(driver, 10, 100)
     feed(driver)
-    carried = driver.carry_over(collecting(GAP, layout=layout, **now))
+    carried = driver.migrate(collecting(GAP, layout=layout, **now))
     carried.add("b", at(after(101)), reading(1))
     carried.run_batch()
     found = [
@@ -346,7 +346,7 @@ def test_the_next_row_comes_by_the_options_of_now(before: str, now: str) -> None
     noon = at("12:00")
     driver = SessionDriver(collecting(gap, emit=before), processing_time=noon.replace(year=2030))
     assert feed(driver, 10) == []
-    carried = driver.carry_over(collecting(gap, emit=now))
+    carried = driver.migrate(collecting(gap, emit=now))
     assert feed(carried, 20) == []
     carried.advance_processing_time(timedelta(seconds=5))
     assert feed(carried, 21) == [([10, 20, 21], 1, False)]
@@ -456,7 +456,7 @@ def test_what_rows_have_cannot_be_carried_over() -> None:
     driver = SessionDriver(collecting(GAP, emit="on_update", accumulate=False))
     feed(driver, 10)
     with pytest.raises(StateMismatchError):
-        driver.carry_over(collecting(GAP, emit="on_update"))
+        driver.migrate(collecting(GAP, emit="on_update"))
 
 
 # -- with other options -------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def own_gap(event: Reading) -> timedelta:
 
 def with_gaps(*gaps: tuple[int, timedelta], **options: Any) -> SessionDriver[Any, Any, Any]:
     """Run one batch of events of one key, with these values and gaps."""
-    spec = evolved(BASE, timeout=EventTimeGap(own_gap, at_most="1 hour"), **options)
+    spec = evolved(BASE, timeout=EventTimeGap(own_gap, max_gap="1 hour"), **options)
     driver = SessionDriver(spec)
     for value, gap in gaps:
         driver.add("a", at("10:00"), Reading(value, gap))
@@ -215,7 +215,7 @@ def test_gaps_that_cannot_be_are_quarantined() -> None:
     driver = with_gaps((1, minutes(0)), (2, -minutes(1)), (3, minutes(61)), (4, minutes(60)))
 
     assert [[4]] == [session.state.values for session in driver.open_sessions()]
-    assert ["not positive", "not positive", "longer than at_most=1:00:00"] == sorted(
+    assert ["not positive", "not positive", "longer than max_gap=1:00:00"] == sorted(
         (
             found.reason.removeprefix("the gap is ")
             for found in driver.take_rejections("quarantined")

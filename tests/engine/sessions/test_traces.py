@@ -94,7 +94,7 @@ def test_a_start_that_a_dropped_session_had_before_another_came_counts_too() -> 
     driver: Driver = SessionDriver(dropping(on_error="raise", emit="on_update"))
     add(driver, ("10:20", 1))
     (out,) = (row.id for row in driver.take_rows())
-    driver = driver.carry_over(dropping())
+    driver = driver.migrate(dropping())
     add(driver, ("10:00", -1))
     add(driver, ("10:20", 2))
 
@@ -106,7 +106,7 @@ def test_early_rows_of_a_dropped_session_keep_their_id_to_themselves() -> None:
     driver: Driver = SessionDriver(dropping(on_error="raise", emit="on_update"))
     add(driver, ("10:00", 1))
     (out,) = (row.id for row in driver.take_rows())
-    driver = driver.carry_over(dropping())
+    driver = driver.migrate(dropping())
     add(driver, ("10:10", -1))
     add(driver, ("10:00", 2))
 
@@ -128,7 +128,7 @@ def test_a_trace_survives_a_restart_and_other_rules(layout: Any) -> None:
         {"timeout": SessionRules(GAP, midnight="UTC")},
         {"bucket_count": 1, "layout": "pages"},
     ):
-        driver = driver.carry_over(dropping(on_error="raise", **options))
+        driver = driver.migrate(dropping(on_error="raise", **options))
         driver.run_batch()
     add(driver, ("10:00", 2))
 
@@ -140,7 +140,7 @@ def test_a_trace_stays_as_long_as_closed_sessions_do() -> None:
     driver: Driver = SessionDriver(dropping())
     add(driver, ("10:00", -1))
     dropped = dropped_ids(driver)
-    driver = driver.carry_over(dropping(on_error="raise", allowed="2 hours"))
+    driver = driver.migrate(dropping(on_error="raise", allowed="2 hours"))
     driver.add(OTHER, at("11:30"), Reading(0, GAP))
     driver.run_until_idle()
     add(driver, ("10:00", 2))
@@ -150,7 +150,7 @@ def test_a_trace_stays_as_long_as_closed_sessions_do() -> None:
 
 def test_a_session_behind_the_watermark_has_another_id_than_one_dropped_there() -> None:
     """At one watermark, both have the same mark, but for the trace."""
-    gap = EventTimeGap(lambda event: event.gap, at_most=2 * GAP)
+    gap = EventTimeGap(lambda event: event.gap, max_gap=2 * GAP)
     driver: Driver = SessionDriver(dropping(timeout=gap))
     driver.add(OTHER, at("10:40"), Reading(0, GAP))
     driver.run_until_idle()

@@ -63,7 +63,7 @@ def test_a_key_of_another_type_goes_on(
     make: Any, before: Any, key: Any, after: Any, expected: Any
 ) -> None:
     """An event under the new type joins the session that was stored, or held, under the old one."""
-    driver = with_session(keyed(before, make), key).carry_over(keyed(after, make))
+    driver = with_session(keyed(before, make), key).migrate(keyed(after, make))
     driver.add(expected, NOON + GAP / 2, Reading(2, GAP))
     driver.run_batch()
 
@@ -79,13 +79,13 @@ def test_a_key_without_exactly_one_form_is_refused(before: Any, key: Any, after:
     driver = with_session(keyed(before), key)
 
     with pytest.raises(StateValueError, match="the stored keys of `key.key` don't fit"):
-        driver.carry_over(keyed(after))
+        driver.migrate(keyed(after))
 
 
 def test_a_type_that_no_rule_converts_is_refused() -> None:
     """Before anything is read."""
     with pytest.raises(StateMismatchError, match="the key column `key` can't become bool"):
-        with_session(keyed(str), "yes").carry_over(keyed(bool))
+        with_session(keyed(str), "yes").migrate(keyed(bool))
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ def test_held_events_of_another_class_are_refused() -> None:
     )
 
     with pytest.raises(StateMismatchError, match="the column `event.number` of the events that"):
-        with_session(old, "a").carry_over(new)
+        with_session(old, "a").migrate(new)
 
 
 def test_a_gap_by_the_state_needs_sessions_that_came_in_order() -> None:
@@ -112,8 +112,8 @@ def test_a_gap_by_the_state_needs_sessions_that_came_in_order() -> None:
     rules = SessionRules(GAP, state_gap=lambda state: GAP)
     ruled = attrs.evolve(keyed(str, in_order), timeout=rules)
     with pytest.raises(StateMismatchError, match="`state_gap` needs sessions whose events came in"):
-        with_session(keyed(str), "a").carry_over(ruled)
-    carried = with_session(keyed(str, in_order), "a").carry_over(ruled)
+        with_session(keyed(str), "a").migrate(ruled)
+    carried = with_session(keyed(str, in_order), "a").migrate(ruled)
     carried.advance_watermark_to(NOON + GAP / 2)
     carried.run_until_idle()
     assert [NOON + GAP] == [session.end for session in carried.open_sessions()]
@@ -166,7 +166,7 @@ OTHERS = attrs.evolve(GAP_ALONE, timeout=SessionRules(GAP, max_events=3, changes
 )
 def test_other_rules_go_for_open_sessions_too(before: Any, after: Any, closed: Any) -> None:
     """An open session closes by the new rules, from its own times; it isn't cut where it's past."""
-    driver = views_until(before, 0, 5, 10).carry_over(after)
+    driver = views_until(before, 0, 5, 10).migrate(after)
     driver.add("ann", NOON + timedelta(minutes=16), Reading(9, GAP))
     driver.run_batch()
     driver.advance_watermark_to(NOON + timedelta(hours=2))

@@ -248,12 +248,10 @@ def of_shorter(old: Shorter) -> Again:
 
 
 CARRY = (
-    "carry the state over to a new checkpoint: seed = carry_over(checkpoint, old_spec, "
+    "carry the state over to a new checkpoint: seed = migrate(checkpoint, old_spec, "
     "new_spec, folder), then sessionize(seed.unread(events), new_spec, seed=seed)"
 )
-UNDO = (
-    "undo the change of `gap_inclusive`, which carry_over can't carry; it can carry any other rule"
-)
+UNDO = "undo the change of `gap_inclusive`, which migrate can't carry; it can carry any other rule"
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
     spec = make(count, First, layout)
     driver = driver_of(spec)
     add(driver, View(1), at("12:10"), USERS[:1])
-    heir = driver.carry_over(spec)
+    heir = driver.migrate(spec)
     worker = heir._query.worker
     heir._query.worker = lambda group, frames, state, *_: worker(
         group, frames, state, Origin.of(QUERY, 0)

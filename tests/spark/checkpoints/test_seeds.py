@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from sessionkit import DecimalType, EventTimeGap, SessionkitError, SpecError, StateMismatchError
 from sessionkit.spark import (
     Files,
-    carry_over,
-    hand_over,
+    bootstrap,
+    migrate,
     read_seed,
     sessionize,
     start_query,
@@ -108,7 +108,7 @@ def test_sessions_go_on_under_other_rules(spark: SparkSession, tmp_path: Path, n
     old = FileStream(spark, before, tmp_path / "old", shape=with_gap, files=folder)
     old.put(table(FIRST))
     old.run()
-    seed = carry_over(old.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
+    seed = migrate(old.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
     old.put(table(SECOND))
     shape = partial(unread, seed=read_seed(str(tmp_path / "seed"), spark=spark))
     new = FileStream(spark, after, tmp_path / "new", shape=shape, seed=seed, files=folder)
@@ -119,7 +119,7 @@ def test_sessions_go_on_under_other_rules(spark: SparkSession, tmp_path: Path, n
     first = on_driver(SessionDriver(before), [FIRST])
     first.run_until_idle()
     closed = found_on_driver(first)[: len(old.rows())]
-    moved = on_driver(first.carry_over(after), [SECOND])
+    moved = on_driver(first.migrate(after), [SECOND])
     moved.run_until_idle()
     assert closed == sorted(tuple(row["values"]) for row in old.rows())
     assert seed == read_seed(str(tmp_path / "seed"), spark=spark)
@@ -151,7 +151,7 @@ def test_keys_go_on_in_another_layout(
     old.put(*map(table, FILES[:2]))
     old.run()
     spec = summing(layout=after)
-    seed = carry_over(old.checkpoint, old.spec, spec, str(tmp_path / "seed"), spark=spark)
+    seed = migrate(old.checkpoint, old.spec, spec, str(tmp_path / "seed"), spark=spark)
     elsewhere = partial(seed.unread, source=None)
     new = FileStream(spark, spec, tmp_path / "new", shape=elsewhere, seed=seed)
     new.put(table(FILES[2]))
@@ -178,7 +178,7 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
     history = with_gap(spark.read.parquet(str(whole.source)))
 
     closed = sessionize(history, spec, until=until)
-    seed = hand_over(history, spec, until, str(tmp_path / "seed"))
+    seed = bootstrap(history, spec, until, str(tmp_path / "seed"))
     with_seed = sessionize(stream.events(), spec, seed=seed)
     sink, checkpoint = Files("parquet", stream.folder / "out"), stream.checkpoint
     query = start_query(
@@ -198,7 +198,7 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
     with pytest.raises(SpecError, match="`until` must be a datetime with a time zone"):
         sessionize(history, spec, until=datetime(2026, 3, 8))  # noqa: DTZ001 (that is refused)
     with pytest.raises(SessionkitError, match="there is a seed at .* already"):
-        hand_over(history, spec, until, str(tmp_path / "seed"))
+        bootstrap(history, spec, until, str(tmp_path / "seed"))
 
 
 def test_a_stream_that_may_have_what_the_seed_has_is_refused(
@@ -209,7 +209,7 @@ def test_a_stream_that_may_have_what_the_seed_has_is_refused(
     old = FileStream(spark, spec, tmp_path / "old", shape=with_gap)
     old.put(table(FILES[0]))
     old.run()
-    seed = carry_over(old.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark)
+    seed = migrate(old.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark)
     raw = spark.readStream.schema(old.schema).parquet(str(old.source))
     keys = spark.createDataFrame([("key 0", "a key")], "key string, name string")
 
@@ -234,16 +234,16 @@ def test_a_stream_that_may_have_what_the_seed_has_is_refused(
 
 
 def test_history_that_a_stream_reads_again_is_late(spark: SparkSession, tmp_path: Path) -> None:
-    """After `hand_over` and the next `carry_over`, a row counts once where nobody filters."""
+    """After `bootstrap` and the next `migrate`, a row counts once where nobody filters."""
     spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4)
     until, history = NOON + timedelta(minutes=32), FILES[:3]
     first = FileStream(spark, spec, tmp_path / "first", shape=with_gap)
     first.put(*map(table, history))
     batch = with_gap(spark.read.parquet(str(first.source)))
-    seed = hand_over(batch, spec, until, str(tmp_path / "seed"))
+    seed = bootstrap(batch, spec, until, str(tmp_path / "seed"))
     closed = sessionize(batch, spec, until=until).collect()
     counts = attrs.evolve(first, seed=seed).run()
-    moved = carry_over(first.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
+    moved = migrate(first.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
     elsewhere = partial(unread, seed=moved)
     first.put(table(history[0]), table([*FILES[3], *LAST]))
     second = FileStream(
@@ -275,8 +275,8 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
     plain.put(table(FILES[0]))
     plain.run()
     history = with_gap(spark.read.parquet(str(plain.source)))
-    handed = hand_over(history, spec, NOON + timedelta(minutes=4), str(tmp_path / "handed"))
-    moved = carry_over(plain.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
+    handed = bootstrap(history, spec, NOON + timedelta(minutes=4), str(tmp_path / "handed"))
+    moved = migrate(plain.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
     streams = [plain]
     for seed, shape in ((handed, with_gap), (moved, partial(unread, seed=moved))):
         folder = tmp_path / f"with {Path(seed.path).name}"
@@ -288,14 +288,14 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
         streams,
         (
             "no micro-batch\n\nHint: start the new query without a seed$",
-            r"in the seed .*/handed with .*\n\nHint: .* with that seed; .* hand_over again",
-            r"in the seed .*/moved with .*\n\nHint: .* with that seed; .* carry_over again",
+            r"in the seed .*/handed with .*\n\nHint: .* with that seed; .* bootstrap again",
+            r"in the seed .*/moved with .*\n\nHint: .* with that seed; .* migrate again",
         ),
         strict=True,
     ):
         shutil.rmtree(Path(stream.checkpoint) / "commits")
         with pytest.raises(SessionkitError, match=said):
-            carry_over(stream.checkpoint, spec, spec, str(tmp_path / "next"), spark=spark)
+            migrate(stream.checkpoint, spec, spec, str(tmp_path / "next"), spark=spark)
 
 
 def test_what_can_not_be_carried_over_is_refused() -> None:
@@ -305,7 +305,7 @@ def test_what_can_not_be_carried_over_is_refused() -> None:
     new = evolved(old, keys={"other": str}, version=2, timeout=exclusive)
 
     with pytest.raises(StateMismatchError) as refused:
-        carry_over("nowhere", old, new, "nowhere")
+        migrate("nowhere", old, new, "nowhere")
 
     assert "`gap_inclusive` is False in the spec, True in the checkpoint" in str(refused.value)
     assert "`state_version` is 2 in the spec, 1 in the checkpoint" in str(refused.value)

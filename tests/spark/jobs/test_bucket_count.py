@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap, StateMismatchError
-from sessionkit.spark import Files, carry_over
+from sessionkit.spark import Files, migrate
 from sessionkit.spark._grouping import PARTITIONS, for_stream
 from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
 from tests.support.options import evolved
@@ -114,7 +114,7 @@ def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
         pytest.skip("Spark 3.5 can't read state")
     longer = collecting(EventTimeGap("30 minutes"))
     with partitions(spark, 5):
-        seed = carry_over(old.checkpoint, SPEC, longer, str(tmp_path / "seed"), spark=spark)
+        seed = migrate(old.checkpoint, SPEC, longer, str(tmp_path / "seed"), spark=spark)
 
     new = FileStream(
         spark,

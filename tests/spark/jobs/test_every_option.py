@@ -126,7 +126,7 @@ def short_with_many(visit: Trail) -> timedelta:
 
 ALONE: Final[dict[str, dict[str, Any]]] = {
     "gap_inclusive": {"gap_inclusive": False},
-    "gap of the event": {"gap": short_at_login, "at_most": GAP},
+    "gap of the event": {"gap": short_at_login, "max_gap": GAP},
     "max_duration": {"max_duration": "10 minutes"},
     "max_events": {"max_events": 5},
     "until": {"until": "is_last"},

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark import Kafka, Once, start_query
+from sessionkit.spark import ExactlyOnce, Kafka, start_query
 from sessionkit.spark.sinks.batches import Batch, Part, WriteBatches
 from sessionkit.spark.sinks.routes import Route
 
@@ -71,7 +71,7 @@ def test_an_error_of_an_executor_is_said_before_the_lines_of_spark(
     with pytest.raises(StreamingQueryException) as failed:
         start_query(
             rows,
-            sink=Once(write, lambda _: None),
+            sink=ExactlyOnce(write, lambda _: None),
             trigger="availableNow",
             checkpoint=tmp_path,
         ).awaitTermination()

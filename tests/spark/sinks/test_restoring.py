@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError
-from sessionkit.spark import Files, Once, Postgres, Routes
+from sessionkit.spark import ExactlyOnce, Files, Postgres, Routes
 from tests.support import postgres as server
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
@@ -117,7 +117,7 @@ def store(tmp_path: Path) -> Store:
 
 
 class TestAStoreOfOnesOwn:
-    """`Once`, with a store that is restored too, or isn't."""
+    """`ExactlyOnce`, with a store that is restored too, or isn't."""
 
     def test_an_older_checkpoint_is_refused_and_both_of_one_day_go_on(
         self, spark: SparkSession, tmp_path: Path, store: Store
@@ -125,7 +125,7 @@ class TestAStoreOfOnesOwn:
         """Otherwise, sessions of the micro-batches between would be lost in silence."""
         query, sink = (
             Query(spark, tmp_path),
-            Once(store.write, store.last_batch),
+            ExactlyOnce(store.write, store.last_batch),
         )
         query.run(sink)
         query.copy("checkpoint", to="checkpoint copy")
@@ -152,7 +152,7 @@ class TestAStoreOfOnesOwn:
         """The rows between would be missing for good."""
         query, sink = (
             Query(spark, tmp_path),
-            Once(store.write, store.last_batch),
+            ExactlyOnce(store.write, store.last_batch),
         )
         query.run(sink)
         query.copy("store", to="store copy")

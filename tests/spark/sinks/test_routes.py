@@ -7,7 +7,16 @@ import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark import Console, Delta, Files, ForeachBatch, Kafka, Once, Postgres, Routes
+from sessionkit.spark import (
+    Console,
+    Delta,
+    ExactlyOnce,
+    Files,
+    ForeachBatch,
+    Kafka,
+    Postgres,
+    Routes,
+)
 from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark.sinks.routes import routes_of
 
@@ -97,7 +106,7 @@ def test_what_cannot_be_routed_is_refused(
         (Delta("late"), Delta("spark_catalog.default.`Late`"), "the table late"),
         (Delta("/tables/late"), Delta(Path("/tables/late")), "the table /tables/late"),
         (Kafka("h:1,i:2", "t"), Kafka("i:2,j:3", "t"), "the topic t"),
-        (Once(WRITE, LAST), Once(print, LAST), "the store"),
+        (ExactlyOnce(WRITE, LAST), ExactlyOnce(print, LAST), "the store"),
     ],
 )
 def test_two_sinks_of_one_place_are_refused(sink: Any, same: Any, place: str) -> None:
@@ -193,4 +202,4 @@ def test_sinks_are_values() -> None:
     """Two that say the same are equal, and none shows how it connects."""
     assert Postgres("secret", "t", "id") == Postgres("secret", "t", ("id",))
     assert "secret" not in repr(Routes(session=Postgres("secret", "t"), rejected=None))
-    assert Once(print, print) == Once(print, print)
+    assert ExactlyOnce(print, print) == ExactlyOnce(print, print)

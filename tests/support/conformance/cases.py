@@ -346,7 +346,7 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
     gaps = [event[3] for event in _events(case) if len(event) > len(("key", "time", "value"))]
     if gaps:
         longest = timedelta(milliseconds=max(gaps))
-        timeout = EventTimeGap(own_gap, at_most=longest, gap_inclusive=rules.gap_inclusive)
+        timeout = EventTimeGap(own_gap, max_gap=longest, gap_inclusive=rules.gap_inclusive)
     else:
         timeout = EventTimeGap(
             timedelta(milliseconds=case["gap_ms"]), gap_inclusive=rules.gap_inclusive

@@ -28,8 +28,8 @@ from pyspark.sql import functions as F
 from sessionkit import StatefulSpec
 from sessionkit.errors import SinkError
 from sessionkit.spark import (
+    ExactlyOnce,
     Files,
-    Once,
     Postgres,
     Routes,
     apply_with_state,
@@ -184,7 +184,7 @@ def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Rout
     run = apply_with_state if isinstance(spec, StatefulSpec) else sessionize
     rows = run(_events(spark, job), spec, with_rejected=True)
     settings = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
-    places: list[Any] = [Once(sink.write, sink.last_batch), Files("json", job.rejected)]
+    places: list[Any] = [ExactlyOnce(sink.write, sink.last_batch), Files("json", job.rejected)]
     if job.servers is not None:
         places = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
     return rows, Routes(**{spec.row_kind: places[0], "rejected": places[1]}), settings
@@ -196,7 +196,7 @@ def _earlier_run(rows: DataFrame, sink: Routes, job: Job) -> Iterator[Callable[[
     query_id = query_id_of(spark, str(job.checkpoint))
     assert query_id is not None
     for part in checked_parts(rows, sink, "append"):
-        if isinstance(part.route.sink, Once):
+        if isinstance(part.route.sink, ExactlyOnce):
             continue  # who may write is for its own functions to say
         empty = spark.createDataFrame([], part.route.schema)
         batch = Batch(empty, FAR, query_id, "an earlier run")

@@ -475,6 +475,6 @@ def test_a_key_that_rests_costs_its_place_only() -> None:
 def test_a_backfill_checks_its_end_as_a_batch_on_spark_does(
     spec: Any, until: datetime, said: str
 ) -> None:
-    """The error is the one that `sessionize` and `hand_over` raise."""
+    """The error is the one that `sessionize` and `bootstrap` raise."""
     with pytest.raises(SpecError, match=said):
         StatefulDriver.backfill(spec, [], until=until)

@@ -92,7 +92,7 @@ def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
         elif found <= 0:
             answers.refused[place] = "the gap is not positive"
         else:
-            answers.refused[place] = f"the gap is longer than at_most={spec.timeout.longest}"
+            answers.refused[place] = f"the gap is longer than max_gap={spec.timeout.longest}"
     return gaps
 
 
