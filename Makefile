@@ -69,6 +69,9 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
 test quick coverage test-long suite conformance faults soak: export TZ := America/New_York
 
+# Each takes as long as a thousand others, and what it looks at seldom changes.
+NOT_QUICK := tests/project/test_site.py tests/testing/test_merge_law.py
+
 # The type checker fills the moments in which the tests wait for Spark.
 test test-long: lint
 	@$(MAKE) --no-print-directory --jobs=3 types contracts suite
@@ -78,7 +81,7 @@ suite: setup
 
 quick: export HYPOTHESIS_PROFILE := quick
 quick: setup
-	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long"
+	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long" $(addprefix --ignore=,$(NOT_QUICK))
 
 coverage: setup
 	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long" --cov

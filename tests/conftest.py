@@ -17,7 +17,7 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples in every run: a clone passes or fails the same way everywhere.
 settings.register_profile("dev", _PATIENT, max_examples=30, derandomize=True)
 # The first of these examples, for `make quick`.
-settings.register_profile("quick", _PATIENT, max_examples=15, derandomize=True)
+settings.register_profile("quick", _PATIENT, max_examples=5, derandomize=True)
 # New examples in every run, and many of them: this is the profile that searches.
 settings.register_profile("ci", _PATIENT, max_examples=500, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
