@@ -15,6 +15,8 @@ from sessionkit.spark._output_rules import QueryType
 # Spark has no public value for a plan, but its text is public: EXPLAIN returns it, and
 # `frame.explain` prints it, which we could only read by redirecting the output of every thread.
 EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM"
+OBSERVED: Final = "CollectMetrics"
+BUCKET_STATS: Final = re.compile(r"\bconcat\((\d+)\|")
 ANALYZED: Final = "== Analyzed Logical Plan =="
 AFTER_ANALYZED: Final = "== Optimized Logical Plan =="
 LINE: Final = re.compile(
@@ -154,6 +156,8 @@ class Plan:
     has_aggregation: bool = False
     is_watermarked_late: bool = False
     """Whether a watermark is declared after an aggregation."""
+    buckets: int | None = None
+    """Into how many buckets sessionkit hashes keys; None if that isn't known, or differs."""
 
 
 def query_type_of(frame: DataFrame) -> QueryType | None:
@@ -186,7 +190,15 @@ def plan_of(frame: DataFrame) -> Plan:
         is_watermarked_late=any(
             node.operator == WATERMARK and any(map(_aggregates, node.walk())) for node in streaming
         ),
+        buckets=_buckets(streaming),
     )
+
+
+def _buckets(nodes: list[PlanNode]) -> int | None:
+    """Return the number with which the stats of buckets begin."""
+    observed = (node.text for node in nodes if node.operator == OBSERVED)
+    found = {int(count) for text in observed for count in BUCKET_STATS.findall(text)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _aggregates(node: PlanNode) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
-from sessionkit.spark._grouping import for_stream
+from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark._plan import Plan, plan_of
@@ -260,10 +260,12 @@ def _check_location(
         return logs
     if reads_state(spark):
         _check_operators(spark, location, plan)
+    if spec is not None and plan.buckets is not None:
+        spec = with_buckets(spec, plan.buckets)
     if spec is not None and check == "deep":
-        check_deep(logs, for_stream(spec, spark), spark)
+        check_deep(logs, spec, spark)
     elif spec is not None and reads_state(spark):
-        check_rules(location, for_stream(spec, spark), spark)
+        check_rules(location, spec, spark)
     return logs
 
 

@@ -124,8 +124,10 @@ def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
         seed=seed,
         shape=lambda rows: with_gap(seed.unread(rows)),
     )
-    new.put(minutes(25), minutes(120))
-    new.run()
+    new.put(minutes(25))
+    new.run_to(Files("parquet", str(tmp_path / "new" / "out")))
+    new.put(minutes(120))
+    new.run_to(Files("parquet", str(tmp_path / "new" / "out")))
 
     assert {20} == counts_stored(new)
     closed = sorted((row["key"], len(row["values"])) for row in new.rows())
