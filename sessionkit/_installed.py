@@ -1,16 +1,28 @@
 """What is installed: which version, and whether another project writes to the same folder."""
 
 import warnings
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 
 PROJECT = "sessionkit-spark"
 ANOTHER = "sessionkit"
 """Another project on PyPI, with a module of the same name."""
 
-try:
-    __version__ = distribution(PROJECT).version
-except PackageNotFoundError:  # the folder was shipped alone
-    __version__ = "unknown"
+
+@cache
+def _version() -> str:
+    try:
+        return distribution(PROJECT).version
+    except PackageNotFoundError:  # the folder was shipped alone
+        return "unknown"
+
+
+def __getattr__(name: str) -> str:
+    """Read the version once it's asked for: it's in a file with the whole README."""
+    if name == "__version__":
+        return _version()
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg, name=name)
 
 
 def warn_of_another() -> None:
