@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format docs demo bench clean
+.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format docs demo bench release-check clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -21,22 +21,23 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYSPARK_DRIVER_PYTHON
 
 help:
-	@echo "make test         set up, check, and run every test except the long ones"
-	@echo "make quick        run the tests that don't start Spark, in about a minute"
-	@echo "make coverage     run the same, and show which lines and branches they reach"
-	@echo "make test-long    like make test, with the long tests and ten times the examples"
-	@echo "make test-matrix  run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
-	@echo "make test-oldest  run a few in the cell with the lowest versions"
-	@echo "make conformance  run the cases of other engines, on the driver and on Spark"
-	@echo "make faults       kill jobs, 100 times or KILLS=1000 times, and look for every event"
-	@echo "make soak         watch memory and checkpoint of a job for SOAK=3600 s; writes docs/soak.svg"
-	@echo "make check        run the linter, the type checker and the import contracts"
-	@echo "make lint         run the linter alone"
-	@echo "make format       format the code, and fix what the linter can fix"
-	@echo "make docs         build the site of the documentation in site/, and refuse broken links"
-	@echo "make demo         find sessions in real flights on a Spark stream"
-	@echo "make bench        measure every way to the same rows; writes docs/benchmarks.md"
-	@echo "make clean        remove what set-up and the tools have made"
+	@echo "make test           set up, check, and run every test except the long ones"
+	@echo "make quick          run the tests that don't start Spark, in about a minute"
+	@echo "make coverage       run the same, and show which lines and branches they reach"
+	@echo "make test-long      like make test, with the long tests and ten times the examples"
+	@echo "make test-matrix    run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
+	@echo "make test-oldest    run a few in the cell with the lowest versions"
+	@echo "make conformance    run the cases of other engines, on the driver and on Spark"
+	@echo "make faults         kill jobs, 100 times or KILLS=1000 times, and look for every event"
+	@echo "make soak           watch memory and checkpoint of a job for SOAK=3600 s; writes docs/soak.svg"
+	@echo "make check          run the linter, the type checker and the import contracts"
+	@echo "make lint           run the linter alone"
+	@echo "make format         format the code, and fix what the linter can fix"
+	@echo "make docs           build the site of the documentation in site/, and refuse broken links"
+	@echo "make demo           find sessions in real flights on a Spark stream"
+	@echo "make bench          measure every way to the same rows; writes docs/benchmarks.md"
+	@echo "make release-check  build a release, read it, install it, and follow README and tutorial"
+	@echo "make clean          remove what set-up and the tools have made"
 
 setup:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -118,5 +119,8 @@ bench: setup
 	@$(RUN) -m benchmarks
 	@$(RUN) -m benchmarks report
 
+release-check: setup
+	@$(RUN) scripts/release_check.py
+
 clean:
-	rm -rf .venv .jdk .matrix .sphinx site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .jdk dist .matrix .sphinx site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
