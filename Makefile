@@ -120,7 +120,7 @@ bench: setup
 	@$(RUN) -m benchmarks report
 
 release-check: setup
-	@$(RUN) scripts/release_check.py
+	@$(RUN) scripts/release_check.py $(if $(TAG),--tag "$(TAG)")
 
 clean:
 	rm -rf .venv .jdk dist .matrix .sphinx site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
