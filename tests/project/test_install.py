@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
 
 @pytest.fixture(name="installed", scope="module")
@@ -31,7 +34,7 @@ def imported(folder: Path) -> str:
 
 def test_an_installation_knows_its_version(installed: Path) -> None:
     """The project is `sessionkit-spark`, the module `sessionkit`."""
-    assert f"{installed}/sessionkit/__init__.py 0.1.0\n" == imported(installed)
+    assert f"{installed}/sessionkit/__init__.py {VERSION}\n" == imported(installed)
 
 
 def test_another_project_in_the_same_folder_is_noticed(installed: Path) -> None:
@@ -50,4 +53,4 @@ def test_another_project_in_the_same_folder_is_noticed(installed: Path) -> None:
 def test_a_folder_that_was_shipped_alone_has_no_version(installed: Path, tmp_path: Path) -> None:
     """It works without the files about the installation."""
     (tmp_path / "sessionkit").symlink_to(installed / "sessionkit")
-    assert imported(tmp_path).endswith(("unknown\n", "0.1.0\n"))
+    assert imported(tmp_path).endswith(("unknown\n", f"{metadata.version('sessionkit-spark')}\n"))

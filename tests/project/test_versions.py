@@ -1,0 +1,41 @@
+"""What the page about versions promises and quotes is what this release does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sessionkit._engine.shell.payload import FORMAT_VERSION, HEADER_BYTES, check_format
+from sessionkit.errors import StateMismatchError
+from sessionkit.spark._seeds import FORMAT as SEED_FORMAT
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reference" / "version-policy.md").read_text("utf-8")
+STORED = ROOT / "tests" / "engine" / "shell" / "stored"
+
+
+def test_the_page_names_the_formats() -> None:
+    """The one that is written, all that are read, and that of seeds."""
+    read = " and ".join(map(str, HEADER_BYTES))
+    assert f"| format {FORMAT_VERSION} | formats {read} |" in PAGE
+    assert f"| format {SEED_FORMAT} | format {SEED_FORMAT} |" in PAGE
+
+
+def test_every_format_from_the_first_one_is_read() -> None:
+    """Each has files that its release wrote, which tests/engine/shell reads."""
+    kept = {int(re.findall(r"\d+", path.name)[0]) for path in STORED.glob("format-*.json")}
+    assert set(range(1, FORMAT_VERSION + 1)) == kept == set(HEADER_BYTES)
+
+
+def test_the_page_quotes_the_refusal_of_a_newer_format() -> None:
+    """Word for word, with the hint of the table."""
+    with pytest.raises(StateMismatchError, match="use the release of sessionkit that") as refused:
+        check_format(FORMAT_VERSION + 1)
+    assert f"`{str(refused.value).partition(chr(10))[0]}`" in PAGE
+
+
+def test_the_changelog_has_a_section_for_the_next_release() -> None:
+    """Named as in pyproject.toml."""
+    pyproject = (ROOT / "pyproject.toml").read_text("utf-8")
+    version = re.findall(r'^version = "(.+)"', pyproject, re.MULTILINE)[0]
+    assert f"\n## [{version}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
