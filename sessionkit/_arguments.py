@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import attrs
 
@@ -65,20 +65,27 @@ def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:
     function.__signature__ = own.replace(parameters=shown)
 
 
-def choice(*options: str) -> Any:
-    """Return the validator of an attribute that takes one of these; the first is the default."""
-
-    def check(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
-        if value not in options:
-            found = f"`{attribute.name}` must be one of {', '.join(map(repr, options))}"
-            raise SpecError(
-                with_hint(f"{found}, found {value!r}", f"the default is {options[0]!r}")
-            )
-
-    return attrs.validators.and_(check)
+def choice(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes one of several texts: those of its `Literal`."""
+    options = get_args(attribute.type)
+    if value not in options:
+        found = (
+            f"`{attribute.name}` must be one of {', '.join(map(repr, options))}, found {value!r}"
+        )
+        raise SpecError(with_hint(found, f"the default is {attribute.default!r}"))
 
 
-def at_least_one(_: Any, attribute: "attrs.Attribute[int]", value: object) -> None:
+def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes a frozen value of others, such as its default."""
+    cls = type(attribute.default)
+    if not isinstance(value, cls):
+        found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
+        raise SpecError(with_hint(found, f"write {attribute.name}={cls.__name__}(...)"))
+
+
+def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value is None and attribute.default is None:
+        return
     if type(value) is not int or value < 1:
         found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
         default = attribute.default if type(attribute.default) in (int, type(None)) else 1

@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast, get_type_hints
 
 import attrs
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 else:
     Record = object
 
+Attributes: TypeAlias = tuple["attrs.Attribute[Any]", ...]
 _FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
 
 
@@ -28,17 +29,16 @@ def is_frozen(cls: type[Any]) -> bool:
     return cls.__setattr__ is _FROZEN_SETATTR
 
 
-def attributes_of(cls: Any) -> tuple["attrs.Attribute[Any]", ...]:
+def attributes_of(cls: Any) -> Attributes:
     """Return the fields of a class with their types; those of a dataclass as attrs has them."""
     if attrs.has(cls):
         attrs.resolve_types(cls, include_extras=True)
-        found: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
-        return found
+        return cast("Attributes", attrs.fields(cls))
     return _of_dataclass(cls)
 
 
 @lru_cache(maxsize=256)
-def _of_dataclass(cls: Any) -> tuple["attrs.Attribute[Any]", ...]:
+def _of_dataclass(cls: Any) -> Attributes:
     types = get_type_hints(cls, include_extras=True)
     made = {
         one.name: attrs.field(
@@ -52,8 +52,7 @@ def _of_dataclass(cls: Any) -> tuple["attrs.Attribute[Any]", ...]:
         )
         for one in dataclasses.fields(cls)
     }
-    found: tuple[attrs.Attribute[Any], ...] = attrs.fields(attrs.make_class(cls.__name__, made))
-    return found
+    return cast("Attributes", attrs.fields(attrs.make_class(cls.__name__, made)))
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

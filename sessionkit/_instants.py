@@ -24,7 +24,7 @@ END_OF_TIME_US: Final = 2**62
 
 FIRST_INSTANT_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 LAST_INSTANT_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
-LONGEST: Final = timedelta(days=36_500)
+LONGEST_US: Final = timedelta(days=36_500) // MICROSECOND
 MOST_DIGITS: Final = 18
 FRACTION_DIGITS: Final = 6
 
@@ -68,31 +68,29 @@ def span_us(span: timedelta) -> int:
 
 def duration(value: object, name: str, *, zero_allowed: bool = False) -> timedelta:
     """
-    Parse a duration strictly.
+    Read a duration; a `SpecError` says why it isn't one of at most a hundred years.
 
-    Accepts a `timedelta`, Spark's interval syntax (`"10 minutes"`, `"1 hour 30 minutes"`, with or
-    without a leading `interval`) and short forms (`"30m"`, `"1h30m"`). A day is 24 hours. Spark's
+    It's a `timedelta`, Spark's interval syntax (`"10 minutes"`, `"1 hour 30 minutes"`, with or
+    without a leading `interval`) or a short form (`"30m"`, `"1h30m"`). A day is 24 hours. Spark's
     own `session_window(ts, "30m")` silently accepts the short form and returns no rows; here it
     means what it says.
-
-    Args:
-        value: What the user wrote.
-        name: The name of the argument, for the message.
-        zero_allowed: Whether zero makes sense for this argument.
-
-    Raises:
-        SpecError: It isn't a duration, has no fixed length (months, years), is zero or negative,
-            or is longer than a hundred years.
     """
     if isinstance(value, timedelta):
-        span = value
+        micros = span_us(value)
+        if value % MICROSECOND:
+            found = f"`{name}` must be whole microseconds, found {value!r}"
+            raise SpecError(with_hint(found, "round it; Spark counts time in microseconds"))
     elif isinstance(value, str):
-        span = _read(value, name)
+        micros = _read(value, name)
     else:
         found = f"`{name}` must be a timedelta or text, found {value!r} ({type(value).__name__})"
         raise SpecError(with_hint(found, f"{SPELLING}, or pass timedelta(minutes=30)"))
-    _check_range(span, value, name, zero_allowed=zero_allowed)
-    return timedelta(microseconds=span_us(span))
+    if micros < 0 or (micros == 0 and not zero_allowed):
+        found = f"`{name}` must be {'zero or ' if zero_allowed else ''}longer than zero"
+        raise SpecError(with_hint(f"{found}, found {value!r}", SPELLING))
+    if micros > LONGEST_US:
+        raise _too_long(value, name)
+    return timedelta(microseconds=micros)
 
 
 def duration_text(span: timedelta) -> str:
@@ -105,56 +103,39 @@ def duration_text(span: timedelta) -> str:
     return " ".join(words) or "0 seconds"
 
 
-def _check_range(span: timedelta, value: object, name: str, *, zero_allowed: bool) -> None:
-    if span < timedelta(0) or (not span and not zero_allowed):
-        found = f"`{name}` must be {'zero or ' if zero_allowed else ''}longer than zero"
-        raise SpecError(with_hint(f"{found}, found {value!r}", SPELLING))
-    if span % MICROSECOND:
-        found = f"`{name}` must be whole microseconds, found {value!r}"
-        raise SpecError(with_hint(found, "round it; Spark counts time in microseconds"))
-    if span > LONGEST:
-        found = f"`{name}` must be at most a hundred years, found {value!r}"
-        raise SpecError(with_hint(found, "pass a shorter duration"))
-
-
-def _read(text: str, name: str) -> timedelta:
+def _read(text: str, name: str) -> int:
+    """Return the microseconds that a text says."""
     body = text.strip().lower()
     if body.startswith("interval "):
         body = body.removeprefix("interval ").strip()
-    total, seen = timedelta(0), set[str]()
+    total, seen = 0, set[str]()
     for term in TERM.finditer(body):
         unit = _unit(term["unit"], text, name)
         if unit in seen:
             raise _unreadable(text, name)
         seen.add(unit)
-        total += _amount(term, unit, text, name)
-        if abs(total) > LONGEST:
-            raise _too_long(text, name)
+        amount = _amount(term["number"], unit, text, name)
+        total += -amount if term["sign"] == "-" else amount
     if not seen or TERM.sub("", body).strip(" \t"):
         raise _unreadable(text, name)
     return total
 
 
-def _amount(term: re.Match[str], unit: str, text: str, name: str) -> timedelta:
-    if "." in term["number"] and unit != "second":
+def _amount(number: str, unit: str, text: str, name: str) -> int:
+    whole, _, fraction = number.partition(".")
+    if fraction and unit != "second":
         found = f"`{name}` may have a fraction of a second only, found {text!r}"
         raise SpecError(with_hint(found, "use the next smaller unit, in whole numbers"))
-    whole, _, fraction = term["number"].partition(".")
-    if len(whole) > MOST_DIGITS:
+    if len(whole) > MOST_DIGITS:  # Python reads no more than some thousand
         raise _too_long(text, name)
     if len(fraction) > FRACTION_DIGITS:
         found = f"`{name}` must be whole microseconds, found {text!r}"
         raise SpecError(with_hint(found, "Spark counts time in microseconds: round it"))
-    try:
-        amount = UNITS[unit] * int(whole)
-    except OverflowError:
-        raise _too_long(text, name) from None
-    amount += MICROSECOND * int(fraction.ljust(FRACTION_DIGITS, "0"))
-    return -amount if term["sign"] == "-" else amount
+    return int(whole) * span_us(UNITS[unit]) + int(fraction.ljust(FRACTION_DIGITS, "0"))
 
 
-def _too_long(text: str, name: str) -> SpecError:
-    found = f"`{name}` must be at most a hundred years, found {text!r}"
+def _too_long(value: object, name: str) -> SpecError:
+    found = f"`{name}` must be at most a hundred years, found {value!r}"
     return SpecError(with_hint(found, "pass a shorter duration"))
 
 

@@ -44,21 +44,21 @@ def evaluated(table: pa.Table, expressions: Sequence[Any]) -> list[pa.ChunkedArr
     return found
 
 
-def nearest_field(event: type[Any], name: str) -> str:
-    """Return the hint for a field that the event class doesn't have."""
-    names = [field.name for field in codec_of(event).type.fields]
-    near = get_close_matches(name, names, n=1)
-    return f"write `{near[0]}`" if near else f"it has {', '.join(names) or 'none'}"
+def type_in(event: type[Any], name: str, found: str) -> FieldType:
+    """Return the type of a field of the event class; `found` is the error where it has none."""
+    types = {field.name: field.type for field in codec_of(event).type.fields}
+    if name not in types:
+        near = get_close_matches(name, types, n=1)
+        hint = f"write `{near[0]}`" if near else f"it has {', '.join(types) or 'none'}"
+        raise SpecError(with_hint(found, hint))
+    return types[name]
 
 
 def check_condition(event: type[Any], what: str, condition: Condition | None) -> None:
     """Check that a condition is over fields of the event, and is true or false."""
     if isinstance(condition, str):
-        types = {field.name: inner_type(field.type) for field in codec_of(event).type.fields}
-        if condition not in types:
-            found = f"{what} is {condition!r}, and {event.__name__} has no field `{condition}`"
-            raise SpecError(with_hint(found, nearest_field(event, condition)))
-        if not isinstance(types[condition], BoolType):
+        found = f"{what} is {condition!r}, and {event.__name__} has no field `{condition}`"
+        if not isinstance(inner_type(type_in(event, condition, found)), BoolType):
             found = f"{what} is {condition!r}, and `{event.__name__}.{condition}` is not a bool"
             raise SpecError(with_hint(found, f'compare it: pc.field("{condition}") == ...'))
         return
@@ -66,19 +66,16 @@ def check_condition(event: type[Any], what: str, condition: Condition | None) ->
     try:
         (column,) = evaluated(schema.empty_table(), [condition])
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SpecError(_unbound(event, f"{what} is {condition}", error)) from error
+        unknown = UNKNOWN.search(str(error))
+        if unknown:
+            found = f"{what} is {condition}, and {event.__name__} has no field `{unknown[1]}`"
+            type_in(event, unknown[1], found)
+        found = f"{what} is {condition}, which does not fit the fields of {event.__name__}: {error}"
+        hint = "compare a field with a value of its type"
+        raise SpecError(with_hint(found, hint)) from error
     if not pa.types.is_boolean(column.type):
         found = f"{what} is {condition}, which is {column.type}, neither true nor false"
         raise SpecError(with_hint(found, 'compare it, such as pc.field("kind") == "buy"'))
-
-
-def _unbound(event: type[Any], what: str, error: Exception) -> str:
-    unknown = UNKNOWN.search(str(error))
-    if unknown:
-        found = f"{what}, and {event.__name__} has no field `{unknown[1]}`"
-        return with_hint(found, nearest_field(event, unknown[1]))
-    found = f"{what}, which does not fit the fields of {event.__name__}: {error}"
-    return with_hint(found, "compare a field with a value of its type")
 
 
 ADDED: Final = (IntType, FloatType, TimedeltaType, DecimalType)
@@ -238,18 +235,11 @@ def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=False, parts=parts)
     if aggregate.of is None:
         return BoundAggregate(name, aggregate, IntType(), may_be_missing=may_have_none)
-    kind = _type_of(event, name, aggregate)
+    found = f"`{name}` is `{aggregate}`, and {event.__name__} has no field `{aggregate.of}`"
+    kind = type_in(event, str(aggregate.of), found)
     missing = may_have_none or isinstance(kind, OptionalType)
     _check_type(event, name, aggregate, inner_type(kind))
     return BoundAggregate(name, aggregate, inner_type(kind), missing)
-
-
-def _type_of(event: type[Any], name: str, aggregate: Aggregate) -> FieldType:
-    types = {field.name: field.type for field in codec_of(event).type.fields}
-    if aggregate.of not in types:
-        found = f"`{name}` is `{aggregate}`, and {event.__name__} has no field `{aggregate.of}`"
-        raise SpecError(with_hint(found, nearest_field(event, str(aggregate.of))))
-    return types[aggregate.of]
 
 
 def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldType) -> None:

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.aggregates import check_condition, nearest_field
+from sessionkit.spec.aggregates import check_condition, type_in
 from sessionkit.spec.functions import check_function, check_key
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.shared import check_delay
-from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType, FloatType, IntType
-from sessionkit.state._types import FieldType, may_be_key
+from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
 
 if TYPE_CHECKING:
@@ -98,10 +97,7 @@ def _check_rules(spec: "AnySessionSpec", rules: SessionRules) -> None:
             check_condition(spec.event, f"`{name}`", predicate)
     if rules.state_gap is not None:
         _check_state_gap(spec, rules.state_gap)
-    for name in rules.changes_of:
-        _check_attribute(spec.event, name)
-    for name, _ in rules.max_step:
-        _check_number(spec.event, name)
+    _check_fields(spec.event, rules)
     if rules.in_order and spec.order != "event_time":
         found = f"`{rules.in_order[0]}` depends on the order of events, and they come in any order"
         raise SpecError(with_hint(found, 'write order="event_time"'))
@@ -115,26 +111,18 @@ def _check_state_gap(spec: "AnySessionSpec", state_gap: StateGap) -> None:
     check_function(state_gap, "state_gap", state=spec.state)
 
 
-def _type_of(event: type[Any], name: str, rule: str) -> FieldType:
-    types = {field.name: inner_type(field.type) for field in codec_of(event).type.fields}
-    if name not in types:
-        found = f"`{rule}` names `{name}`, and {event.__name__} has no such field"
-        raise SpecError(with_hint(found, nearest_field(event, name)))
-    return types[name]
-
-
-def _check_attribute(event: type[Any], name: str) -> None:
-    kind = _type_of(event, name, "changes_of")
-    if not (may_be_key(kind) or isinstance(kind, EnumType)):
-        found = f"`changes_of` names `{event.__name__}.{name}`, whose values can't be compared"
-        hint = "name a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal or an Enum"
-        raise SpecError(with_hint(found, hint))
-
-
-def _check_number(event: type[Any], name: str) -> None:
-    if not isinstance(_type_of(event, name, "max_step"), IntType | FloatType):
-        found = f"`max_step` names `{event.__name__}.{name}`, which isn't a number"
-        raise SpecError(with_hint(found, "name an int or a float"))
+def _check_fields(event: type[Any], rules: SessionRules) -> None:
+    steps = [("max_step", name) for name, _ in rules.max_step]
+    for rule, name in [*(("changes_of", name) for name in rules.changes_of), *steps]:
+        unknown = f"`{rule}` names `{name}`, and {event.__name__} has no such field"
+        kind = inner_type(type_in(event, name, unknown))
+        found = f"`{rule}` names `{event.__name__}.{name}`"
+        if rule == "max_step" and not isinstance(kind, IntType | FloatType):
+            raise SpecError(with_hint(f"{found}, which isn't a number", "name an int or a float"))
+        if rule == "changes_of" and not (may_be_key(kind) or isinstance(kind, EnumType)):
+            types = "a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal or an Enum"
+            found = f"{found}, whose values can't be compared"
+            raise SpecError(with_hint(found, f"name {types}"))
 
 
 def _check_revisions(spec: "AnySessionSpec") -> None:

@@ -88,17 +88,6 @@ def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
     raise SpecError(with_hint(found, "write upgrade={1: from_v1}"))
 
 
-def check_group(cls: type[Any]) -> Any:
-    """Return the validator of an argument that takes a group."""
-
-    def check(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
-        if not isinstance(value, cls):
-            found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
-            raise SpecError(with_hint(found, f"write {attribute.name}={cls.__name__}(...)"))
-
-    return check
-
-
 # -- the groups ---------------------------------------------------------------------------------
 
 
@@ -128,12 +117,8 @@ class Lateness:
 
     allowed: timedelta | None = attrs.field(default=None, converter=_read_allowed)
     reopen_within: timedelta | None = attrs.field(default=None, converter=_read_reopening)
-    judged_by: Literal["event", "session"] = attrs.field(
-        default="event", validator=choice("event", "session")
-    )
-    late_events: Literal["reject", "process"] = attrs.field(
-        default="reject", validator=choice("reject", "process")
-    )
+    judged_by: Literal["event", "session"] = attrs.field(default="event", validator=choice)
+    late_events: Literal["reject", "process"] = attrs.field(default="reject", validator=choice)
 
     def __attrs_post_init__(self) -> None:
         if self.allowed is not None and self.reopen_within is not None:
@@ -155,9 +140,8 @@ class Results:
             and `supersedes`. A batch gives only the last row of each session.
         accumulate: Whether a row has all events of its session; or, with False, those since its
             last row alone.
-        with_events: Whether each event of a session comes out too, once, when its session is over,
-            as a row of kind `event`: its `number` in the session, from 1, its time under the name
-            of `event_time`, and its fields. The state holds the events. See `sessionize_all`.
+        with_events: Whether each event of a session comes out too, as a row of kind `event` with
+            what a row of `Events` has. The state holds the events. See `sessionize_all`.
 
     Raises:
         SpecError: A value can't work.
@@ -205,9 +189,7 @@ class Inputs:
         SpecError: A value can't work.
     """
 
-    nulls: Literal["reject", "refuse"] = attrs.field(
-        default="reject", validator=choice("reject", "refuse")
-    )
+    nulls: Literal["reject", "refuse"] = attrs.field(default="reject", validator=choice)
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
     max_jump: timedelta | None = attrs.field(default=None, converter=_read_jump)
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
@@ -241,11 +223,9 @@ class Storage:
     """
 
     layout: Literal["buckets", "pages", "per_key"] = attrs.field(
-        default="buckets", validator=choice("buckets", "pages", "per_key")
+        default="buckets", validator=choice
     )
-    bucket_count: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(at_least_one)
-    )
+    bucket_count: int | None = attrs.field(default=None, validator=at_least_one)
     upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
     version: int = attrs.field(
         default=attrs.Factory(_last_version, takes_self=True), validator=at_least_one

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
 from sessionkit._classes import Record
 from sessionkit._instants import Duration
@@ -115,7 +115,8 @@ class AggregateSettings(_Shared, total=False):
     order: Order
 
 
-class _Functions(_Shared, total=False):
+class _Functions(_Shared, Generic[E], total=False):
+    event: type[E] | None
     create: Callable[..., Any] | None
     update: Callable[..., Any] | None
     merge: Callable[..., Any] | None
@@ -123,13 +124,13 @@ class _Functions(_Shared, total=False):
     result: type[Any] | None
 
 
-class Settings(_Functions, total=False):
+class Settings(_Functions[E], total=False):
     """What `SessionSpec.of` takes for a state class."""
 
     order: Order
 
 
-class SettingsInOrder(_Functions):
+class SettingsInOrder(_Functions[E]):
     """The same where the state class has no `merge`, so that events must come in order."""
 
     order: Literal["event_time"]

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
-from sessionkit._arguments import column_name, explained, spelled_out
+from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._classes import Record
 from sessionkit._instants import Duration, duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
-from sessionkit.spec.groups import FORMER, Results, check_group
+from sessionkit.spec.groups import FORMER, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.methods import (
     AggregateSettings,
@@ -100,7 +100,7 @@ class SessionSpec(Spec[E, S, R]):
     timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=_read_timeout)
     _gap: Duration | None = attrs.field(default=None, alias="gap", eq=False, repr=False)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
-    results: Results = attrs.field(default=Results(), validator=check_group(Results))
+    results: Results = attrs.field(default=Results(), validator=group)
     row_kind: ClassVar = "session"
 
     def __attrs_post_init__(self) -> None:
@@ -178,42 +178,22 @@ class SessionSpec(Spec[E, S, R]):
     @overload
     @classmethod
     def of(
-        cls,
-        state: Finishing[S1, E1, R1],
-        /,
-        *,
-        event: type[E1] | None = None,
-        **settings: Unpack[Settings],
+        cls, state: Finishing[S1, E1, R1], /, **settings: Unpack[Settings[E1]]
     ) -> "SessionSpec[E1, S1, R1]": ...
     @overload
     @classmethod
     def of(
-        cls,
-        state: Merging[S1, E1],
-        /,
-        *,
-        event: type[E1] | None = None,
-        **settings: Unpack[Settings],
+        cls, state: Merging[S1, E1], /, **settings: Unpack[Settings[E1]]
     ) -> "SessionSpec[E1, S1, S1]": ...
     @overload
     @classmethod
     def of(
-        cls,
-        state: InOrderFinishing[S1, E1, R1],
-        /,
-        *,
-        event: type[E1] | None = None,
-        **settings: Unpack[SettingsInOrder],
+        cls, state: InOrderFinishing[S1, E1, R1], /, **settings: Unpack[SettingsInOrder[E1]]
     ) -> "SessionSpec[E1, S1, R1]": ...
     @overload
     @classmethod
     def of(
-        cls,
-        state: InOrder[S1, E1],
-        /,
-        *,
-        event: type[E1] | None = None,
-        **settings: Unpack[SettingsInOrder],
+        cls, state: InOrder[S1, E1], /, **settings: Unpack[SettingsInOrder[E1]]
     ) -> "SessionSpec[E1, S1, S1]": ...
     @classmethod
     def of(
@@ -235,7 +215,7 @@ class SessionSpec(Spec[E, S, R]):
         They are `update(self, event)`, `merge(self, other)`, `finish(self, session)` and, as a
         class method, `create(cls, key, event)`. All but `update` may be left out as in
         `Functions`; `create` and `update` may take `time` too. The arguments that aren't
-        described here are those of `SessionSpec`.
+        described here, and the errors, are those of `SessionSpec`.
 
         Args:
             state: The state class: an attrs class. It needs no base class and no decorator of
@@ -243,10 +223,6 @@ class SessionSpec(Spec[E, S, R]):
             create, update, merge, finish: Functions that win over the methods.
             event, result: The attrs classes of an event and of a row, where the annotations don't
                 say them.
-
-        Raises:
-            SpecError: Something cannot work; the message says what to change.
-            FieldTypeError: A class has fields that cannot be stored; all are named.
         """
         functions = functions_of(state, create=create, update=update, merge=merge, finish=finish)
         logic = Functions(**functions, event=event, state=state, result=result)
@@ -286,17 +262,11 @@ class SessionSpec(Spec[E, S, R]):
         Make a spec from aggregates instead of functions: no Python runs for an event.
 
         Aggregates have the same result in any order, so `order` is for `SessionRules` that need it,
-        and for `drop_duplicates_for`. The arguments that aren't described here are those of
-        `SessionSpec`.
+        and for `drop_duplicates_for`. The arguments that aren't described here, and the errors, are
+        those of `SessionSpec`.
 
         Args:
-            event: The attrs class of an event, without validators and converters.
-            aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
-            result: An attrs class with these fields, for typed rows. Left out, one is made.
-
-        Raises:
-            SpecError: Something cannot work; the message says what to change.
-            FieldTypeError: A class has fields that cannot be stored; all are named.
+            event, aggregates, result: As in `Aggregates`.
         """
         return SessionSpec(logic=Aggregates(event, aggregates, result=result), **settings)
 
@@ -308,14 +278,11 @@ class SessionSpec(Spec[E, S, R]):
         Make a spec with a row for each event: its session's id, and its number within the session.
 
         Rows come in time order, so `order` is for `SessionRules` that need it, and for
-        `drop_duplicates_for`. The arguments that aren't described here are those of `SessionSpec`.
+        `drop_duplicates_for`. The arguments that aren't described here, and the errors, are those
+        of `SessionSpec`.
 
         Args:
-            event: The attrs class of an event, without validators and converters.
-
-        Raises:
-            SpecError: Something cannot work; the message says what to change.
-            FieldTypeError: A class has fields that cannot be stored; all are named.
+            event: As in `Events`.
         """
         return SessionSpec(logic=Events(event), **settings)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 import attrs
 
-from sessionkit._arguments import choice, column_name
+from sessionkit._arguments import choice, column_name, group
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
@@ -18,7 +18,6 @@ from sessionkit.spec.groups import (
     Lateness,
     Storage,
     UpgradeStep,
-    check_group,
     read_columns,
     upgrade_steps,
 )
@@ -117,13 +116,11 @@ class Spec(Generic[E, S, R]):
     result: type[R] = attrs.field(init=False)
     timeout: TimeoutPolicy | SessionRules
     watermark_delay: timedelta | None = attrs.field(default=None, converter=_read_delay)
-    order: Order = attrs.field(default="arrival", validator=choice("arrival", "event_time"))
-    on_error: OnError = attrs.field(
-        default="raise", validator=choice("raise", "reject", "drop_session")
-    )
-    lateness: Lateness = attrs.field(default=Lateness(), validator=check_group(Lateness))
-    inputs: Inputs = attrs.field(default=Inputs(), validator=check_group(Inputs))
-    storage: Storage = attrs.field(default=Storage(), validator=check_group(Storage))
+    order: Order = attrs.field(default="arrival", validator=choice)
+    on_error: OnError = attrs.field(default="raise", validator=choice)
+    lateness: Lateness = attrs.field(default=Lateness(), validator=group)
+    inputs: Inputs = attrs.field(default=Inputs(), validator=group)
+    storage: Storage = attrs.field(default=Storage(), validator=group)
     upgrade_steps: tuple[UpgradeStep, ...] = attrs.field(init=False, eq=False, repr=False)
     row_kind: ClassVar[str] = "result"
 

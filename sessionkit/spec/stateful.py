@@ -124,8 +124,7 @@ class StatefulSpec(Spec[E, S, R]):
     The same spec runs on a stream, on a batch and in a test.
 
     Attributes:
-        keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
-            Decimal.
+        keys, order, inputs, storage: As in a `SessionSpec`.
         process: `process(key, events, state, times)`, called once for each key and micro-batch
             with events: a list of `event` objects in the order of event time, then content. It
             returns a result row, several, or None, or is a generator of rows. `state` is a
@@ -135,12 +134,7 @@ class StatefulSpec(Spec[E, S, R]):
             gone off, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
             when the timeout policy ends the key; after that call nothing of the key is kept. For
             timers in processing time, pass `by_processing_time(function)`.
-        event: The attrs class of an event. Its fields name the columns that are read, and their
-            types; nothing else crosses to Python. A null in a field that isn't Optional
-            quarantines the row. Left out, the annotations of the functions say it.
-        state: The attrs class of the stored state. Left out, the annotations say it.
-        result: The attrs class of a result row. Its fields become columns, after those of the key.
-            Left out, the annotations say it.
+        event, state, result: The attrs classes, as in `Functions`.
         timeout: When a key is over: `EventTimeGap`, or its gap, such as `"30 minutes"`;
             `ProcessingTimeGap`, `TimeToLive`, several of them joined with `|`, or `NoTimeout()`
             where `process` itself removes every state.
@@ -149,13 +143,9 @@ class StatefulSpec(Spec[E, S, R]):
         watermark_delay: How far the watermark trails the latest event time seen: how late an event
             may come and still be counted for certain. Left out, there is no watermark, and no event
             is late.
-        order: `"arrival"` takes events as they come, in time order within a micro-batch.
-            `"event_time"` holds them until the watermark passes them, and takes them in time order.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
             concerned as failed and goes on without them.
         lateness: What becomes of late events: `Lateness(late_events="process")`.
-        inputs: Which rows become events, and what is known of them.
-        storage: How state is stored, and which class wrote it.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -173,7 +163,7 @@ class StatefulSpec(Spec[E, S, R]):
     _result: type[R] | None = attrs.field(default=None, alias="result", eq=False, repr=False)
     timeout: TimeoutPolicy = attrs.field(converter=_read_timeout)
     on_error: Literal["raise", "reject"] = attrs.field(
-        default="raise", validator=[_without_sessions, choice("raise", "reject")]
+        default="raise", validator=[_without_sessions, choice]
     )
 
     def __attrs_post_init__(self) -> None:

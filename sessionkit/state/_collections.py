@@ -34,10 +34,6 @@ class OptionalType(FieldType):
         return self.inner.arrow
 
     @property
-    def sql(self) -> str:
-        return self.inner.sql
-
-    @property
     def exact(self) -> frozenset[type]:
         return self.inner.exact | {type(None)} if self.inner.exact else frozenset()
 
@@ -73,10 +69,6 @@ class ListType(FieldType):
     def arrow(self) -> pa.DataType:
         return pa.list_(self.item.arrow)
 
-    @property
-    def sql(self) -> str:
-        return f"array<{self.item.sql}>"
-
     def coerce(self, value: Any, path: str) -> Any:
         """Accept exactly this kind of sequence, and check every item."""
         if not isinstance(value, self.cls):
@@ -111,10 +103,6 @@ class TupleType(FieldType):
     @property
     def arrow(self) -> pa.DataType:
         return pa.struct([pa.field(f"_{n}", item.arrow) for n, item in enumerate(self.items)])
-
-    @property
-    def sql(self) -> str:
-        return _struct({f"_{n}": item for n, item in enumerate(self.items)})
 
     def coerce(self, value: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(value, tuple) or len(value) != len(self.items):
@@ -157,10 +145,6 @@ class DictType(FieldType):
     @property
     def arrow(self) -> pa.DataType:
         return pa.map_(self.key.arrow, self.value.arrow)
-
-    @property
-    def sql(self) -> str:
-        return f"map<{self.key.sql},{self.value.sql}>"
 
     def coerce(self, value: Any, path: str) -> dict[Any, Any]:
         if not isinstance(value, dict):
@@ -238,10 +222,6 @@ class AttrsType(FieldType):
     def arrow(self) -> pa.DataType:
         return pa.struct([pa.field(field.name, field.type.arrow) for field in self.fields])
 
-    @property
-    def sql(self) -> str:
-        return _struct({field.name: field.type for field in self.fields})
-
     def coerce(self, value: Any, path: str) -> Any:
         """Accept an object of exactly this class; a subclass would lose its own fields."""
         if type(value) is not self.cls:
@@ -259,10 +239,6 @@ class AttrsType(FieldType):
     def load(self, value: Mapping[str, Any]) -> Any:
         # Spark's JSON omits fields that are null.
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
-
-
-def _struct(parts: Mapping[str, FieldType]) -> str:
-    return f"struct<{','.join(f'`{name}`:{kind.sql}' for name, kind in parts.items())}>"
 
 
 def forms_of(fields: Iterable[Field]) -> dict[str, Form]:

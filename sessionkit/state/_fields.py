@@ -5,11 +5,11 @@ from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Annotated, Any, Final, TypeAlias, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
 import attrs
 
-from sessionkit._classes import attributes_of, is_record
+from sessionkit._classes import Attributes, attributes_of, is_record
 from sessionkit.errors import FieldTypeError, with_hint
 from sessionkit.state._collections import (
     AttrsType,
@@ -39,16 +39,23 @@ KNOWN: Final = (
     "list, dict, tuple, or an attrs class of these"
 )
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
-Above: TypeAlias = tuple[type, ...]
 TWO_NAMES: Final = "a former name belongs to one field"
 
 
-class _Problems(list[str]):
-    """The refused fields found so far, one line each."""
+@attrs.frozen
+class _Place:
+    """Where an annotation is: its path, the classes around it, and what is refused so far."""
 
-    def refuse(self, path: str, annotation: Any, hint: str) -> FieldType:
-        self.append(f"`{path}`: {_spelled(annotation)} can't be stored; {hint}")
+    path: str
+    above: tuple[type, ...] = ()
+    problems: list[str] = attrs.field(factory=list)  # one line for each field
+
+    def refuse(self, annotation: Any, hint: str) -> FieldType:
+        self.problems.append(f"`{self.path}`: {_spelled(annotation)} can't be stored; {hint}")
         return SCALARS[int]
+
+    def inside(self, part: str, *classes: type) -> "_Place":
+        return _Place(self.path + part, (*self.above, *classes), self.problems)
 
 
 def fields_of(cls: type[Any]) -> AttrsType:
@@ -61,53 +68,57 @@ def fields_of(cls: type[Any]) -> AttrsType:
 
 @lru_cache(maxsize=256)
 def _compiled(cls: Hashable) -> AttrsType:
-    problems = _Problems()
-    found = _attrs_type(cls, _spelled(cls), problems, ())
-    if problems:
-        title = f"`{_spelled(cls)}` can't be stored:"
-        raise FieldTypeError(with_hint("\n  ".join([title, *problems]), KNOWN))
+    place = _Place(_spelled(cls))
+    found = _attrs_type(cls, place)
+    if place.problems:
+        lines = "\n  ".join([f"`{place.path}` can't be stored:", *place.problems])
+        raise FieldTypeError(with_hint(lines, KNOWN))
     return found
 
 
 def field_type(annotation: Any, path: str) -> FieldType:
     """Read one annotation, such as that of a key column; a `FieldTypeError` says why not."""
-    problems = _Problems()
-    found = _read(annotation, path, problems, ())
-    if problems:
-        raise FieldTypeError(with_hint("; ".join(problems), KNOWN))
+    place = _Place(path)
+    found = _read(annotation, place)
+    if place.problems:
+        raise FieldTypeError(with_hint("; ".join(place.problems), KNOWN))
     return found
 
 
-def _attrs_type(cls: Any, path: str, problems: _Problems, above: Above) -> AttrsType:
-    attributes = _attributes(cls, path, problems)
+def _attrs_type(cls: Any, place: _Place) -> AttrsType:
+    attributes = _attributes(cls, place)
     fields = []
     for attribute in attributes:
-        where = f"{path}.{attribute.name}"
+        at = place.inside(f".{attribute.name}", cls)
         if not attribute.init:
-            problems.refuse(where, "a field with init=False", "make it an argument of __init__")
+            at.refuse("a field with init=False", "make it an argument of __init__")
         elif attribute.type is None:
-            problems.refuse(where, "a field without a type", "annotate it")
+            at.refuse("a field without a type", "annotate it")
         else:
-            kind = _read(attribute.type, where, problems, (*above, cls))
-            alias = attribute.alias or attribute.name
-            names = (attribute.name, _former(attribute, attributes, where, problems))
-            fields.append(Field(names[0], kind, alias, _default(attribute), names[1]))
+            fields.append(
+                Field(
+                    attribute.name,
+                    _read(attribute.type, at),
+                    attribute.alias or attribute.name,
+                    _default(attribute),
+                    _former(attribute, attributes, at),
+                )
+            )
     return AttrsType(cls, tuple(fields), _builder(cls, attributes))
 
 
-def _attributes(cls: Any, path: str, problems: _Problems) -> tuple["attrs.Attribute[Any]", ...]:
+def _attributes(cls: Any, place: _Place) -> Attributes:
     if not is_record(cls):
-        problems.refuse(path, cls, "decorate the class with @attrs.define")
+        place.refuse(cls, "decorate the class with @attrs.define")
         return ()
     try:
         return attributes_of(cls)
     except NameError as error:
         hint = "define the class and the types of its fields at the top level of a module"
-        problems.refuse(path, f"the name {error.name!r} in its annotations", hint)
-        return ()
+        place.refuse(f"the name {error.name!r} in its annotations", hint)
     except (SyntaxError, AttributeError, TypeError) as error:
-        problems.refuse(path, f"an annotation ({error})", "write the types without quotes")
-        return ()
+        place.refuse(f"an annotation ({error})", "write the types without quotes")
+    return ()
 
 
 def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
@@ -119,18 +130,17 @@ def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
 
 
 def _former(
-    attribute: "attrs.Attribute[Any]",
-    attributes: tuple["attrs.Attribute[Any]", ...],
-    path: str,
-    problems: _Problems,
+    attribute: "attrs.Attribute[Any]", attributes: Attributes, place: _Place
 ) -> tuple[str, ...] | None:
     """Return what a field was called before; None where nothing says so."""
     former = _former_names(attribute)
-    others = [_former_names(other) or () for other in attributes if other is not attribute]
-    taken = {*(name for names in others for name in names), *(one.name for one in attributes)}
+    others = [one for one in attributes if one is not attribute]
+    taken = {name for one in others for name in _former_names(one) or ()}
+    taken |= {one.name for one in attributes}
     doubled = [name for name in former or () if name in taken]
     if doubled:
-        problems.append(f"`{path}`: `{doubled[0]}` is, or was, another field too; {TWO_NAMES}")
+        found = f"`{doubled[0]}` is, or was, another field too"
+        place.problems.append(f"`{place.path}`: {found}; {TWO_NAMES}")
     return former
 
 
@@ -140,7 +150,7 @@ def _former_names(attribute: "attrs.Attribute[Any]") -> tuple[str, ...] | None:
     return tuple(name for names in said for name in names) if said else None
 
 
-def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> Callable[..., Any]:
+def _builder(cls: type[Any], attributes: Attributes) -> Callable[..., Any]:
     """Return a function that builds an object from the values of its fields, in order."""
     if not any(attribute.kw_only for attribute in attributes):
         return cls
@@ -148,83 +158,75 @@ def _builder(cls: type[Any], attributes: tuple["attrs.Attribute[Any]", ...]) -> 
     return lambda *values: cls(**dict(zip(names, values, strict=True)))
 
 
-def _read(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
+def _read(annotation: Any, place: _Place) -> FieldType:
     if not isinstance(annotation, Hashable):
-        return problems.refuse(path, repr(annotation), "annotate it with a type, not with a value")
+        return place.refuse(repr(annotation), "annotate it with a type, not with a value")
     if annotation in SCALARS:
         return SCALARS[annotation]
     if hasattr(annotation, "__value__"):  # an alias made with `type X = ...`
-        return _read(annotation.__value__, path, problems, above)
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return _class(annotation, path, problems, above)
-    return _generic(annotation, path, problems, above)
-
-
-def _class(cls: type[Any], path: str, problems: _Problems, above: Above) -> FieldType:
-    if issubclass(cls, Enum):
-        return _enum(cls, path, problems)
-    if not is_record(cls):
-        return problems.refuse(path, cls, HINTS.get(cls, KNOWN))
-    if cls in above:
-        return problems.refuse(path, cls, "a class cannot contain itself")
-    return _attrs_type(cls, path, problems, above)
-
-
-def _generic(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
+        return _read(annotation.__value__, place)
     origin, inside = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and origin is None:
+        return _class(annotation, place)
     if origin is Annotated:
-        return _annotated(annotation, path, problems, above)
+        return _annotated(*inside, place=place)
     if origin in {Union, types.UnionType}:
-        return _optional(annotation, path, problems, above)
+        return _optional(annotation, place)
     if origin in {list, dict, tuple} and (inside or annotation == tuple[()]):
-        return _collection(origin, inside, path, problems, above)
-    return problems.refuse(path, annotation, HINTS.get(origin or annotation, KNOWN))
+        return _collection(origin, inside, place)
+    return place.refuse(annotation, HINTS.get(origin or annotation, KNOWN))
 
 
-def _annotated(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
-    inner, *notes = get_args(annotation)
+def _class(cls: type[Any], place: _Place) -> FieldType:
+    if issubclass(cls, Enum):
+        return _enum(cls, place)
+    if not is_record(cls):
+        return place.refuse(cls, HINTS.get(cls, KNOWN))
+    if cls in place.above:
+        return place.refuse(cls, "a class cannot contain itself")
+    return _attrs_type(cls, place)
+
+
+def _annotated(inner: Any, *notes: Any, place: _Place) -> FieldType:
     digits = [note for note in notes if isinstance(note, DecimalType)]
-    if inner is Decimal and digits:
-        if not 0 <= digits[0].scale <= digits[0].precision <= DecimalType().precision:
-            hint = "precision is at most 38, and scale at most the precision"
-            return problems.refuse(path, digits[0], hint)
-        return digits[0]
-    return _read(inner, path, problems, above)
+    if inner is not Decimal or not digits:
+        return _read(inner, place)
+    if not 0 <= digits[0].scale <= digits[0].precision <= DecimalType().precision:
+        hint = "precision is at most 38, and scale at most the precision"
+        return place.refuse(digits[0], hint)
+    return digits[0]
 
 
-def _optional(annotation: Any, path: str, problems: _Problems, above: Above) -> FieldType:
+def _optional(annotation: Any, place: _Place) -> FieldType:
     others = [part for part in get_args(annotation) if part is not type(None)]
     if len(others) != 1 or len(others) == len(get_args(annotation)):
         hint = "a union other than with None is ambiguous: use one type, or an attrs class"
-        return problems.refuse(path, annotation, hint)
-    return OptionalType(_read(others[0], path, problems, above))
+        return place.refuse(annotation, hint)
+    return OptionalType(_read(others[0], place))
 
 
-def _collection(
-    origin: Any, inside: tuple[Any, ...], path: str, problems: _Problems, above: Above
-) -> FieldType:
-    if origin is list:
-        return ListType(_read(inside[0], f"{path}[]", problems, above))
-    if origin is tuple and inside[1:] == (Ellipsis,):
-        return ListType(_read(inside[0], f"{path}[]", problems, above), tuple)
+def _collection(origin: Any, inside: tuple[Any, ...], place: _Place) -> FieldType:
+    if origin is list or (origin is tuple and inside[1:] == (Ellipsis,)):
+        return ListType(_read(inside[0], place.inside("[]")), origin)
     if origin is tuple and not inside:
-        return problems.refuse(path, tuple[()], "an empty tuple holds nothing: remove it")
+        return place.refuse(tuple[()], "an empty tuple holds nothing: remove it")
     if origin is tuple:
-        read = (_read(part, f"{path}[{n}]", problems, above) for n, part in enumerate(inside))
+        read = (_read(part, place.inside(f"[{n}]")) for n, part in enumerate(inside))
         return TupleType(tuple(read))
-    key = _read(inside[0], f"{path} key", problems, above)
+    at = place.inside(" key")
+    key = _read(inside[0], at)
     if key.facts is None or isinstance(key, FloatType):
-        problems.refuse(f"{path} key", inside[0], "use a key that is equal to itself, such as str")
-    return DictType(key, _read(inside[1], f"{path}[]", problems, above))
+        at.refuse(inside[0], "use a key that is equal to itself, such as str")
+    return DictType(key, _read(inside[1], place.inside("[]")))
 
 
-def _enum(cls: type[Enum], path: str, problems: _Problems) -> FieldType:
+def _enum(cls: type[Enum], place: _Place) -> FieldType:
     values = [member.value for member in cls]
     if values and all(type(value) is str for value in values):
         return EnumType(cls, StrType())
     if values and all(type(value) is int and INT64[0] <= value <= INT64[1] for value in values):
         return EnumType(cls, IntType())
-    return problems.refuse(path, cls, "give every member a str value, or every member a 64-bit int")
+    return place.refuse(cls, "give every member a str value, or every member a 64-bit int")
 
 
 def _spelled(annotation: Any) -> str:

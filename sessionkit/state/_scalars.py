@@ -26,7 +26,6 @@ class IntType(FieldType):
     arrow: ClassVar = pa.int64()
     exact: ClassVar = frozenset({int})
     form: ClassVar = "int"
-    sql: ClassVar = "bigint"
     facts: ClassVar = Facts(
         annotation=int,
         columns=INTEGERS,
@@ -55,7 +54,6 @@ class FloatType(FieldType):
     arrow: ClassVar = pa.float64()
     exact: ClassVar = frozenset({float})
     form: ClassVar = "float"
-    sql: ClassVar = "double"
     facts: ClassVar = Facts(
         annotation=float,
         columns=frozenset({"Float", "Double", "Byte", "Short", "Integer"}),
@@ -97,7 +95,6 @@ class BoolType(FieldType):
     arrow: ClassVar = pa.bool_()
     exact: ClassVar = frozenset({bool})
     form: ClassVar = "bool"
-    sql: ClassVar = "boolean"
     facts: ClassVar = Facts(
         annotation=bool,
         columns=frozenset({"Boolean"}),
@@ -122,7 +119,6 @@ class StrType(FieldType):
     arrow: ClassVar = pa.string()
     exact: ClassVar = frozenset({str})
     form: ClassVar = "str"
-    sql: ClassVar = "string"
     facts: ClassVar = Facts(
         annotation=str,
         columns=frozenset({"String", "Varchar", "Char"}),
@@ -153,7 +149,6 @@ class BytesType(FieldType):
     arrow: ClassVar = pa.binary()
     exact: ClassVar = frozenset({bytes})
     form: ClassVar = "bytes"
-    sql: ClassVar = "binary"
     facts: ClassVar = Facts(
         annotation=bytes,
         columns=frozenset({"Binary"}),
@@ -193,10 +188,6 @@ class DecimalType(FieldType):
     @property
     def arrow(self) -> pa.DataType:
         return pa.decimal128(self.precision, self.scale)
-
-    @property
-    def sql(self) -> str:
-        return f"decimal({self.precision},{self.scale})"
 
     @cached_property
     def facts(self) -> Facts:
@@ -256,10 +247,6 @@ class EnumType(FieldType):
     @property
     def arrow(self) -> pa.DataType:
         return self.base.arrow
-
-    @property
-    def sql(self) -> str:
-        return self.base.sql
 
     @cached_property
     def facts(self) -> Facts:

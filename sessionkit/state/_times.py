@@ -27,7 +27,6 @@ class DatetimeType(FieldType):
 
     arrow: ClassVar = pa.timestamp("us", tz="UTC")
     form: ClassVar = "datetime"
-    sql: ClassVar = "timestamp"
     facts: ClassVar = Facts(
         annotation=datetime,
         columns=frozenset({"Timestamp"}),
@@ -75,7 +74,6 @@ class DateType(FieldType):
     arrow: ClassVar = pa.date32()
     exact: ClassVar = frozenset({date})
     form: ClassVar = "date"
-    sql: ClassVar = "date"
     facts: ClassVar = Facts(
         annotation=date,
         columns=frozenset({"Date"}),
@@ -108,7 +106,6 @@ class TimedeltaType(FieldType):
     arrow: ClassVar = pa.duration("us")
     exact: ClassVar = frozenset({timedelta})
     form: ClassVar = "timedelta"
-    sql: ClassVar = "interval day to second"
     facts: ClassVar = Facts(
         annotation=timedelta,
         columns=frozenset({"DayTimeInterval"}),
@@ -154,7 +151,6 @@ class TimeType(FieldType):
 
     arrow: ClassVar = pa.int64()
     form: ClassVar = "time"
-    sql: ClassVar = "bigint"
     facts: ClassVar = Facts(
         annotation=time,
         columns=frozenset({"Integer", "Long"}),

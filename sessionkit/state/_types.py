@@ -121,7 +121,7 @@ class FieldType:
     @property
     def sql(self) -> str:
         """The type of a column of Spark, as users see it."""
-        raise NotImplementedError
+        return _sql(self.arrow)
 
     @property
     def exact(self) -> frozenset[type]:
@@ -148,6 +148,30 @@ class FieldType:
     def widening(self, stored: Form) -> Widening | None:  # noqa: ARG002 (most types have none)
         """Return how values of another stored form are read; None where they can't be."""
         return None
+
+
+SQL: Final = {
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.date32(): "date",
+    pa.duration("us"): "interval day to second",
+}
+
+
+def _sql(arrow: pa.DataType) -> str:
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    if pa.types.is_list(arrow):
+        return f"array<{_sql(arrow.value_type)}>"
+    if pa.types.is_map(arrow):
+        return f"map<{_sql(arrow.key_type)},{_sql(arrow.item_type)}>"
+    if pa.types.is_struct(arrow):
+        return f"struct<{','.join(f'`{part.name}`:{_sql(part.type)}' for part in arrow)}>"
+    return SQL[arrow]
 
 
 def may_be_key(kind: FieldType) -> bool:

@@ -60,12 +60,10 @@ class TimeToLive(_Combinable):
 
     span: timedelta = attrs.field(converter=_read_span)
     since: Literal["creation", "last_update"] = attrs.field(
-        default="creation", kw_only=True, validator=choice("creation", "last_update")
+        default="creation", kw_only=True, validator=choice
     )
-    clock: Clock = attrs.field(
-        default="processing_time",
-        kw_only=True,
-        validator=choice("processing_time", "event_time"),
+    clock: Literal["processing_time", "event_time"] = attrs.field(
+        default="processing_time", kw_only=True, validator=choice
     )
 
 
@@ -110,11 +108,7 @@ class EventTimeGap(_Combinable):
     """
 
     gap: Gap = attrs.field()
-    max_gap: timedelta | None = attrs.field(
-        default=None,
-        kw_only=True,
-        converter=read_max_gap,
-    )
+    max_gap: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_max_gap)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:

@@ -122,9 +122,7 @@ class SessionRules:
     state_gap: StateGap | None = attrs.field(default=None, kw_only=True)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
-    max_events: int | None = attrs.field(
-        default=None, kw_only=True, validator=attrs.validators.optional(at_least_one)
-    )
+    max_events: int | None = attrs.field(default=None, kw_only=True, validator=at_least_one)
     # Expressions have no `==` that compares them: it makes a third one.
     until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
@@ -207,12 +205,8 @@ class Every:
     """
 
     duration: timedelta | None = attrs.field(default=None, converter=_read_span)
-    events: int | None = attrs.field(
-        default=None, kw_only=True, validator=attrs.validators.optional(at_least_one)
-    )
-    clock: Clock = attrs.field(
-        default="event_time", kw_only=True, validator=choice("event_time", "processing_time")
-    )
+    events: int | None = attrs.field(default=None, kw_only=True, validator=at_least_one)
+    clock: Clock = attrs.field(default="event_time", kw_only=True, validator=choice)
 
     def __attrs_post_init__(self) -> None:
         if (self.duration is None) == (self.events is None):
