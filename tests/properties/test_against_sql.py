@@ -54,7 +54,7 @@ def test_twenty_thousand_events_give_the_sessions_of_a_query(
     ]
     spec = collecting(EventTimeGap(GAP))
 
-    frame = run_whole(spec, input_frame(spec, rows, [False] * len(rows)))
+    frame = run_whole(spec, input_frame(spec, rows))
 
     sessions, _, counts, _ = read_output(spec, [frame])
     found = sorted((s.key.key, micros(s.start), micros(s.end), s.result.values) for s in sessions)

@@ -10,20 +10,24 @@ import pandas as pd
 
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
-from sessionkit._engine.logic import Memory
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
-from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.worker import check_until, end_us, worker_of
-from sessionkit._engine.wire.outbound import output_frame
-from sessionkit._engine.wire.packing import Packs
-from sessionkit._instants import BEGINNING_US, Duration, micros_of
+from sessionkit._engine.shell.seed import check_migration
+from sessionkit._engine.shell.worker import Worker, check_until, worker_of
+from sessionkit._instants import Duration
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of
-from sessionkit.testing.drivers.query import Clocks, Query, Snapshot, on_clock
+from sessionkit.testing.drivers.query import (
+    Clocks,
+    MicroBatch,
+    Snapshot,
+    after_batch,
+    after_migration,
+    memories_of,
+    on_clock,
+)
 from sessionkit.testing.drivers.results import (
     BatchResult,
     KeyRow,
@@ -33,8 +37,9 @@ from sessionkit.testing.drivers.results import (
     SessionEvent,
     SessionRow,
     read_output,
+    row_order,
 )
-from sessionkit.testing.drivers.rows import event_row, input_frame, seed_of
+from sessionkit.testing.drivers.rows import event_row, read_row
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
@@ -52,11 +57,14 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     _spec_class: ClassVar[type[Any]]
     _other_driver: ClassVar[str]
-    _order: ClassVar[tuple[str, ...]]
 
     spec: Spec
     counts: Counts
-    _query: Query
+    # What the query would leave if it stopped now, but for the rows that wait and the counts.
+    _left: Snapshot
+    _worker: Worker
+    _waiting: list[dict[str, Any]]
+    _can_run_without_data: bool
     _rows: list[Row]
     _rejections: list[Rejection]
     _events: list[SessionEvent]
@@ -66,11 +74,18 @@ class Driver(Generic[Spec, Event, Row, Result]):
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
             raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
-        clocks = Clocks(processing=on_clock(processing_time, "processing_time"))
         self.spec = spec
-        self.counts = Counts()
-        self._query = Query(spec, Snapshot(clocks))
         self._rows, self._rejections, self._events = [], [], []
+        clocks = Clocks(processing=on_clock(processing_time, "processing_time"))
+        self._start(Snapshot(clocks))
+
+    def _start(self, left: Snapshot) -> None:
+        """Start a query after what one has left, or a seed for it."""
+        seed = None if left.seed is None else left.seed.format
+        self._worker = worker_of(self.spec, with_rejected=True, seed=seed)
+        self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
+        # Spark runs no batch without data before one with data since the start.
+        self._can_run_without_data = False
 
     @classmethod
     def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
@@ -81,8 +96,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         without data until it has run one with data.
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
-        driver.counts = snapshot.counts
-        driver._query = Query(spec, snapshot)
+        driver._start(snapshot)
         return driver
 
     @classmethod
@@ -110,15 +124,10 @@ class Driver(Generic[Spec, Event, Row, Result]):
             SpecError: The spec has no event time, or `until` has no time zone.
         """
         check_until(spec, until)
-        name, until_us = spec.event_time or "", micros_of(until)
-        taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
-        frames = [input_frame(spec, taken, [False] * len(taken))] if taken else []
-        now_ms = Clocks(processing=on_clock(processing_time, "processing_time")).processing_ms
-        packs, worker = Packs.of_frames(frames), worker_of(spec, with_rejected=True)
-        output, memory = worker.until(packs, now_ms * 1000, end_us(until))
-        form = SeedFormat.of(logic_of(spec), end_us(until), until_us)
-        driver = cls._seeded(spec, [memory], form, processing_time)
-        driver._keep(read_output(spec, [output_frame(output)]))  # noqa: SLF001 (one of this class)
+        driver = cls(spec, processing_time=processing_time)
+        left, output = after_batch(spec, history, until, driver._left.clocks)
+        driver._start(left)
+        driver._keep(read_output(spec, [output]))
         return driver
 
     def migrate(self, spec: Spec) -> Self:
@@ -132,32 +141,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
             StateValueError: A key doesn't fit its new type.
         """
         check_migration(self.spec, spec)
-        left, memories = self._query.left, self._memories()
-        until_us, floors = None, [BEGINNING_US]
-        if left.seed is not None:
-            until_us, floors = left.seed.format.until_us, [left.seed.format.idle_us]
-        floors += [memory.idle.floor for memory in memories if memory.idle is not None]
-        form = SeedFormat.of(logic_of(spec), left.clocks.in_force_us, until_us, max(floors))
-        memories = [migrated(self.spec, spec, memory) for memory in memories]
-        driver = self._seeded(spec, memories, form, left.clocks.processing)
-        for row in self.snapshot().unread:
-            driver.add_row(row)
-        return driver
-
-    def _memories(self) -> list[Memory]:
-        logic = logic_of(self.spec)
-        return [stored_memory(logic, group, row) for group, row in self._query.stored()]
-
-    @classmethod
-    def _seeded(
-        cls, spec: Spec, memories: Iterable[Memory], form: SeedFormat, now: datetime | None
-    ) -> Self:
-        clocks = Clocks(processing=on_clock(now, "processing_time"), since_us=form.watermark_us)
-        return cls.restore(spec, Snapshot(clocks, seed_of(spec, memories, form)))
+        return self.restore(spec, after_migration(self.spec, spec, self.snapshot()))
 
     def snapshot(self) -> Snapshot:
         """Return what the query would leave if it stopped now; a test can keep and reuse it."""
-        return self._query.snapshot(self.counts)
+        return attrs.evolve(self._left, waiting=tuple(self._waiting), counts=self.counts)
 
     @overload
     def add(self, key: Any, event: Event, /, **passthrough: Any) -> None: ...
@@ -188,7 +176,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         if event is attrs.NOTHING:
             time_or_event, event = attrs.NOTHING, time_or_event
-        self._query.add_row(event_row(self.spec, key, time_or_event, event, passthrough))
+        self.add_row(event_row(self.spec, key, time_or_event, event, passthrough))
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """
@@ -197,17 +185,19 @@ class Driver(Generic[Spec, Event, Row, Result]):
         Raises:
             ScriptError: There is no such column, or a value doesn't have the type of its column.
         """
-        self._query.add_row(row)
+        self._waiting.append(read_row(self.spec, row))
 
     @property
     def watermark(self) -> datetime | None:
         """The watermark that the next batch will have, in UTC; None while there is none."""
-        return self._query.clocks.watermark
+        return self._left.clocks.watermark
 
     @property
     def is_idle(self) -> bool:
         """Whether no row waits and the watermark hasn't moved since the last batch."""
-        return self._query.is_idle
+        left = self._left
+        has_rows = left.planned is not None or self._waiting or (left.seed and left.seed.frames)
+        return not has_rows and not (self._can_run_without_data and left.clocks.has_moved)
 
     def advance_watermark_to(self, instant: datetime) -> None:
         """
@@ -219,7 +209,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
             ScriptError: The spec has no watermark, or this one isn't a whole millisecond, or isn't
                 after 1970-01-01.
         """
-        self._query.advance_watermark_to(instant)
+        self._move("the watermark", self._left.clocks.with_watermark(self.spec, instant))
+        self._can_run_without_data = True
 
     def advance_processing_time(self, span: Duration) -> None:
         """
@@ -232,7 +223,13 @@ class Driver(Generic[Spec, Event, Row, Result]):
             SpecError: A text isn't a duration.
             ScriptError: It would go back, or the driver was built without a processing time.
         """
-        self._query.advance_processing_time(span)
+        self._move("the processing time", self._left.clocks.after(span))
+
+    def _move(self, name: str, clocks: Clocks) -> None:
+        if self._left.planned is not None:
+            found = f"{name} can't move: a batch whose sink failed has to run again first"
+            raise ScriptError(with_hint(found, "call run_batch() first"))
+        self._left = attrs.evolve(self._left, clocks=clocks)
 
     def run_batch(self, *, sink_fails: bool = False) -> BatchResult[Row]:
         """
@@ -251,11 +248,21 @@ class Driver(Generic[Spec, Event, Row, Result]):
             UserFunctionError: A function failed, and the spec says `on_error="raise"`. Nothing
                 has changed then, as in Spark, whose query would stop here.
         """
-        ran = self._query.run_batch(sink_fails=sink_fails)
-        output = read_output(self.spec, ran.frames)
-        if not sink_fails:
+        left, watermark = self._left, self.watermark
+        by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
+        if self.is_idle and not by_trigger:
+            return BatchResult(None, watermark, [], [], Counts())
+        read = self.snapshot().next_rows
+        after, frames = MicroBatch(self.spec, self._worker, left).run(read)
+        output = read_output(self.spec, frames)
+        if left.planned is None:
+            self._waiting = []
+        if sink_fails:
+            self._left = attrs.evolve(left, planned=read)
+        else:
+            self._left, self._can_run_without_data = after, True
             self._keep(output)
-        return BatchResult(ran.batch_id, ran.watermark, *output[:3])
+        return BatchResult(left.batch_id, watermark, *output[:3])
 
     def _keep(self, output: Output) -> None:
         self.counts += output.counts
@@ -278,7 +285,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     def take_rows(self) -> list[Row]:
         """Return the result rows since the last call, sorted by key, and by start for sessions."""
         taken, self._rows = self._rows, []
-        return sorted(taken, key=attrgetter(*self._order))
+        return sorted(taken, key=row_order)
 
     def take_results(self) -> list[Result]:
         """Return what the functions returned since the last call, in the order of `take_rows`."""
@@ -328,7 +335,6 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
     _spec_class: ClassVar = SessionSpec
     _other_driver: ClassVar = "StatefulDriver"
-    _order: ClassVar = ("key", "start")
 
     def take_events(self) -> list[SessionEvent]:
         """
@@ -348,7 +354,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         """
         found = [
             session
-            for memory in self._memories()
+            for memory in memories_of(self.spec, self._left)
             for session in open_sessions_of(self.spec, memory)
         ]
         return sorted(found, key=lambda session: (session.key, session.start))
@@ -380,9 +386,12 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     _spec_class: ClassVar = StatefulSpec
     _other_driver: ClassVar = "SessionDriver"
-    _order: ClassVar = ("key",)
 
     def stored_keys(self) -> list[StoredKey[S]]:
         """Return the keys that have a state or a timer, sorted."""
-        found = [key for memory in self._memories() for key in stored_keys_of(self.spec, memory)]
+        found = [
+            key
+            for memory in memories_of(self.spec, self._left)
+            for key in stored_keys_of(self.spec, memory)
+        ]
         return sorted(found, key=lambda stored: tuple(stored.key))

@@ -1,18 +1,25 @@
-"""A streaming query without Spark: a source of rows, two clocks, groups of state, micro-batches."""
+"""A streaming query without Spark: its clocks, what it leaves, and its micro-batches."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import pandas as pd
+import pyarrow as pa
 
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.logic import Memory
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.table import whole_batch
 from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat, migrated
+from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import Neighbours
-from sessionkit._engine.shell.worker import worker_of
-from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._engine.shell.worker import Worker, end_us, worker_of
+from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, Packs, packs_of
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
@@ -24,16 +31,19 @@ from sessionkit._instants import (
 )
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
-from sessionkit.testing.drivers.rows import Group, Row, Seed, check_row, group_of, packed_frames
+from sessionkit.testing.drivers.rows import (
+    Group,
+    Row,
+    aware,
+    group_of,
+    input_frame,
+    packed_frames,
+    read_row,
+)
 from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
 from sessionkit.testing.fakes.spark_values import TimeoutConf
 from sessionkit.timeouts import Clock
-from sessionkit.typing import GroupStateLike
 
-Worker: TypeAlias = Callable[
-    [tuple[Any, ...], Sequence[pd.DataFrame], GroupStateLike, Origin, Neighbours],
-    Iterator[pd.DataFrame],
-]
 QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
 """Of each driver, so that the same rows leave the same bytes."""
 TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
@@ -91,6 +101,11 @@ class Clocks:
         watermark_ms = max(self.watermark_ms, moved_ms, self.since_us // MILLISECOND_US)
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether the watermark is later than in the last batch."""
+        return self.watermark_ms > self.before_ms
+
     def after(self, span: Duration) -> "Clocks":
         span = duration(span, "span", zero_allowed=True) if isinstance(span, str) else span
         if self.processing is None:
@@ -104,22 +119,12 @@ class Clocks:
             raise ScriptError(with_hint(found, "pass a shorter timedelta"))
         return attrs.evolve(self, processing=self.processing.astimezone(UTC) + span)
 
-    def is_future(self, spec: AnySpec, event_time: datetime) -> bool:
-        """Return whether an event time is too far ahead of the processing time."""
+    def future_us(self, spec: AnySpec) -> int | None:
+        """Return after which event time one is too far ahead; None where none is."""
         skew = spec.inputs.max_future_skew
         if self.processing is None or skew is None:
-            return False
-        return micros_of(event_time) > micros_of(self.processing) + span_us(skew)
-
-
-def aware(instant: object, name: str) -> datetime | None:
-    """Return a time that has a zone, or None."""
-    if instant is None:
-        return None
-    if not isinstance(instant, datetime) or instant.utcoffset() is None:
-        found = f"`{name}` must be a datetime with a time zone, found {instant!r}"
-        raise ScriptError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
-    return instant
+            return None
+        return micros_of(self.processing) + span_us(skew)
 
 
 def on_clock(instant: datetime | None, name: str) -> datetime | None:
@@ -169,6 +174,14 @@ class PagedGroupState:
 
 
 @attrs.frozen
+class Seed:
+    """What a query begins with; the rows, by group, until the first micro-batch has run."""
+
+    format: SeedFormat
+    frames: Mapping[Any, pd.DataFrame] = attrs.field(repr=False)
+
+
+@attrs.frozen
 class Snapshot:
     """
     What a stopped query leaves: the stored groups, the clocks, the rows not yet read, the counts.
@@ -196,131 +209,42 @@ class Snapshot:
 
 
 @attrs.frozen
-class Ran:
-    """A micro-batch that ran; no `batch_id` if Spark would have had no reason to run one."""
-
-    batch_id: int | None
-    watermark: datetime | None
-    frames: list[pd.DataFrame]
-
-
-@attrs.define
-class Query:
-    """
-    Runs a worker as Spark's operator does, micro-batch by micro-batch.
-
-    Attributes:
-        left: What the query would leave if it stopped now, but for the rows that wait.
-    """
+class MicroBatch:
+    """A micro-batch as Spark's operator runs it, after what the query has left."""
 
     spec: AnySpec
-    left: Snapshot
-    worker: Worker = attrs.field(init=False)
-    _waiting: list[Row] = attrs.field(init=False)
-    _can_run_without_data: bool = attrs.field(default=False, init=False)
+    worker: Worker
+    before: Snapshot
 
-    def __attrs_post_init__(self) -> None:
-        seed = None if self.left.seed is None else self.left.seed.format
-        self.worker = worker_of(self.spec, with_rejected=True, seed=seed)
-        self._waiting = list(self.left.waiting)
+    def run(self, rows: Sequence[Row]) -> tuple[Snapshot, list[pd.DataFrame]]:
+        """
+        Call the worker for every group with rows, then for those whose timer went off.
 
-    @property
-    def clocks(self) -> Clocks:
-        return self.left.clocks
-
-    def snapshot(self, counts: Counts) -> Snapshot:
-        return attrs.evolve(self.left, waiting=tuple(self._waiting), counts=counts)
-
-    def stored(self) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        found = [(_as_key(group), stored.value) for group, stored in self.left.groups.items()]
-        return [(key, value) for key, value in found if value is not None]
-
-    def add_row(self, row: Mapping[str, Any]) -> None:
-        name = self.spec.event_time
-        known = {column.field.name for column in wire_columns(self.spec)}
-        known |= set() if name is None else {name}
-        unknown = sorted(row.keys() - known)
-        if unknown:
-            found = f"the spec reads no column `{unknown[0]}`"
-            raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(known))}"))
-        if name is not None:
-            aware(row.get(name), name)
-        check_row(self.spec, row)
-        self._waiting.append(dict(row))
-
-    def advance_watermark_to(self, instant: datetime) -> None:
-        self._check_no_replay("the watermark")
-        clocks = self.clocks.with_watermark(self.spec, instant)
-        self.left = attrs.evolve(self.left, clocks=clocks)
-        self._can_run_without_data = True
-
-    def advance_processing_time(self, span: Duration) -> None:
-        self._check_no_replay("the processing time")
-        self.left = attrs.evolve(self.left, clocks=self.clocks.after(span))
-
-    def run_batch(self, *, sink_fails: bool) -> Ran:
-        left, watermark = self.left, self.clocks.watermark
-        # Spark runs no batch without data before one with data since the start.
-        by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
-        if self.is_idle and not by_trigger:
-            return Ran(None, watermark, [])
-        read = tuple(self._waiting) if left.planned is None else left.planned
-        groups, frames, latest_us = self._call_worker(read)
-        if left.planned is None:
-            self._waiting = []
-        if sink_fails:
-            self.left = attrs.evolve(left, planned=read)
-        else:
-            self._can_run_without_data = True
-            self.left = attrs.evolve(
-                left,
-                groups=groups,
-                clocks=self.clocks.after_events(self.spec, latest_us),
-                seed=left.seed and attrs.evolve(left.seed, frames={}),
-                planned=None,
-                batch_id=left.batch_id + 1,
-            )
-        return Ran(left.batch_id, watermark, frames)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no row waits and the watermark has not moved since the last batch."""
-        left = self.left
-        has_rows = left.planned is not None or self._waiting or (left.seed and left.seed.frames)
-        moved = self.clocks.watermark_ms > self.clocks.before_ms
-        return not has_rows and not (self._can_run_without_data and moved)
-
-    def _check_no_replay(self, clock: str) -> None:
-        if self.left.planned is not None:
-            found = f"{clock} can't move: a batch whose sink failed has to run again first"
-            raise ScriptError(with_hint(found, "call run_batch() first"))
-
-    def _call_worker(
-        self, rows: Sequence[Row]
-    ) -> tuple[dict[Group, StoredGroup], list[pd.DataFrame], int | None]:
-        """Call the worker for every group with rows, then for those whose timer went off."""
-        groups, frames, seen = dict(self.left.groups), list[pd.DataFrame](), Neighbours()
-        packed, latest_us = self._packed(rows)
-        seeded = self.left.seed.frames if self.left.seed else {}
+        Returns:
+            What the query leaves after it, and the frames of the worker.
+        """
+        before, groups, clocks = self.before, dict(self.before.groups), self.before.clocks
+        packed, latest_us = packed_frames(self.spec, rows, future_us=clocks.future_us(self.spec))
+        seeded = before.seed.frames if before.seed else {}
         with_rows = {*packed, *seeded}
         woken = [
             group
             for group, stored in groups.items()
             if group not in with_rows and self._is_woken(stored.timeout_timestamp_ms)
         ]
+        frames, seen = list[pd.DataFrame](), Neighbours()
         for group in [*sorted(with_rows, key=repr), *woken]:
             parts = [part[group] for part in (seeded, packed) if group in part]
             frames += self._call(groups, group, parts, seen)
-        return groups, frames, latest_us
-
-    def _packed(self, rows: Sequence[Row]) -> tuple[dict[Group, pd.DataFrame], int | None]:
-        """Return the rows of every group, packed, and the latest time that moves the watermark."""
-        if not rows:
-            return {}, None
-        name = self.spec.event_time
-        times = [None if name is None else row.get(name) for row in rows]
-        is_future = [time is not None and self.clocks.is_future(self.spec, time) for time in times]
-        return packed_frames(self.spec, rows, is_future, [group_of(self.spec, row) for row in rows])
+        after = attrs.evolve(
+            before,
+            groups=groups,
+            clocks=clocks.after_events(self.spec, latest_us),
+            seed=before.seed and attrs.evolve(before.seed, frames={}),
+            planned=None,
+            batch_id=before.batch_id + 1,
+        )
+        return after, frames
 
     def _is_woken(self, timer_ms: int | None) -> bool:
         """
@@ -331,9 +255,10 @@ class Query:
         """
         if timer_ms is None:
             return False
+        clocks = self.before.clocks
         if self.spec.clock == "processing_time":
-            return timer_ms <= self.clocks.processing_ms + 1
-        return timer_ms < self.clocks.watermark_ms
+            return timer_ms <= clocks.processing_ms + 1
+        return timer_ms < clocks.watermark_ms
 
     def _call(
         self,
@@ -341,28 +266,85 @@ class Query:
         group: Group,
         parts: Sequence[pd.DataFrame],
         seen: Neighbours,
-    ) -> list[pd.DataFrame]:
+    ) -> Iterator[pd.DataFrame]:
         """Call the worker for a group, without parts because of its timer; store what it leaves."""
-        stored = groups.get(group) or StoredGroup(None, None)
+        stored, clocks = groups.get(group) or StoredGroup(None, None), self.before.clocks
         state = FakeGroupState(
             value=stored.value,
             timeout=TIMEOUTS[self.spec.clock],
-            watermark_ms=None if self.spec.delay_ms is None else self.clocks.watermark_ms,
-            processing_time_ms=self.clocks.processing_ms,
+            watermark_ms=None if self.spec.delay_ms is None else clocks.watermark_ms,
+            processing_time_ms=clocks.processing_ms,
             has_timed_out=not parts,
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
         shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
-        run = Origin.of(QUERY_ID, self.left.batch_id)
-        frames = list(self.worker(_as_key(group), parts, shown, run, seen))
+        run = Origin.of(QUERY_ID, self.before.batch_id)
+        yield from self.worker(key_of(group), parts, shown, run, seen)
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)
         else:
             groups[group] = after
-        return frames
 
 
-def _as_key(group: Group) -> tuple[Any, ...]:
+def key_of(group: Group) -> tuple[Any, ...]:
     """Return what Spark would pass as the key of a group."""
     return group if isinstance(group, tuple) else (group,)
+
+
+def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Return the groups that have a row, by their keys."""
+    rows = [(key_of(group), stored.value) for group, stored in left.groups.items()]
+    return [(key, row) for key, row in rows if row is not None]
+
+
+def memories_of(spec: AnySpec, left: Snapshot) -> list[Memory]:
+    logic = logic_of(spec)
+    return [stored_memory(logic, group, row) for group, row in stored_rows(left)]
+
+
+# -- what a query begins with ---------------------------------------------------------------------
+
+
+def after_batch(
+    spec: AnySpec, history: Iterable[Mapping[str, Any]], until: datetime, clocks: Clocks
+) -> tuple[Snapshot, pd.DataFrame]:
+    """Return what a query begins with after a batch over history, and the output of the batch."""
+    name = spec.event_time or ""
+    taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
+    packs = Packs.of_frames([input_frame(spec, taken)] if taken else [])
+    worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
+    output, memory = worker.until(packs, now_us, end_us(until))
+    form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
+    return _seeded(spec, [memory], form, clocks), output_frame(output)
+
+
+def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
+    """Return what a query begins with under other rules than those of the query that left this."""
+    memories = memories_of(old, left)
+    until_us, floors = None, [BEGINNING_US]
+    if left.seed is not None:
+        until_us, floors = left.seed.format.until_us, [left.seed.format.idle_us]
+    floors += [memory.idle.floor for memory in memories if memory.idle is not None]
+    form = SeedFormat.of(logic_of(new), left.clocks.in_force_us, until_us, max(floors))
+    memories = [migrated(old, new, memory) for memory in memories]
+    seeded = _seeded(new, memories, form, Clocks(processing=left.clocks.processing))
+    return attrs.evolve(seeded, waiting=tuple(read_row(new, row) for row in left.unread))
+
+
+def _seeded(
+    spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, clocks: Clocks
+) -> Snapshot:
+    """Return a seed of what groups remember, under the watermark of its format."""
+    rows: dict[Group, list[dict[str, Any]]] = {}
+    for memory in memories:
+        for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):
+            places: dict[Group, list[int]] = {}
+            for place, key in enumerate(decode_keys(spec, table)):
+                places.setdefault(group_of(spec, key._asdict()), []).append(place)
+            for group, found in places.items():
+                packs = packs_of(whole_batch(table.take(pa.array(found))))
+                rows.setdefault(group, []).extend({name: pack} for pack in packs)
+    columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
+    made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
+    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), Seed(form, made))

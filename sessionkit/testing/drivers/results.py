@@ -158,6 +158,11 @@ class BatchResult(Generic[AnyRow]):
     counts: Counts
 
 
+def row_order(row: Any) -> tuple[Any, ...]:
+    """Return by what result rows are sorted: by key, and by start for sessions."""
+    return row.key, getattr(row, "start", None)
+
+
 class Output(NamedTuple):
     """What a worker returned for the groups of a micro-batch."""
 

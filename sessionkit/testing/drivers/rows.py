@@ -1,25 +1,18 @@
-"""What goes into a driver, as Spark hands it to the worker: events, rows, and a seed."""
+"""What goes into a driver, as Spark hands it to the worker: events, and rows."""
 
+import math
 import zlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.logic import Memory
-from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import INSTANT, whole_batch
-from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
+from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, WireColumn, wire_columns
-from sessionkit._engine.wire.packing import (
-    EVENTS_COLUMN,
-    REJECTED_COLUMN,
-    WATERMARK_COLUMN,
-    Packer,
-    packs_of,
-)
+from sessionkit._engine.wire.packing import WATERMARK_COLUMN, Packer
 from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class
@@ -79,106 +72,96 @@ def plain_key(key: Any) -> Any:
     return key[0] if len(key) == 1 else tuple(key)
 
 
-def check_row(spec: AnySpec, row: Mapping[str, Any]) -> None:
-    """Check that the values of a row fit their columns."""
+def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
+    """Return a copy of a row whose columns the spec reads, with values that fit them."""
+    unknown = sorted(row.keys() - spec.read_columns.keys())
+    if unknown:
+        found = f"the spec reads no column `{unknown[0]}`"
+        raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(spec.read_columns))}"))
+    if spec.event_time is not None:
+        aware(row.get(spec.event_time), spec.event_time)
     for column in wire_columns(spec):
-        _wire_value(column, row.get(column.field.name))
+        _wire_value(column, row)
+    return dict(row)
+
+
+def aware(instant: object, name: str) -> datetime | None:
+    """Return a time that has a zone, or None."""
+    if instant is None:
+        return None
+    if not isinstance(instant, datetime) or instant.utcoffset() is None:
+        found = f"`{name}` must be a datetime with a time zone, found {instant!r}"
+        raise ScriptError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+    return instant
 
 
 def packed_frames(
-    spec: AnySpec,
-    rows: Sequence[Mapping[str, Any]],
-    is_future: Sequence[bool],
-    groups: Sequence[Group],
+    spec: AnySpec, rows: Sequence[Row], *, future_us: int | None
 ) -> tuple[dict[Group, pd.DataFrame], int | None]:
     """
     Return rows as Spark hands them to the worker: packed, a frame for each of their groups.
 
-    The latest event time that moves the watermark, in microseconds, comes with them.
+    The latest event time that moves the watermark, in microseconds, comes with them; an event time
+    after `future_us` is too far ahead.
     """
+    groups = [group_of(spec, row) for row in rows]
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    numbers = pa.array([places[group] for group in groups], pa.int64())
-    table = _input_table(spec, rows, is_future).append_column(GROUP, numbers)
-    packer = Packer(spec, (GROUP,), moves_watermark=True)
-    packed = [row for batch in packer(table.to_batches()) for row in batch.to_pylist()]
+    packed = _packed(spec, rows, [places[group] for group in groups], future_us)
     latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
-    frames = {
-        group: pd.DataFrame([row for row in packed if row[GROUP] == place], dtype=object)
-        for group, place in places.items()
-    }
+    frames = {group: _frame_of(place, packed) for group, place in places.items()}
     return frames, max(latest, default=None)
 
 
-def input_frame(
-    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
-) -> pd.DataFrame:
+def input_frame(spec: AnySpec, rows: Sequence[Row]) -> pd.DataFrame:
     """Return rows of one group as Spark hands them to the worker."""
-    frames, _ = packed_frames(spec, rows, is_future, [0] * len(rows))
-    return frames[0]
+    return _frame_of(0, _packed(spec, rows, [0] * len(rows)))
 
 
-def _input_table(
-    spec: AnySpec, rows: Sequence[Mapping[str, Any]], is_future: Sequence[bool]
-) -> pa.Table:
-    """Return rows as Spark's projection hands them to the packer."""
-    columns: dict[str, pa.Array] = {}
+def _frame_of(place: int, packed: Sequence[Row]) -> pd.DataFrame:
+    return pd.DataFrame([row for row in packed if row[GROUP] == place], dtype=object)
+
+
+def _packed(
+    spec: AnySpec, rows: Sequence[Row], groups: Sequence[int], future_us: int | None = None
+) -> list[Row]:
+    """Return rows as Spark's projection and the packer make them of the input."""
+    columns = {GROUP: pa.array(groups, pa.int64())}
     if spec.event_time is not None:
         times = [row.get(spec.event_time) for row in rows]
-        columns[TIME_COLUMN] = pa.array(
-            [None if time is None else micros_of(time) for time in times], INSTANT
-        )
+        times_us = [None if time is None else micros_of(time) for time in times]
+        columns[TIME_COLUMN] = pa.array(times_us, INSTANT)
+        limit = math.inf if future_us is None else future_us
+        is_future = [us is not None and us > limit for us in times_us]
         columns[FUTURE_COLUMN] = pa.array(is_future, pa.bool_())
     for column in wire_columns(spec):
-        values = [_wire_value(column, row.get(column.field.name)) for row in rows]
+        values = [_wire_value(column, row) for row in rows]
         columns[column.name] = pa.array(values, column.kind.arrow)
-    return pa.table(columns)
+    packer = Packer(spec, (GROUP,), moves_watermark=True)
+    return [row for batch in packer(pa.table(columns).to_batches()) for row in batch.to_pylist()]
 
 
 def group_of(spec: AnySpec, row: Mapping[str, Any]) -> Group:
     """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
     if spec.storage.layout == "per_key":
         columns = [column for column in wire_columns(spec) if column.role == "key"]
-        return tuple(_as_grouped(column, row.get(column.field.name)) for column in columns)
+        return tuple(_as_grouped(column, row) for column in columns)
     key = repr([row.get(name) for name in spec.keys])
     return zlib.crc32(key.encode()) % spec.storage.buckets
 
 
-def _as_grouped(column: WireColumn, value: Any) -> Any:
-    """Return a value of a key column as Spark groups by it."""
-    form, value = key_form(column.field.type), _wire_value(column, value)
+def _as_grouped(column: WireColumn, row: Mapping[str, Any]) -> Any:
+    """Return the value in a key column as Spark groups by it."""
+    form, value = key_form(column.field.type), _wire_value(column, row)
     if value is None:
         return form.null
     return value if form.of is None else form.of(value)
 
 
-def _wire_value(column: WireColumn, value: Any) -> Any:
-    if value is None:
+def _wire_value(column: WireColumn, row: Mapping[str, Any]) -> Any:
+    name = column.field.name
+    if row.get(name) is None:
         return None
     try:
-        return column.kind.dump(column.kind.coerce(value, column.field.name))
+        return column.kind.dump(column.kind.coerce(row[name], name))
     except StateValueError as error:
         raise ScriptError(str(error)) from error
-
-
-@attrs.frozen
-class Seed:
-    """What a query begins with; the rows, by group, until the first micro-batch has run."""
-
-    format: SeedFormat
-    frames: Mapping[Any, pd.DataFrame] = attrs.field(repr=False)
-
-
-def seed_of(spec: AnySpec, memories: Iterable[Memory], form: SeedFormat) -> Seed:
-    """Return what groups remember as a seed under the rules of a spec."""
-    rows: dict[Group, list[dict[str, Any]]] = {}
-    for memory in memories:
-        for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):
-            places: dict[Group, list[int]] = {}
-            for place, key in enumerate(decode_keys(spec, table)):
-                places.setdefault(group_of(spec, key._asdict()), []).append(place)
-            for group, found in places.items():
-                packs = packs_of(whole_batch(table.take(pa.array(found))))
-                rows.setdefault(group, []).extend({name: pack} for pack in packs)
-    columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
-    made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
-    return Seed(form, made)

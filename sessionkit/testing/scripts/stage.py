@@ -12,7 +12,13 @@ from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
+from sessionkit.testing.drivers.results import (
+    BatchResult,
+    Rejection,
+    ResultRow,
+    SessionRow,
+    row_order,
+)
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.timeline import Event, Fate, Mark, Span, Timeline
 
@@ -74,7 +80,7 @@ class Stage:
         result: BatchResult[Any] = self.driver.run_batch(sink_fails=sink_fails)
         if result.batch_id is not None and not sink_fails:
             self._batches.append((before, result))
-            self.rows = sorted([*self.rows, *self.driver.take_rows()], key=_order)
+            self.rows = sorted([*self.rows, *self.driver.take_rows()], key=row_order)
             self.rejections += self.driver.take_rejections()
         return result
 
@@ -158,7 +164,3 @@ class Stage:
             found["processing"] = [clocks.processing for clocks in stood]
         shown = {name: [at for at in instants if at] for name, instants in found.items()}
         return {name: instants for name, instants in shown.items() if instants}
-
-
-def _order(row: Any) -> tuple[Any, ...]:
-    return row.key, getattr(row, "start", None)

@@ -40,7 +40,7 @@ Spec = StatefulSpec[Any, Any, Any]
 def frame_of(spec: Spec, *times: datetime, key: str = "ann") -> pd.DataFrame:
     """Return a frame with an event at each of these times; without any, an empty frame."""
     rows = [{"key": key, "at": time, "number": 1} for time in times or [NOON]]
-    frame = input_frame(spec, rows, [False] * len(rows))
+    frame = input_frame(spec, rows)
     return frame if times else frame.iloc[:0]
 
 
@@ -498,7 +498,7 @@ def test_a_batch_rejects_as_a_stream_does() -> None:
         {"key": "ann", "at": at("11:00"), "number": 1},
         {"key": None, "at": at("11:00"), "number": 1},
     ]
-    frame = input_frame(spec, rows, [False, False])
+    frame = input_frame(spec, rows)
     _, rejections, counts, _ = read_output(spec, [run_whole(spec, frame)])
 
     assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)

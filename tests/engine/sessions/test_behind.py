@@ -10,6 +10,7 @@ from sessionkit import EventTimeGap, SessionRules, SessionSpec
 from sessionkit._engine.shell.pages import marks_as_bytes, marks_in
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
+from sessionkit.testing.drivers.query import stored_rows
 from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting
 
@@ -184,12 +185,12 @@ def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
         driver.run_batch()
 
     def size(driver: SessionDriver[Any, Any, Any]) -> int:
-        ((_, row),) = driver._query.stored()
+        ((_, row),) = stored_rows(driver.snapshot())
         pages = row[-1].values() if layout == "pages" else ()
         return sum(map(len, pages)) + len(row[-2 if layout == "pages" else -1])
 
     def marks(driver: SessionDriver[Any, Any, Any]) -> list[int]:
-        ((group, row),) = driver._query.stored()
+        ((group, row),) = stored_rows(driver.snapshot())
         found: list[int] = stored_memory(logic_of(spec), group, row).kept["behind"].to_pylist()
         return found
 
@@ -215,7 +216,7 @@ def test_state_from_before_there_were_marks_has_none() -> None:
     driver = SessionDriver(spec)
     driver.add("ann", at("10:00"), Reading(1, SHORT))
     driver.run_batch()
-    ((group, row), *_) = driver._query.stored()
+    ((group, row), *_) = stored_rows(driver.snapshot())
     memory = stored_memory(logic, group, row)
 
     assert [0] == memory.kept["behind"].to_pylist()

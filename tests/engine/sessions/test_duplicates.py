@@ -11,6 +11,7 @@ from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at
+from sessionkit.testing.drivers.query import stored_rows
 from tests.support.options import grouped
 from tests.support.session_specs import fed, opened
 
@@ -153,7 +154,7 @@ def test_an_id_is_remembered_for_so_long_after_its_session(layout: str) -> None:
 
     driver.advance_watermark_to(at("11:00"))
     driver.run_until_idle()
-    assert [] == driver._query.stored()
+    assert [] == stored_rows(driver.snapshot())
 
 
 @pytest.mark.parametrize(
@@ -439,4 +440,4 @@ def _stored_bytes(driver: SessionDriver[Any, Any, Any]) -> int:
             return sum(map(size, value.values()))
         return len(value) if isinstance(value, bytes) else 0
 
-    return sum(size(value) for _, row in driver._query.stored() for value in row)
+    return sum(size(value) for _, row in stored_rows(driver.snapshot()) for value in row)

@@ -317,7 +317,7 @@ def test_a_row_that_is_no_event_is_quarantined_with_the_reason(
     change: dict[str, Any], reason: str
 ) -> None:
     """The row beside it is folded, and the reason says which field and why."""
-    frame = input_frame(ODD, [odd_row(1), {**odd_row(2), **change}], [False, False])
+    frame = input_frame(ODD, [odd_row(1), {**odd_row(2), **change}])
 
     sessions, rejections, counts, _ = read_output(ODD, [run_whole(ODD, frame)])
 
@@ -331,7 +331,7 @@ def test_ties_are_broken_by_content_whatever_it_is_made_of() -> None:
     rows = [odd_row(count) | {"points": [Point(count, None)]} for count in (3, 1, 2)]
     found = []
     for shuffled in (rows, rows[::-1]):
-        handed = run_whole(ODD, input_frame(ODD, shuffled, [False] * 3))
+        handed = run_whole(ODD, input_frame(ODD, shuffled))
         sessions = read_output(ODD, [handed]).rows
         found.append(sessions[0].result.counts)
 
@@ -524,7 +524,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
         for minute in (3, 1, 2, 0)
     ]
 
-    frame = run_whole(spec, input_frame(spec, rows, [False] * 4))
+    frame = run_whole(spec, input_frame(spec, rows))
 
     sessions, rejections, counts, _ = read_output(spec, [frame])
     assert [[0, 1, 2, 3]] == [session.result.values for session in sessions]

@@ -10,6 +10,7 @@ from sessionkit import EventTimeGap, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
+from sessionkit.testing.drivers.query import stored_rows
 from tests.support.options import evolved, grouped
 from tests.support.session_specs import Listed, Open, Reading, collecting
 
@@ -201,7 +202,9 @@ def test_a_failing_key_leaves_one_trace_for_as_long_as_its_session_would_last() 
         add(driver, (f"10:{minute:02}", -1))
 
     def stored() -> int:
-        rows = [stored_memory(logic_of(spec), *found).kept for found in driver._query.stored()]
+        rows = [
+            stored_memory(logic_of(spec), *found).kept for found in stored_rows(driver.snapshot())
+        ]
         return sum(kept.num_rows for kept in rows)
 
     assert 1 == stored()
@@ -230,7 +233,7 @@ def test_a_trace_is_no_open_session(layout: Any) -> None:
     add(driver, ("12:00", 1))
 
     assert [at("12:00")] == [one.start for one in driver.open_sessions()]
-    ((_, row),) = driver._query.stored()
+    ((_, row),) = stored_rows(driver.snapshot())
     kept = row[4] if layout == "pages" else row[3]
     assert 1 == kept
 

@@ -30,7 +30,7 @@ def frame_of(spec: Any, *minutes: int) -> pd.DataFrame:
         {"user_id": f"u{minute}", "ts": NOON + minute * MINUTE, "url": "/", "seconds": 1.0}
         for minute in minutes
     ]
-    return input_frame(spec, rows, [False] * len(rows))
+    return input_frame(spec, rows)
 
 
 def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> BucketStats:

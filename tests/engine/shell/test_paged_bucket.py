@@ -21,7 +21,7 @@ from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
-from sessionkit.testing.drivers.query import PagedGroupState
+from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
 from sessionkit.testing.fakes.group_state import StoredGroup
 from tests.support.options import evolved
 
@@ -99,7 +99,7 @@ def driver_with(users: Iterable[int], text: str = "x" * 40) -> Any:
 
 def stored(driver: Any) -> tuple[Any, ...]:
     """Return the row of the bucket of a driver."""
-    ((_, row),) = driver._query.stored()
+    ((_, row),) = stored_rows(driver.snapshot())
     found: tuple[Any, ...] = row
     return found
 
@@ -117,7 +117,7 @@ def watched(driver: Any) -> Seen:
     def run(group: Any, frames: Any, state: PagedGroupState, run: Origin, _: Any) -> Any:
         return worker(group, frames, WatchedState(state.row, state.pages, seen), run)
 
-    driver._query.worker = run
+    driver._worker = run
     return seen
 
 

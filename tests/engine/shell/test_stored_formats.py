@@ -23,7 +23,7 @@ from sessionkit._instants import END_OF_TIME_US
 from sessionkit.errors import StateMismatchError
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing import SessionDriver, at
-from sessionkit.testing.drivers.query import QUERY_ID
+from sessionkit.testing.drivers.query import QUERY_ID, stored_rows
 from sessionkit.testing.drivers.rows import group_of
 from sessionkit.testing.fakes.group_state import StoredGroup
 from sessionkit.timeouts import SessionRules
@@ -77,7 +77,7 @@ def record(make: Any, layout: str, file: Path) -> None:
     add(driver, View(2, "a"), at("12:00"), USERS)
     add(driver, View(3, "b"), at("12:20"), USERS)
     add(driver, View(4, "c"), at("12:25"), USERS[:1])
-    rows = [[list(group), list(map(coded, row))] for group, row in driver._query.stored()]
+    rows = [[list(group), list(map(coded, row))] for group, row in stored_rows(driver.snapshot())]
     file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
@@ -158,7 +158,7 @@ def record_rules(file: Path) -> None:
     driver.run_batch()
     driver.advance_watermark_to(at("18:06"))
     driver.run_batch()
-    rows = [[list(group), list(map(coded, row))] for group, row in driver._query.stored()]
+    rows = [[list(group), list(map(coded, row))] for group, row in stored_rows(driver.snapshot())]
     file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
@@ -176,7 +176,7 @@ def test_a_row_of_an_older_format_is_written_in_the_present_one(make: Any, layou
     driver = type(empty).restore(spec, attrs.evolve(empty.snapshot(), groups=kept))
     add(driver, View(5), at("12:26"), USERS)
 
-    for group, row in driver._query.stored():
+    for group, row in stored_rows(driver.snapshot()):
         assert FORMAT_VERSION == row[0]
         stored_memory(logic_of(spec), group, row, Origin.of(QUERY_ID, 9, END_OF_TIME_US))
         with pytest.raises(StateMismatchError, match="belongs to another query"):

@@ -11,7 +11,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
-from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState
+from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState, stored_rows
 from sessionkit.testing.fakes.group_state import FakeGroupState
 from tests.support.changed_classes import (
     SPECS,
@@ -36,7 +36,7 @@ def stored(make: Any, layout: str) -> tuple[Any, list[dict[Any, Row]]]:
         driver.advance_processing_time(timedelta(minutes=1))
         # The last event moves the watermark, so that some are folded and some wait.
         add(driver, View(1, f"{minute}"), at(f"12:{20 * minute:02}"))
-        found.append(dict(driver._query.stored()))
+        found.append(dict(stored_rows(driver.snapshot())))
     return spec, found
 
 
@@ -125,8 +125,8 @@ def test_what_is_due_at_a_watermark_is_done_in_its_batch(make: Any, layout: str)
     driver = driver_of(spec)
     for minute in range(0, 60, 7):
         add(driver, View(1), at(f"12:{minute:02}"), USERS[minute : minute + 20])
-        watermark_us = driver._query.clocks.before_ms * 1000
-        for _, row in driver._query.stored():
+        watermark_us = driver._left.clocks.before_ms * 1000
+        for _, row in stored_rows(driver.snapshot()):
             due_us = row[payload_at(row, layout) - 2]
             assert due_us is None or due_us > watermark_us
 
@@ -141,14 +141,14 @@ def bound(make: Any, layout: str, origin: Origin) -> tuple[Any, Any, Row]:
     """Return a spec, a group, and its row as a micro-batch with this origin has stored it."""
     spec = make(count, First, layout)
     driver = driver_of(spec)
-    worker, watermark_us = driver._query.worker, micros_of(at("12:00"))
-    driver._query.worker = lambda group, frames, state, *_: worker(group, frames, state, origin)
+    worker, watermark_us = driver._worker, micros_of(at("12:00"))
+    driver._worker = lambda group, frames, state, *_: worker(group, frames, state, origin)
     add(driver, View(1), at("12:10"), USERS[:1])
     if origin.watermark_ms:
         driver.advance_watermark_to(at("12:00"))
         add(driver, View(1), at("12:11"), USERS[:1])
-        assert watermark_us == driver._query.clocks.before_ms * 1000
-    ((group, row),) = driver._query.stored()
+        assert watermark_us == driver._left.clocks.before_ms * 1000
+    ((group, row),) = stored_rows(driver.snapshot())
     return spec, group, row
 
 
@@ -205,13 +205,13 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
     driver = driver_of(spec)
     add(driver, View(1), at("12:10"), USERS[:1])
     heir = driver.migrate(spec)
-    worker = heir._query.worker
-    heir._query.worker = lambda group, frames, state, *_: worker(
+    worker = heir._worker
+    heir._worker = lambda group, frames, state, *_: worker(
         group, frames, state, Origin.of(QUERY, 0)
     )
     add(heir, View(1), at("12:11"), USERS[:1])
 
-    ((group, row),) = heir._query.stored()
+    ((group, row),) = stored_rows(heir.snapshot())
     assert is_read(spec, group, row, Origin.of(QUERY, 1))
     with pytest.raises(StateMismatchError, match="belongs to another query"):
         is_read(spec, group, row, Origin.of(QUERY_ID, 1))
@@ -224,7 +224,7 @@ def begun(make: Any, layout: str) -> tuple[Any, list[Any], dict[Any, Any]]:
     """Return a driver with an old session in each group, its groups, and what they were before."""
     driver = driver_of(make(count, First, layout))
     add(driver, View(1), at("12:00"))
-    before = dict(driver._query.left.groups)
+    before = dict(driver._left.groups)
     add(driver, View(1), at("12:20"))
     # What waited until 12:00 takes its turn.
     driver.run_batch()
@@ -236,7 +236,7 @@ def test_a_row_that_a_call_has_missed_is_seen_by_its_neighbours(make: Any, layou
     """Whether it's read before them or after: its timer is below the watermark of their call."""
     for place in (0, -1):
         driver, groups, before = begun(make, layout)
-        driver._query.left.groups[groups[place]] = before[groups[place]]
+        driver._left.groups[groups[place]] = before[groups[place]]
         with pytest.raises(StateCorruptedError, match="is older than it may be") as found:
             add(driver, View(1), at("12:21"))
         text = str(found.value)
@@ -257,7 +257,9 @@ def test_rows_of_several_micro_batches_are_no_damage(make: Any, layout: str) -> 
     for minute in range(21, 90, 9):
         add(driver, View(1), at("12:00") + timedelta(minutes=minute), USERS[minute : minute + 5])
 
-    origins = {bytes(row[payload_at(row, layout)])[18:34] for _, row in driver._query.stored()}
+    origins = {
+        bytes(row[payload_at(row, layout)])[18:34] for _, row in stored_rows(driver.snapshot())
+    }
     assert len(origins) > 1 or layout != "per_key"
 
 
@@ -266,8 +268,8 @@ def test_pages_without_the_row_of_their_bucket_are_refused(make: Any) -> None:
     """They would wait there for ever, and the bucket begin anew."""
     driver = driver_of(make(count, First, "pages"))
     add(driver, View(1), at("12:00"))
-    for group, row in driver._query.stored():
+    for group, row in stored_rows(driver.snapshot()):
         spare = PagedGroupState.of(FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0))
         spare.pages.update(row[-1])
         with pytest.raises(StateCorruptedError, match=rf"bucket {group[0]} has pages, and its row"):
-            list(driver._query.worker(group, [], spare, Origin.of(QUERY_ID, 1), Neighbours()))
+            list(driver._worker(group, [], spare, Origin.of(QUERY_ID, 1), Neighbours()))

@@ -31,7 +31,7 @@ def frame_of(*minutes: int, user: str = "ann", spec: SessionSpec[Any, Any, Any] 
         {"user_id": user, "ts": NOON + timedelta(minutes=minute), "url": "/", "seconds": 1.0}
         for minute in minutes
     ]
-    return input_frame(spec, rows, [False] * len(rows))
+    return input_frame(spec, rows)
 
 
 def fresh(watermark_ms: int = 0) -> FakeGroupState:
