@@ -264,8 +264,6 @@ class FakeGroupState:
         these leaves the row as it was, timer included, so a timeout that does nothing fires again
         in every later batch. `remove` without a timer deletes the row.
         """
-        if self._removed and self._armed_ms is None:
-            return None
         if self._updated or self._removed or self._armed_ms is not None:
             return _row(self._value, self._armed_ms)
         return copy.deepcopy(self._stored)

@@ -12,13 +12,7 @@ from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.drivers.results import (
-    BatchResult,
-    Rejection,
-    ResultRow,
-    SessionRow,
-    row_order,
-)
+from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.timeline import Event, Fate, Mark, Span, Timeline
 
@@ -60,12 +54,10 @@ def event_line(rejection: Rejection) -> EventLine:
 
 @attrs.define
 class Stage:
-    """The run of a script: its driver, its batches, and the output that no step expected yet."""
+    """The run of a script: its driver, which holds what no step expected yet, and its batches."""
 
     driver: AnyDriver
     note: str = ""
-    rows: list[Any] = attrs.field(factory=list, init=False)
-    rejections: list[Rejection] = attrs.field(factory=list, init=False)
     # Each batch, after what the query would have left before it.
     _batches: list[tuple[Snapshot, BatchResult[Any]]] = attrs.field(factory=list, init=False)
 
@@ -80,24 +72,7 @@ class Stage:
         result: BatchResult[Any] = self.driver.run_batch(sink_fails=sink_fails)
         if result.batch_id is not None and not sink_fails:
             self._batches.append((before, result))
-            self.rows = sorted([*self.rows, *self.driver.take_rows()], key=row_order)
-            self.rejections += self.driver.take_rejections()
         return result
-
-    def restart(self) -> None:
-        """Let another driver go on with what this one leaves."""
-        spec: Any = self.driver.spec
-        self.driver = type(self.driver).restore(spec, self.driver.snapshot())
-
-    def take_rows(self) -> list[Any]:
-        taken, self.rows = self.rows, []
-        return taken
-
-    def take_rejections(self, kind: str) -> list[Rejection]:
-        """Return the rejections of a kind that no step expected yet."""
-        taken = [rejection for rejection in self.rejections if rejection.kind == kind]
-        self.rejections = [rejection for rejection in self.rejections if rejection.kind != kind]
-        return taken
 
     def waiting(self) -> list[EventLine]:
         return [self._event(row) for row in self.driver.snapshot().unread]

@@ -158,7 +158,7 @@ def restart(stage: Stage, /) -> None:
 
     As in Spark, nothing that is due happens until new data has come.
     """
-    stage.restart()
+    stage.driver._start(stage.driver.snapshot())  # noqa: SLF001 (what came out so far stays)
 
 
 def _batch_note(result: BatchResult[Any]) -> str:
@@ -180,14 +180,14 @@ def expect_results(stage: Stage, /, *results: Any) -> Mismatch | None:
 
     That is the order of keys, and of starts for sessions. Without results: expect that none came.
     """
-    got = [row.result for row in stage.take_rows()]
+    got = [row.result for row in stage.driver.take_rows()]
     return _compare(expect_results, "the results are not as expected", results, got)
 
 
 @step
 def expect_rows(stage: Stage, /, *rows: RowLine) -> Mismatch | None:
     """Expect exactly these result rows, each `(key, result)`, as `expect_results` does."""
-    got = [row_line(row) for row in stage.take_rows()]
+    got = [row_line(row) for row in stage.driver.take_rows()]
     return _compare(expect_rows, "the rows are not as expected", rows, got)
 
 
@@ -198,8 +198,8 @@ def expect_sessions(stage: Stage, /, *sessions: SessionLine) -> Mismatch | None:
 
     The end is exclusive. For a `SessionSpec`.
     """
-    _driver_of(stage, SessionDriver, expect_sessions, instead=expect_rows)
-    got = [session_line(row) for row in stage.take_rows()]
+    driver = _driver_of(stage, SessionDriver, expect_sessions, instead=expect_rows)
+    got = list(map(session_line, driver.take_rows()))
     return _compare(expect_sessions, "the closed sessions are not as expected", sessions, got)
 
 
@@ -240,7 +240,7 @@ def expect_rejected(stage: Stage, kind: Kind, /, *events: EventLine) -> Mismatch
     if kind not in get_args(Kind):
         hint = f"write one of {', '.join(map(repr, get_args(Kind)))}"
         raise ScriptError(with_hint(f"{kind!r} isn't a kind of rejection", hint))
-    got = sorted(map(event_line, stage.take_rejections(kind)), key=_by_key_and_time)
+    got = sorted(map(event_line, stage.driver.take_rejections(kind)), key=_by_key_and_time)
     wanted = sorted(events, key=_by_key_and_time)
     return _compare(expect_rejected, f"the {kind} events are not as expected", wanted, got, kind)
 
@@ -303,18 +303,19 @@ def _nothing_left(stage: Stage, what: str, waiting: Sequence[str] = ()) -> Misma
     """Expect that no output is left; the hint is a step that would have expected part of it."""
     of_sessions = isinstance(stage.driver, SessionDriver)
     line: Callable[[Any], Any] = session_line if of_sessions else row_line
-    left = [f"{'closed' if of_sessions else 'row'}: {literal(line(row))}" for row in stage.rows]
-    for one in stage.rejections:
+    rows, rejections = stage.driver.take_rows(), stage.driver.take_rejections()
+    left = [f"{'closed' if of_sessions else 'row'}: {literal(line(row))}" for row in rows]
+    for one in rejections:
         reason, _, _ = one.reason.partition("\n")
         left.append(f"{one.kind}: {literal(event_line(one))}, {reason}")
     if waiting:
         hint = "end the script with run_batch()"
-    elif stage.rows:
+    elif rows:
         expect = expect_sessions if of_sessions else expect_rows
-        hint = f"if that is right: {expect(*map(line, stage.rows))}"
-    elif stage.rejections:
-        kind: Any = stage.rejections[0].kind
-        chosen = [event_line(one) for one in stage.rejections if one.kind == kind]
+        hint = f"if that is right: {expect(*map(line, rows))}"
+    elif rejections:
+        kind: Any = rejections[0].kind
+        chosen = [event_line(one) for one in rejections if one.kind == kind]
         hint = f"if that is right: {expect_rejected(kind, *chosen)}"
     else:
         return None
