@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
-from operator import attrgetter
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
@@ -46,69 +45,67 @@ class Metric:
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 
-def _counter(name: str, meaning: str, read: Callable[[QueryStatus], Value]) -> Metric:
-    return Metric(name, "counter", meaning, read)
+def _number(path: str) -> Callable[[QueryStatus], Value]:
+    """Return what reads an attribute of a status as a number: a time in seconds, or None."""
+
+    def read(status: QueryStatus) -> Value:
+        value: Any = status
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        return value.total_seconds() if isinstance(value, timedelta) else value
+
+    return read
 
 
-def _gauge(name: str, meaning: str, read: Callable[[QueryStatus], Value]) -> Metric:
-    return Metric(name, "gauge", meaning, read)
-
-
-def _seconds(instant: datetime | None) -> float | None:
-    return None if instant is None else instant.timestamp()
-
-
-METRICS: Final[tuple[Metric, ...]] = (
+COUNTERS: Final = (
     *(
-        _counter(count.metric, count.meaning, attrgetter(f"totals.{count.name}"))
+        (count.metric, count.meaning, f"totals.{count.name}")
         for count in DECLARED
         if count.metric is not None
     ),
-    _counter("dropped", "Rows that Spark itself dropped as late", lambda s: s.dropped),
-    _counter("batches", "Micro-batches", lambda s: s.batches),
-    _counter("unbalanced_batches", "Micro-batches that didn't balance", lambda s: s.unbalanced),
-    _counter("uncounted_batches", "Micro-batches without counts", lambda s: s.uncounted),
-    _gauge("open_sessions", "Open sessions, or keys", lambda s: s.open_sessions),
-    _gauge("buffered_events", "Events that wait for the watermark", lambda s: s.buffered),
-    _gauge(
-        "oldest_open_session_timestamp_seconds",
-        "When the oldest open session began",
-        lambda s: _seconds(s.oldest_open),
-    ),
-    _gauge("rows_in_per_second", "Events a second", lambda s: s.rows_in_per_second),
-    _gauge("rows_out_per_second", "Result rows a second", lambda s: s.rows_out_per_second),
-    _gauge("opened_per_second", "Sessions that opened, a second", lambda s: s.opened_per_second),
-    _gauge("closed_per_second", "Sessions that closed, a second", lambda s: s.closed_per_second),
-    _gauge("batch_seconds", "How long the last micro-batch took", lambda s: s.seconds),
-    _gauge("batch_part_seconds", "What it took that time for", lambda s: s.parts),
-    _gauge(
-        "watermark_timestamp_seconds", "The watermark in force", lambda s: _seconds(s.watermark)
-    ),
-    _gauge(
+    ("dropped", "Rows that Spark itself dropped as late", "dropped"),
+    ("batches", "Micro-batches", "batches"),
+    ("unbalanced_batches", "Micro-batches that didn't balance", "unbalanced"),
+    ("uncounted_batches", "Micro-batches without counts", "uncounted"),
+)
+GAUGES: Final = (
+    ("open_sessions", "Open sessions, or keys", "open_sessions"),
+    ("buffered_events", "Events that wait for the watermark", "buffered"),
+    ("oldest_open_session_timestamp_seconds", "When the oldest open session began", "oldest_open"),
+    ("rows_in_per_second", "Events a second", "rows_in_per_second"),
+    ("rows_out_per_second", "Result rows a second", "rows_out_per_second"),
+    ("opened_per_second", "Sessions that opened, a second", "opened_per_second"),
+    ("closed_per_second", "Sessions that closed, a second", "closed_per_second"),
+    ("batch_seconds", "How long the last micro-batch took", "seconds"),
+    ("batch_part_seconds", "What it took that time for", "parts"),
+    ("watermark_timestamp_seconds", "The watermark in force", "watermark"),
+    (
         "watermark_lag_seconds",
         "How far the watermark was from the clock, as the last micro-batch began",
-        lambda s: None if s.watermark_lag is None else s.watermark_lag.total_seconds(),
+        "watermark_lag",
     ),
-    _gauge(
-        "newest_event_timestamp_seconds",
-        "The latest event time",
-        lambda s: _seconds(s.newest_event),
-    ),
-    _gauge("state_bytes", "The memory of Spark's state stores", lambda s: s.state_bytes),
-    _gauge("stored_bytes", "What sessionkit keeps in them", lambda s: s.stored_bytes),
-    _gauge(
+    ("newest_event_timestamp_seconds", "The latest event time", "newest_event"),
+    ("state_bytes", "The memory of Spark's state stores", "state_bytes"),
+    ("stored_bytes", "What sessionkit keeps in them", "stored_bytes"),
+    (
         "largest_bucket_bytes",
         "What it keeps of the largest bucket",
-        lambda s: None if s.largest_bucket is None else s.largest_bucket.stored_bytes,
+        "largest_bucket.stored_bytes",
     ),
-    _gauge("bucket_skew_ratio", "The largest bucket, divided by the mean", lambda s: s.skew),
-    _gauge(
-        "last_report_timestamp_seconds",
-        "When Spark last reported on the query",
-        lambda s: _seconds(s.reported),
+    ("bucket_skew_ratio", "The largest bucket, divided by the mean", "skew"),
+    ("last_report_timestamp_seconds", "When Spark last reported on the query", "reported"),
+)
+METRICS: Final[tuple[Metric, ...]] = (
+    *(Metric(name, "counter", meaning, _number(path)) for name, meaning, path in COUNTERS),
+    *(Metric(name, "gauge", meaning, _number(path)) for name, meaning, path in GAUGES),
+    Metric(
+        "query_active", "gauge", "1 while the query runs, and 0 then", lambda s: float(s.is_active)
     ),
-    _gauge("query_active", "1 while the query runs, and 0 then", lambda s: float(s.is_active)),
-    _gauge("query_failed", "1 where it has failed", lambda s: float(s.failure is not None)),
+    Metric(
+        "query_failed", "gauge", "1 where it has failed", lambda s: float(s.failure is not None)
+    ),
 )
 """What `PrometheusEndpoint` and `to_opentelemetry` report of a query, in this order."""
 

@@ -4,9 +4,10 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
+from math import isfinite
 from typing import Any, Final, LiteralString
 from uuid import uuid4
 
@@ -117,19 +118,18 @@ def _plain(value: Any) -> Any:
         case dict():
             return {_name(key): _plain(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [*map(_plain, value)]
         case bytes():
             return base64.b64encode(value).decode()
-        case datetime() | date():
+        case date():  # or a datetime
             return value.isoformat()
-        case Decimal():
-            return str(value)
         case timedelta():
             return value.total_seconds()
-        case float() if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124
+        case Decimal():
             return str(value)
-        case _:
-            return value
+        case float() if not isfinite(value):
+            return str(value)
+    return value
 
 
 def _name(key: Any) -> str:

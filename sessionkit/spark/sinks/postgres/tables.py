@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, NoReturn
 
 import attrs
 from psycopg import Connection
-from psycopg.sql import SQL, Composed, Identifier, Literal
+from psycopg.rows import class_row
+from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
@@ -74,24 +75,26 @@ REWIND: Final = "UPDATE {ledger} SET batch_id = {number} WHERE table_name = {nam
 RELEASE: Final = "DELETE FROM {ledger} WHERE table_name = {name}"
 """What a user runs to give the table to another query."""
 
-SCHEMA_OF: Final = """\
-SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace AS s ON relnamespace = s.oid
-                 WHERE pg_class.oid = to_regclass(%s)), current_schema())::text"""
-MAY_USE: Final = """\
-SELECT has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE')
-FROM pg_namespace WHERE nspname = %s"""
-MAY_NOT: Final = """\
-SELECT wanted FROM unnest(%s::text[]) AS wanted WHERE NOT has_table_privilege(%s, wanted)"""
+PLACE: Final = """\
+SELECT place.name, has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE'),
+       current_user::text
+FROM (SELECT coalesce(%s, (SELECT nspname FROM pg_class JOIN pg_namespace AS own
+                           ON relnamespace = own.oid WHERE pg_class.oid = to_regclass(%s)),
+                      current_schema())::text AS name)
+AS place LEFT JOIN pg_namespace ON nspname = place.name"""
 RELATION: Final = """\
-SELECT obj_description(oid, 'pg_class'), pg_has_role(relowner, 'USAGE')
-FROM pg_class WHERE oid = to_regclass(%s)"""
-COLUMNS: Final = """\
-SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
-WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
-UNIQUE: Final = """\
-SELECT 1 FROM pg_index WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL
-AND (SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_attribute
-     WHERE attrelid = indrelid AND attnum = ANY(indkey)) = %s"""
+SELECT %(name)s AS name, obj_description(oid, 'pg_class') AS comment,
+       pg_has_role(relowner, 'USAGE') AS is_ours, current_user::text AS role,
+       ARRAY(SELECT act FROM unnest('{INSERT,SELECT,UPDATE,DELETE}'::text[]) AS act
+             WHERE has_table_privilege(pg_class.oid, act)) AS may,
+       (SELECT coalesce(json_object_agg(attname, format_type(atttypid, NULL)), '{}')
+        FROM pg_attribute
+        WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped) AS types,
+       ARRAY(SELECT to_json(ARRAY(SELECT attname::text FROM pg_attribute
+                                  WHERE attrelid = indrelid AND attnum = ANY(indkey)))
+             FROM pg_index
+             WHERE indrelid = pg_class.oid AND indisunique AND indpred IS NULL) AS unique_by
+FROM pg_class WHERE oid = to_regclass(%(name)s)"""
 SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
 
 
@@ -174,9 +177,7 @@ class Table:
 
     def create(self, schema: T.StructType) -> Composed:
         parts = [
-            SQL("{} {}").format(
-                Identifier(field.name), SQL(postgres_type(field.dataType, field.name))
-            )
+            SQL(f"{{}} {postgres_type(field.dataType, field.name)}").format(Identifier(field.name))
             for field in schema.fields
         ]
         if self.key:
@@ -190,42 +191,67 @@ def listed(names: Sequence[str]) -> Composed:
 
 @attrs.frozen
 class Relation:
-    """A table, or another relation of its name."""
+    """
+    What the server knows of a table, or of another relation of its name.
 
+    Attributes:
+        role: The role whose privileges are checked: not always the one that logged in.
+        unique_by: The columns of each unique index.
+    """
+
+    name: str
     comment: str | None
     is_ours: bool
+    role: str
+    may: list[str]
+    types: dict[str, str]
+    unique_by: list[list[str]]
+
+    def refuse(self, hint: str) -> NoReturn:
+        found = f"the table {self.name} isn't one that sessionkit has made, and it needs the name"
+        raise SpecError(with_hint(found, hint))
+
+    def check_owner(self, statement: str) -> None:
+        """Check that the role may run a statement that changes the table."""
+        if not self.is_ours:
+            found = f"the table {self.name} belongs to another role than {self.role}, which has to"
+            hint = f"let its owner run: {statement.format(self.name)}"
+            raise SpecError(with_hint(f"{found} change it", hint))
+
+    def check_may(self, *wanted: str) -> None:
+        missing = [one for one in wanted if one not in self.may]
+        if missing:
+            found = f"the role {self.role} may not {missing[0]} in the table {self.name}"
+            grant = f"GRANT {', '.join(wanted)} ON {self.name} TO {quoted(self.role)}"
+            raise SpecError(with_hint(found, grant))
+
+
+def quoted(*names: str) -> str:
+    return Identifier(*names).as_string(None)
 
 
 def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
-    found = connection.execute(RELATION, [name.as_string(connection)]).fetchone()
-    return None if found is None else Relation(*found)
+    asked = {"name": name.as_string(connection)}
+    return connection.cursor(row_factory=class_row(Relation)).execute(RELATION, asked).fetchone()
 
 
 def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
     """Return the schema and the name of a table, which can be made if there is none."""
     *named, name = sink.names
-    if not named:
-        asked = [Identifier(name).as_string(connection)]
-        named = [row[0] for row in connection.execute(SCHEMA_OF, asked)]
-    (schema,), role = named, _role(connection)
+    asked = (next(iter(named), None), quoted(*sink.names))
+    ((schema, may, role),) = connection.execute(PLACE, asked)
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
         raise SpecError(with_hint(found, f'name one: table="schema.{name}"'))
-    may = connection.execute(MAY_USE, [schema]).fetchone()
-    shown = Identifier(schema).as_string(connection)
+    shown = quoted(schema)
     if may is None:
         found = f"there is no schema {shown} for the table {name}"
         raise SpecError(with_hint(found, f"make it: CREATE SCHEMA {shown}"))
-    if not may[0]:
+    if not may:
         found = f"the role {role} may not make tables in the schema {shown}, as the sink has to"
-        user = Identifier(role).as_string(connection)
-        raise SpecError(with_hint(found, f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {user}"))
+        grant = f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {quoted(role)}"
+        raise SpecError(with_hint(found, grant))
     return schema, name
-
-
-def _role(connection: Connection[Any]) -> str:
-    """Return the role whose privileges are checked: not always the one that logged in."""
-    return "".join(connection.execute("SELECT current_user").fetchone() or ())
 
 
 def identity_of(connection: Connection[Any], table: Table) -> tuple[object, ...]:
@@ -233,53 +259,42 @@ def identity_of(connection: Connection[Any], table: Table) -> tuple[object, ...]
     return (*(connection.execute(SERVER).fetchone() or ()), table.schema, table.name)
 
 
-def check_ours(connection: Connection[Any], table: Table) -> Relation | None:
-    """Check that the ledger and the staging table are ours; return the ledger, if there is one."""
+def check(
+    connection: Connection[Any], table: Table, schema: T.StructType
+) -> tuple[Relation | None, Relation | None, int | None]:
+    """
+    Check that a table and those that sessionkit keeps for it are ours, and that rows fit.
+
+    Returns the ledger and the table, each None if it has to be made, and the table's last
+    micro-batch, None for none.
+    """
+    ledger, there = _own_ledger(connection, table), relation(connection, table.identifier)
+    last = None if ledger is None else _last_batch(connection, table, there)
+    if there is not None:
+        _check_fits(there, table, schema)
+    return ledger, there, last
+
+
+def _own_ledger(connection: Connection[Any], table: Table) -> Relation | None:
+    """Return the ledger, if there is one; it and the staging table have to be ours."""
     ledger = relation(connection, table.ledger)
     if ledger is not None:
-        _check_ledger(connection, table, ledger)
+        # A ledger from before there were marks is known by its columns.
+        if {*ledger.types} != {*LEDGER_COLUMNS} or ledger.comment not in {None, LEDGER_MARK}:
+            ledger.refuse("give it another name, or take a table in another schema")
+        if ledger.comment is None:
+            ledger.check_owner(f"COMMENT ON TABLE {{}} IS '{LEDGER_MARK}'")
+        ledger.check_may("SELECT", "INSERT", "UPDATE")
     staging = None if table.query_id is None else relation(connection, table.staging)
-    if staging is not None and staging.comment != table.staging_mark:
-        _refuse(connection, table.staging, "drop it if nobody needs it, or give it another name")
-    if staging is not None and not staging.is_ours:
-        _refuse_role(connection, table.staging, "DROP TABLE {}")
+    if staging is not None:
+        if staging.comment != table.staging_mark:
+            staging.refuse("drop it if nobody needs it, or give it another name")
+        staging.check_owner("DROP TABLE {}")
     return ledger
 
 
-def _check_ledger(connection: Connection[Any], table: Table, ledger: Relation) -> None:
-    """Check the mark of the ledger; one from before there were marks is known by its columns."""
-    columns = types_of(connection, table.ledger)
-    unmarked = ledger.comment is None
-    if {*columns} != {*LEDGER_COLUMNS} or not (unmarked or ledger.comment == LEDGER_MARK):
-        _refuse(connection, table.ledger, "give it another name, or take a table in another schema")
-    if unmarked and not ledger.is_ours:
-        mark = Literal(LEDGER_MARK).as_string(connection)
-        _refuse_role(connection, table.ledger, f"COMMENT ON TABLE {{}} IS {mark}")
-    _check_may(connection, table.ledger, ("SELECT", "INSERT", "UPDATE"))
-
-
-def _refuse(connection: Connection[Any], name: Identifier, hint: str) -> None:
-    found = f"the table {name.as_string(connection)} isn't one that sessionkit has made"
-    raise SpecError(with_hint(f"{found}, and it needs the name", hint))
-
-
-def _refuse_role(connection: Connection[Any], name: Identifier, statement: str) -> None:
-    shown, role = name.as_string(connection), _role(connection)
-    found = f"the table {shown} belongs to another role than {role}, which has to change it"
-    raise SpecError(with_hint(found, f"let its owner run: {statement.format(shown)}"))
-
-
-def _check_may(connection: Connection[Any], name: Identifier, wanted: Sequence[str]) -> None:
-    shown, role = name.as_string(connection), _role(connection)
-    missing = [row[0] for row in connection.execute(MAY_NOT, [[*wanted], shown])]
-    if missing:
-        found = f"the role {role} may not {missing[0]} in the table {shown}"
-        user = Identifier(role).as_string(connection)
-        raise SpecError(with_hint(found, f"GRANT {', '.join(wanted)} ON {shown} TO {user}"))
-
-
-def check_owner(connection: Connection[Any], table: Table) -> int | None:
-    """Check that a table belongs to no other query; return its last micro-batch, None for none."""
+def _last_batch(connection: Connection[Any], table: Table, there: Relation | None) -> int | None:
+    """Return the last micro-batch of a table, None for none; no other query may own it."""
     owner = connection.execute(table.sql(OWNER)).fetchone()
     if owner is None:
         return None
@@ -296,32 +311,25 @@ def check_owner(connection: Connection[Any], table: Table) -> int | None:
         raise SpecError(with_hint(f"{found}, and {here}", hint))
     if last < 0:
         return None
-    if relation(connection, table.identifier) is None:
+    if there is None:
         found = f"the table {table.label} is gone, which had the micro-batches to {last}"
         raise SpecError(with_hint(found, f"restore it, or go on with an empty one: {release}"))
     return int(last)
 
 
-def types_of(connection: Connection[Any], name: Identifier) -> dict[str, str]:
-    """Return the columns of a table and their types; nothing where there is no table."""
-    return dict(connection.execute(COLUMNS, [name.as_string(connection)]).fetchall())
-
-
-def check_fits(connection: Connection[Any], table: Table, schema: T.StructType) -> None:
+def _check_fits(found: Relation, table: Table, schema: T.StructType) -> None:
     """Check that a table can take rows."""
-    name = table.identifier.as_string(connection)
-    types = types_of(connection, table.identifier)
-    check_has_columns(table.label, table.columns, types)
+    check_has_columns(table.label, table.columns, found.types)
     for field in schema.fields:
-        made, there = postgres_type(field.dataType, field.name), types[field.name]
+        made, there = postgres_type(field.dataType, field.name), found.types[field.name]
         if not _takes_parts(field.name, made, there):
             raise unfit_error(table.label, field, there, made)
-    if table.key and connection.execute(UNIQUE, [name, sorted(table.key)]).fetchone() is None:
-        found = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
-        key = table.sql("{key}").as_string(connection)
-        raise SpecError(with_hint(found, f"add one: ALTER TABLE {name} ADD PRIMARY KEY ({key})"))
-    wanted = ("INSERT", "SELECT", "UPDATE", "DELETE") if table.key else ("INSERT", "SELECT")
-    _check_may(connection, table.identifier, wanted)
+    if table.key and {*table.key} not in map(set, found.unique_by):
+        lacks = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
+        key = table.sql("{key}").as_string(None)
+        hint = f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({key})"
+        raise SpecError(with_hint(lacks, hint))
+    found.check_may("INSERT", "SELECT", *(("UPDATE", "DELETE") if table.key else ()))
 
 
 def _takes_parts(name: str, made: str, kind: str) -> bool:

@@ -47,11 +47,7 @@ class TableWriter(BatchWriter):
         """Return what the table has of a query; nothing is made or tried again."""
         with connected(self.sink.dsn) as connection:
             table = self._found(connection, rows.schema, query_id)
-            last = None
-            if tables.check_ours(connection, table) is not None:
-                last = tables.check_owner(connection, table)
-            if tables.types_of(connection, table.identifier):
-                tables.check_fits(connection, table, rows.schema)
+            *_, last = tables.check(connection, table, rows.schema)
             identity = tables.identity_of(connection, table)
 
         def rewind(number: int) -> str:
@@ -99,13 +95,11 @@ class TableWriter(BatchWriter):
         schema = batch.frame.schema
         connection.execute(tables.LOCK)
         table = self._found(connection, schema, batch.query_id, batch.run_id)
-        ledger = tables.check_ours(connection, table)
+        ledger, there, _ = tables.check(connection, table, schema)
         if ledger is None or ledger.comment is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))
-        tables.check_owner(connection, table)
-        if not tables.types_of(connection, table.identifier):
+        if there is None:
             connection.execute(table.create(schema))
-        tables.check_fits(connection, table, schema)
         last = connection.execute(table.sql(tables.CLAIM)).fetchone()
         if last is None:
             found = f"another kind of row of this query goes to the table {table.label}"
@@ -130,7 +124,8 @@ def _prepare(connection: Connection[Any], table: Table) -> dict[str, str]:
     """Empty the staging table, and return the types of the columns."""
     _hold(connection, table)
     connection.execute(table.sql(tables.EMPTY_STAGING))
-    return tables.types_of(connection, table.identifier)
+    there = tables.relation(connection, table.identifier)
+    return {} if there is None else there.types
 
 
 def _hold(connection: Connection[Any], table: Table) -> int:
