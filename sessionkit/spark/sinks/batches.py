@@ -180,7 +180,6 @@ class WriteBatches:
     query_id: str | None = None
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        """Write a micro-batch to each sink that doesn't have it."""
         try:
             self._write(frame, number)
         except Exception as error:

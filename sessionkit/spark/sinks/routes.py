@@ -1,7 +1,7 @@
 """Which rows go to which sink, and by which columns a row of a table replaces another."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Any, Final, get_args
@@ -30,6 +30,7 @@ from sessionkit.spec.shared import REJECTED_COLUMNS, REVISION_COLUMNS, SESSION_C
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 KIND: Final = "kind"
 RESULTS: Final = ("session", "result")
+ALL: Final = "all"
 OWN_PLACE: Final = "give each a place of its own; `rejected` takes all kinds that you don't name"
 DEFAULTS: Final = ("spark_catalog", "default")
 """Where Spark looks for a table without a catalog and a schema, by default."""
@@ -46,24 +47,21 @@ class Route:
 
     Attributes:
         of_results: Whether they are result rows.
-        kinds: Their kinds, or with `is_rest` those that they are not; None for all rows.
+        name: What tells them from the rows of the query's other routes, in every run: their kind.
+        others: With the name `rejected`, the kinds that have another route.
     """
 
     sink: RouteSink
     schema: T.StructType
     of_results: bool = True
-    kinds: tuple[str, ...] | None = None
-    is_rest: bool = False
-
-    @property
-    def name(self) -> str:
-        """What tells its rows from those of the query's other routes, in every run."""
-        return REST if self.is_rest else ",".join(self.kinds or ("all",))
+    name: str = ALL
+    others: tuple[str, ...] = ()
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        if self.kinds is not None:
-            named = F.col(KIND).isin(list(self.kinds))
-            frame = frame.where(~named if self.is_rest else named)
+        if self.name == REST:
+            frame = frame.where(~F.col(KIND).isin(*self.others))
+        elif self.name != ALL:
+            frame = frame.where(F.col(KIND) == self.name)
         return frame.select(*map(quoted, self.schema.names))
 
 
@@ -75,15 +73,14 @@ def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
         found = "Routes need rows of several kinds, and the frame has one kind"
         raise SpecError(with_hint(found, "pass with_rejected=True to sessionize"))
     _check(schema, sink)
-    return [*_routes(schema, sink)]
-
-
-def _routes(schema: T.StructType, sink: Routes) -> Iterator[Route]:
-    for kind, own in sink.named.items():
-        columns = _result_columns(schema) if kind in RESULTS else schema
-        yield Route(own, columns, kind in RESULTS, (kind,))
+    routes = [
+        Route(own, _result_columns(schema) if kind in RESULTS else schema, kind in RESULTS, kind)
+        for kind, own in sink.named.items()
+    ]
     if sink.rejected is not None:
-        yield Route(sink.rejected, schema, False, (*sink.named,), is_rest=True)  # noqa: FBT003
+        others = (*sink.named,)
+        routes.append(Route(sink.rejected, schema, of_results=False, name=REST, others=others))
+    return routes
 
 
 def _result_columns(schema: T.StructType) -> T.StructType:
@@ -189,7 +186,6 @@ def check_key(sink: Postgres | Delta, route: Route, mode: OutputMode) -> None:
 
 
 def check_has_columns(table: object, needed: Sequence[str], present: Collection[str]) -> None:
-    """Check that a table has a column for each of the rows."""
     missing = [name for name in needed if name not in present]
     if missing:
         found = f"the table {table} has no column `{missing[0]}`; it has {', '.join(present)}"

@@ -2,9 +2,9 @@
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._libraries import check_extra
 from sessionkit.spark._output_rules import OutputMode, Sink
 from sessionkit.spark.sinks import delta, writers
-from sessionkit.spark.sinks.batches import Part, Start, WriteBatches, check_places
+from sessionkit.spark.sinks.batches import BatchWriter, Part, Start, WriteBatches, check_places
 from sessionkit.spark.sinks.routes import (
     NESTED,
     Route,
@@ -41,6 +41,12 @@ from sessionkit.spark.sinks.values import (
     StreamSink,
 )
 
+WRITERS: Final[Mapping[type[Any], Callable[[Any], BatchWriter]]] = {
+    Files: writers.FolderWriter,
+    Kafka: writers.TopicWriter,
+    ExactlyOnce: writers.OnceWriter,
+    ForeachBatch: writers.FunctionWriter,
+}
 SINKS: Final[dict[type[Any], Sink]] = {
     Files: "file",
     Kafka: "kafka",
@@ -83,15 +89,7 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
         writer = tables.TableWriter(sink, key_of(sink, route), route.name, refuses_duplicates)
         return Part(route, writer)
     check_columns(route.schema, sink)
-    match sink:
-        case Files():
-            return Part(route, writers.FolderWriter(sink))
-        case Kafka():
-            return Part(route, writers.TopicWriter(sink))
-        case ExactlyOnce():
-            return Part(route, writers.OnceWriter(sink))
-        case ForeachBatch():
-            return Part(route, writers.ForeachBatchWriter(sink.function))
+    return Part(route, WRITERS[type(sink)](sink))
 
 
 def check_start(
@@ -116,16 +114,9 @@ def to_sink(
     if isinstance(sink, Kafka):
         frame = writers.messages(frame)
     writer = frame.writeStream.outputMode(mode)
-    if start is None or not isinstance(sink, BatchSink):  # these have a checkpoint
-        return to_native(writer, cast("NativeSink", sink))
-    unchecked = start if is_remote() else None
-    return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
-
-
-# ------------------------------------------------------------------------------ Spark's own sinks
-
-
-def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
+    if start is not None and isinstance(sink, BatchSink):
+        unchecked = start if is_remote() else None
+        return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
     match sink:
         case Files():
             writer = writer.format(sink.format).option("path", os.fspath(sink.path))
@@ -139,16 +130,17 @@ def to_native(writer: DataStreamWriter, sink: NativeSink) -> DataStreamWriter:
         case Console():
             writer = writer.format("console").option("numRows", sink.rows)
             return writer.option("truncate", sink.truncate)
-        case Memory():
-            return writer.format("memory")
+    return writer.format("memory")
+
+
+# ------------------------------------------------------------------------------ Spark's own sinks
 
 
 def check_columns(schema: T.StructType, sink: NativeSink | ExactlyOnce) -> None:
     """Check that a sink is valid, and that the rows have the columns it needs."""
     match sink:
         case Files():
-            _check_partitions(schema, sink)
-            _check_format(schema, sink)
+            _check_files(schema, sink)
         case Kafka():
             _check_messages(schema, sink)
         case ForeachBatch():
@@ -156,33 +148,28 @@ def check_columns(schema: T.StructType, sink: NativeSink | ExactlyOnce) -> None:
         case ExactlyOnce():
             _check_callable("ExactlyOnce", sink.write, "write(frame, query_id, batch_id)")
             _check_callable("ExactlyOnce", sink.last_batch, "last_batch(query_id)")
-        case Foreach():
-            _check_row_writer(sink.writer)
+        case Foreach(writer=own):
+            if not callable(own) and not callable(getattr(own, "process", None)):
+                found = "Foreach needs a function of a row, or an object with `process`, found "
+                raise SpecError(with_hint(f"{found}{own!r}", "write it as `def write(row): ...`"))
         case Memory() if not sink.table:
             found = "a memory sink is a table, and a table needs a name"
             raise SpecError(with_hint(found, 'name it: sink=Memory("visits")'))
-        case Console() | Memory():
-            pass
 
 
-def _check_partitions(schema: T.StructType, sink: Files) -> None:
+def _check_files(schema: T.StructType, sink: Files) -> None:
+    """Refuse what Spark would refuse in the first micro-batch: a line of text has no parts."""
     missing = [name for name in sink.partition_by if name not in schema.names]
     if missing:
         found = f"partition_by names `{missing[0]}`; the columns are {', '.join(schema.names)}"
         raise SpecError(with_hint(found, "name a column of the frame"))
-
-
-def _check_format(schema: T.StructType, sink: Files) -> None:
-    """Refuse what Spark would refuse in the first micro-batch: a line of text has no parts."""
     columns = [field for field in schema.fields if field.name not in sink.partition_by]
-    kind = sink.format.lower()
+    kind, wrong = sink.format.lower(), []
     if kind == "csv":
         wrong = [field for field in columns if isinstance(field.dataType, NESTED)]
     elif kind == "text":
         wrong = [field for field in columns if not isinstance(field.dataType, T.StringType)]
         wrong = wrong or columns[1:]
-    else:
-        return
     if wrong:
         found = f"a file of format {kind} can't hold `{wrong[0].name}`"
         found += f", which is {wrong[0].dataType.simpleString()}"
@@ -203,7 +190,6 @@ def _check_messages(schema: T.StructType, sink: Kafka) -> None:
 
 
 def _check_callable(owner: str, function: object, written: str) -> None:
-    """Check that a function can be called as it will be."""
     hint = f"write it as `def {written}: ...`"
     if not callable(function):
         raise SpecError(with_hint(f"{owner} needs a function, found {function!r}", hint))
@@ -216,9 +202,3 @@ def _check_callable(owner: str, function: object, written: str) -> None:
         raise SpecError(with_hint(found, hint)) from None
     except ValueError:
         return  # Python doesn't know the parameters of this function
-
-
-def _check_row_writer(writer: object) -> None:
-    if not callable(writer) and not callable(getattr(writer, "process", None)):
-        found = f"Foreach needs a function of a row, or an object with `process`, found {writer!r}"
-        raise SpecError(with_hint(found, "write it as `def write(row): ...`"))

@@ -1,7 +1,6 @@
 """What writes whole micro-batches to folders, topics and functions."""
 
 import os
-from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -13,7 +12,7 @@ from pyspark.sql import types as T
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import if_there
 from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
-from sessionkit.spark.sinks.values import ExactlyOnce, Files, Kafka, described
+from sessionkit.spark.sinks.values import ExactlyOnce, Files, ForeachBatch, Kafka, described
 from sessionkit.spec.shared import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
@@ -205,10 +204,10 @@ class OnceWriter(BatchWriter):
 
 
 @attrs.frozen
-class ForeachBatchWriter(BatchWriter):
+class FunctionWriter(BatchWriter):
     """Calls a function with every micro-batch, also with one that runs again."""
 
-    function: Callable[[DataFrame, int], None]
+    sink: ForeachBatch
 
     def write(self, batch: Batch) -> None:
-        self.function(batch.frame, batch.number)
+        self.sink.function(batch.frame, batch.number)

@@ -36,10 +36,10 @@ def test_rejected_rows_are_those_of_no_named_kind() -> None:
     late = ForeachBatch(lambda frame, batch_id: None)
     session, other, rest = routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=REJECTED))
 
-    assert (VISITS, ("session",), False) == (session.sink, session.kinds, session.is_rest)
+    assert (VISITS, "session") == (session.sink, session.name)
     assert ["user", "session_id", "pages"] == session.schema.names
-    assert (late, ("late",), SCHEMA) == (other.sink, other.kinds, other.schema)
-    assert (REJECTED, ("session", "late"), True) == (rest.sink, rest.kinds, rest.is_rest)
+    assert (late, "late", SCHEMA) == (other.sink, other.name, other.schema)
+    assert (REJECTED, "rejected", ("session", "late")) == (rest.sink, rest.name, rest.others)
     assert [True, False, False] == [one.of_results for one in (session, other, rest)]
 
 
@@ -56,7 +56,7 @@ def test_a_sink_alone_takes_all_rows() -> None:
     """With every column, also where the frame has kinds of rows."""
     (route,) = routes_of(SCHEMA, VISITS)
 
-    assert (VISITS, SCHEMA, None) == (route.sink, route.schema, route.kinds)
+    assert (VISITS, SCHEMA, "all") == (route.sink, route.schema, route.name)
 
 
 @pytest.mark.parametrize(

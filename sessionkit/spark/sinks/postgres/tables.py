@@ -112,7 +112,6 @@ def postgres_type(kind: T.DataType, name: str) -> str:
 
 
 def is_json(kind: str) -> bool:
-    """Return whether values of a column are written as JSON."""
     return kind in {"json", "jsonb"}
 
 
@@ -318,7 +317,6 @@ def _last_batch(connection: Connection[Any], table: Table, there: Relation | Non
 
 
 def _check_fits(found: Relation, table: Table, schema: T.StructType) -> None:
-    """Check that a table can take rows."""
     check_has_columns(table.label, table.columns, found.types)
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]

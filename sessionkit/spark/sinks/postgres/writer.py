@@ -1,25 +1,68 @@
-"""Rows on their way into a table of PostgreSQL, each exactly once."""
+"""Rows on their way into a table of PostgreSQL, each exactly once: copied, and moved from there."""
 
-from collections.abc import Callable, Sequence
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from datetime import date, timedelta
+from decimal import Decimal
 from functools import partial
-from typing import Any, TypeVar
+from math import isfinite
+from typing import Any, Final, LiteralString, TypeVar
+from uuid import uuid4
 
 import attrs
+import pyarrow as pa
 from psycopg import Connection
-from psycopg.sql import SQL, Composed
+from psycopg.errors import CardinalityViolation, UniqueViolation
+from psycopg.sql import SQL, Composed, Identifier
+from psycopg.types.json import Jsonb
+from psycopg.types.string import StrDumper
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sessionkit._engine.wire.inbound import in_utc
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.sinks.batches import NONE, Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.postgres import tables
 from sessionkit.spark.sinks.postgres.connections import Connections, connected
-from sessionkit.spark.sinks.postgres.loading import COUNTS, Copying, Moving
-from sessionkit.spark.sinks.postgres.tables import Table, is_json, postgres_type
+from sessionkit.spark.sinks.postgres.tables import RANK, Table, is_json, listed, postgres_type
+from sessionkit.spark.sinks.routes import (
+    REVISION,
+    SESSION_ID,
+    SUPERSEDES,
+    duplicate_id_error,
+    same_key_error,
+)
 from sessionkit.spark.sinks.values import Postgres, fits
+from sessionkit.spec.shared import SESSION_COLUMNS
 
 Result = TypeVar("Result")
+
+DUMPS: Final = partial(json.dumps, ensure_ascii=False)
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+COUNTS: Final = "attempt string, rows bigint"
+"""What a part returns to the driver: by which attempts how many rows were copied."""
+DELETE_SUPERSEDED: Final = "DELETE FROM {table} WHERE session_id IN {superseded}"
+DELETE_EARLIER: Final = """\
+DELETE FROM {table} AS present USING {copied}
+WHERE present.session_id = copied.session_id AND present.revision < copied.revision"""
+SUPERSEDED: Final = "(SELECT unnest(supersedes) FROM {copied})"
+LATEST: Final = """\
+(SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank} FROM {copied})
+AS copied WHERE {rank} = 1"""
+NO_LATER: Final = """
+AND NOT EXISTS (SELECT FROM {table} AS present WHERE present.session_id = copied.session_id
+                AND present.revision > copied.revision)"""
+NOT_SUPERSEDED: Final = "\nAND session_id NOT IN {superseded}"
+INSERT: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {moved} {conflict}"
+SAME_IDS: Final = """\
+SELECT {present}, {new} FROM {table} AS present
+JOIN {copied} ON present.session_id = copied.session_id LIMIT 1"""
+SAME_KEYS: Final = """\
+SELECT {shown} FROM (SELECT *, count(*) OVER (PARTITION BY {key}) AS sessionkit_same
+                     FROM (SELECT {columns} FROM {moved}) AS moved) AS counted
+WHERE sessionkit_same > 1 ORDER BY {key} LIMIT 2"""
 
 
 def check_columns(sink: Postgres, schema: T.StructType) -> None:
@@ -115,8 +158,8 @@ class TableWriter(BatchWriter):
             return
         if parts:
             copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
-            _check_all_there(connection, table, copied, sum(part["rows"] for part in parts))
-            Moving(table, copied, self.refuses_duplicates).move(connection)
+            rows = sum(part["rows"] for part in parts)
+            Moving(table, copied, self.refuses_duplicates).move(connection, rows)
         connection.execute(table.sql(tables.NOTE, number=number))
 
 
@@ -141,14 +184,188 @@ def _hold(connection: Connection[Any], table: Table) -> int:
     return int(held[0])
 
 
-def _check_all_there(
-    connection: Connection[Any], table: Table, copied: Composed, rows: int
-) -> None:
-    counted = connection.execute(SQL("SELECT count(*) FROM {}").format(copied)).fetchone()
-    there = counted[0] if counted else 0
-    if there != rows:
-        found = (
-            f"{rows} rows were copied for the table {table.label}, of which {there} are there: "
-            "the server has lost them, or one that is behind has taken its place"
+# ----------------------------------------------------------------------- into the staging table
+
+
+@attrs.frozen
+class Copying:
+    """
+    Copies the rows of a part.
+
+    Each batch of Arrow is copied in a transaction of its own, which can be repeated if the
+    connection is lost. An attempt that fails, or that of a task which loses against another one,
+    leaves rows that nobody asks for: the driver knows only the attempts of tasks that Spark took.
+    """
+
+    sink: Postgres
+    statement: str
+    json: tuple[bool, ...]
+
+    def copy(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Copy the rows, and say by which attempts; a batch without rows says nothing."""
+        with closing(Connections(self.sink)) as connections:
+            for batch in batches:
+                if batch.num_rows:
+                    copy = partial(self._copy, batch)
+                    copied = {"attempt": [connections.run(copy)], "rows": [batch.num_rows]}
+                    yield pa.RecordBatch.from_pydict(copied)
+
+    def _copy(self, batch: pa.RecordBatch, connection: Connection[Any]) -> str:
+        attempt = str(uuid4())
+        with connection.cursor() as cursor:
+            cursor.adapters.register_dumper(str, _TextDumper)
+            with cursor.copy(self.statement.encode()) as copy:
+                for row in zip(*map(_values, batch.columns, self.json), strict=True):
+                    copy.write_row((attempt, *row))
+        return attempt
+
+
+def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
+    values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
+    if not as_json:
+        return iter(values)
+    return (None if one is None else Jsonb(_plain(one), dumps=DUMPS) for one in values)
+
+
+def _storable(text: str) -> str:
+    """Return a text that PostgreSQL can store: without NUL characters."""
+    return text.replace("\0", REPLACEMENT)
+
+
+class _TextDumper(StrDumper):
+    """Writes a text, also where it is an item of an array."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(_storable(obj))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of JSON's types; others become text."""
+    match value:
+        case str():
+            return _storable(value)
+        case dict():
+            return {_name(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [*map(_plain, value)]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date():  # or a datetime
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return str(value)
+        case float() if not isfinite(value):
+            return str(value)
+    return value
+
+
+def _name(key: Any) -> str:
+    found = _plain(key)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+# ------------------------------------------------------------------------------ into the table
+
+
+@attrs.frozen
+class Moving:
+    """Moves rows from the staging table."""
+
+    table: Table
+    copied: Composed
+    refuses_duplicates: bool
+
+    def move(self, connection: Connection[Any], rows: int) -> None:
+        """
+        Move so many rows into the table, in the transaction that is open.
+
+        Of a session that gives several revisions, the rows of the highest one are, and none that
+        another row supersedes.
+        """
+        (there,) = connection.execute(self._sql("SELECT count(*) FROM {copied}")).fetchone() or (0,)
+        if there != rows:
+            found = (
+                f"{rows} rows were copied for the table {self.table.label}, of which {there} are "
+                "there: the server has lost them, or one that is behind has taken its place"
+            )
+            raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
+        if self._revises:
+            if SUPERSEDES in self.table.columns:
+                connection.execute(self._sql(DELETE_SUPERSEDED))
+            connection.execute(self._sql(DELETE_EARLIER))
+        # Where the id alone is the key, the index finds a second row as it is written.
+        if self.refuses_duplicates and len(self.table.key) > 1:
+            self._check_new(connection)
+        try:
+            with connection.transaction():
+                connection.execute(self.insert())
+        except UniqueViolation:
+            if not self.refuses_duplicates:
+                raise
+            self._check_new(connection)
+            self._check_unique(connection)
+            raise
+        except CardinalityViolation:
+            raise same_key_error(self.table.label, self.table.key) from None
+
+    @property
+    def _revises(self) -> bool:
+        return SESSION_ID in self.table.key and REVISION in self.table.columns
+
+    def _sql(self, text: LiteralString, **more: object) -> Composed:
+        superseded = SQL(SUPERSEDED).format(copied=self.copied)
+        rank = Identifier(RANK)
+        return self.table.sql(text, copied=self.copied, superseded=superseded, rank=rank, **more)
+
+    def _moved(self) -> Composed:
+        if not self._revises:
+            return self.copied
+        supersedes = SUPERSEDES in self.table.columns
+        later = "" if self.refuses_duplicates else NO_LATER
+        return self._sql(LATEST + later + (NOT_SUPERSEDED if supersedes else ""))
+
+    def insert(self) -> Composed:
+        """Return what adds the rows, in place of those with their keys."""
+        return self._sql(INSERT, moved=self._moved(), conflict=self._conflict())
+
+    def _conflict(self) -> Composed:
+        key = self.table.key
+        if not key or self.refuses_duplicates:
+            return SQL("").format()
+        others = [name for name in self.table.columns if name not in key]
+        if not others:
+            return self._sql("ON CONFLICT ({key}) DO NOTHING")
+        same = SQL("{0} = excluded.{0}")
+        changes = SQL(", ").join(same.format(Identifier(name)) for name in others)
+        return self._sql("ON CONFLICT ({key}) DO UPDATE SET {changes}", changes=changes)
+
+    # -------------------------------------------------------------------- two sessions with one id
+
+    def _check_new(self, connection: Connection[Any]) -> None:
+        """Check that the table has no session of the rows: earlier revisions are deleted."""
+        shown = self._shown()
+        present, new = (
+            SQL(", ").join(Identifier(table, name) for name in shown)
+            for table in ("present", "copied")
         )
-        raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
+        found = connection.execute(self._sql(SAME_IDS, present=present, new=new)).fetchone()
+        if found is not None:
+            rows = found[: len(shown)], found[len(shown) :]
+            raise duplicate_id_error(
+                self.table.label, *(dict(zip(shown, row, strict=True)) for row in rows)
+            )
+
+    def _check_unique(self, connection: Connection[Any]) -> None:
+        shown = self._shown()
+        counted = self._sql(SAME_KEYS, shown=listed(shown), moved=self._moved())
+        rows = [dict(zip(shown, row, strict=True)) for row in connection.execute(counted)]
+        if rows:
+            raise same_key_error(self.table.label, self.table.key, rows)
+
+    def _shown(self) -> Sequence[str]:
+        """Return the columns that identify a row: the session's key, up to its id."""
+        columns = self.table.columns
+        named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
+        return [name for name in columns if name in named]

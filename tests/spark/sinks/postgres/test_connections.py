@@ -16,8 +16,7 @@ from pyspark.sql import Row, SparkSession
 from sessionkit.spark import Postgres, start_query
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.connections import Connections
-from sessionkit.spark.sinks.postgres.loading import Copying
-from sessionkit.spark.sinks.postgres.writer import TableWriter
+from sessionkit.spark.sinks.postgres.writer import Copying, TableWriter
 from tests.support import postgres as server
 from tests.support.streams import write_files
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks.postgres.loading import Moving
 from sessionkit.spark.sinks.postgres.tables import COPIED, COPY, RELEASE, Table, postgres_type
+from sessionkit.spark.sinks.postgres.writer import Moving
 
 VISITS = Table("web", "visits", ("session_id", 'pa"ges'), ("session_id",), "q")
 
