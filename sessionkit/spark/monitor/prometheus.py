@@ -1,6 +1,5 @@
 """An endpoint for Prometheus, with the metrics of queries."""
 
-import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,12 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sessionkit.spark.monitor.metrics import METRICS, samples
-from sessionkit.spark.monitor.query_status import QueryStatus
+from sessionkit.spark.monitor.query_status import LOG, QueryStatus
 
 MOST_CONNECTIONS: Final = 16
 """Each has a thread; a further connection ends the oldest."""
 PATIENCE_S: Final = 5.0
-LOG: Final = logging.getLogger("sessionkit.monitor")
 FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
@@ -37,32 +35,22 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self._open: dict[socket.socket, None] = {}
-        self._lock = threading.Lock()
-        self._free = threading.Semaphore(MOST_CONNECTIONS)
+        self._changed = threading.Condition()
         super().__init__(*args, **settings)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            with self._lock:
-                oldest = next(iter(self._open), None)
-                if oldest is not None:
-                    del self._open[oldest]
-                    with suppress(OSError):
-                        oldest.shutdown(socket.SHUT_RDWR)
-            self._free.acquire()
-        with self._lock:
+        with self._changed:
+            if len(self._open) == MOST_CONNECTIONS:
+                with suppress(OSError):
+                    next(iter(self._open)).shutdown(socket.SHUT_RDWR)
+                self._changed.wait_for(lambda: len(self._open) < MOST_CONNECTIONS)
             self._open[request] = None
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
     def shutdown_request(self, request: Any) -> None:
-        with self._lock:
+        with self._changed:
             self._open.pop(request, None)
+            self._changed.notify()
             super().shutdown_request(request)
 
     def handle_error(self, _: Any, client_address: Any) -> None:

@@ -179,29 +179,30 @@ class QueryStatus:
     @property
     def rows_in_per_second(self) -> float | None:
         """Events, by the time that the last ten micro-batches span; None before the second."""
-        return self._per_second([step.events for step in self._recent])
+        return self._per_second("events")
 
     @property
     def rows_out_per_second(self) -> float | None:
         """Result rows, by that time; None where Spark didn't count them, see `totals`."""
-        return self._per_second([step.rows for step in self._recent])
+        return self._per_second("rows")
 
     @property
     def closed_per_second(self) -> float | None:
         """Sessions that closed, by that time; None where Spark didn't count them."""
-        return self._per_second([step.closed for step in self._recent])
+        return self._per_second("closed")
 
     @property
     def opened_per_second(self) -> float | None:
         """Sessions that opened, less those that merged; None where `open_sessions` isn't known."""
-        return self._per_second([step.opened for step in self._recent])
+        return self._per_second("opened")
 
-    def _per_second(self, numbers: list[int | None] | list[int]) -> float | None:
-        if len(self._recent) < 2 or None in numbers:  # noqa: PLR2004 (two make a span)
+    def _per_second(self, name: str) -> float | None:
+        numbers = [getattr(step, name) for step in self._recent]
+        if len(numbers) < 2 or None in numbers:  # noqa: PLR2004 (two make a span)
             return None
         first, last = self._recent[0], self._recent[-1]
         seconds = (last.began - first.began).total_seconds() + last.seconds
-        return sum(number or 0 for number in numbers) / seconds if seconds > 0 else None
+        return sum(numbers) / seconds if seconds > 0 else None
 
     # -- from now on -----------------------------------------------------------------------------
 
@@ -296,22 +297,19 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
 
 
 def _step(now: QueryStatus, before: QueryStatus) -> _Step:
-    """Return what a micro-batch adds to the rates."""
     was = 0 if now.batch == 0 else before.open_sessions
     opened = None
     if was is not None and now.open_sessions is not None:
         opened = now.open_sessions - was + now.counts.sessions
-    counts, began = now.counts, now.began or EPOCH
-    rows, closed = (
-        None if name in counts.unknown else getattr(counts, name) for name in ("rows", "sessions")
-    )
-    return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened)
+    counts = now.counts
+    rows = None if "rows" in counts.unknown else counts.rows
+    closed = None if "sessions" in counts.unknown else counts.sessions
+    return _Step(now.began or EPOCH, now.seconds or 0.0, counts.events, rows, closed, opened)
 
 
 def _is_unbalanced(progress: Any) -> bool:
-    batch = int(entry(progress, "batchId"))
     try:
-        Reconciliation(first=batch).add(progress)
+        Reconciliation(first=int(entry(progress, "batchId"))).add(progress)
     except BalanceError:
         return True
     return False

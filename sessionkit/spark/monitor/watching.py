@@ -41,8 +41,7 @@ PATIENCE_S: Final = 5
 
 
 def _instant(seconds: float) -> str:
-    instant = datetime.fromtimestamp(seconds, UTC)
-    return instant.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _span(seconds: float) -> str:
@@ -101,7 +100,6 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
 def picture(
     readings: Mapping[str, Reading], rates: Mapping[str, Sequence[float]]
 ) -> RenderableType:
-    """Return a picture of some queries."""
     if not readings:
         return Text("No query over a spec has reported yet.")
     return Group(*(_panel(name, readings[name], rates.get(name, ())) for name in sorted(readings)))
@@ -111,30 +109,29 @@ def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
     grid = Table.grid(expand=True, padding=(0, 3, 1, 0))
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
-    lately = [("events in, lately", _sparks(rates))]
-    grid.add_row(_section("rates", reading, lately), _section("time", reading))
-    grid.add_row(
-        _section("sessions or keys", reading), _section("rejected", reading, style="yellow")
+    more = {"rates": [("events in, lately", _sparks(rates))], "last batch": _parts(reading)}
+    sections = [_section(title, reading, more.get(title, ())) for title in SHOWN]
+    for left, right in zip(sections[::2], sections[1::2], strict=True):
+        grid.add_row(left, right)
+    state, color = (
+        ("running", "green") if reading.get(f"{PREFIX}query_active") else ("stopped", "dim")
     )
-    grid.add_row(_section("state", reading), _section("last batch", reading, _parts(reading)))
-    failed, active = reading.get(f"{PREFIX}query_failed"), reading.get(f"{PREFIX}query_active")
-    state, color = ("failed", "red") if failed else ("running", "green")
-    if not active and not failed:
-        state, color = "stopped", "dim"
+    if reading.get(f"{PREFIX}query_failed"):
+        state, color = "failed", "red"
     batches = _shown(reading, "batches_total", _count)
     title = f"[bold]{escape(printable(name))}[/]  [{color}]{state}[/]  {batches} micro-batches"
     return Panel(grid, title=title, title_align="left", border_style=color)
 
 
-def _section(
-    title: str, reading: Reading, more: Iterable[tuple[str, str]] = (), *, style: str = "cyan"
-) -> Table:
-    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style=f"bold {style}")
+def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> Table:
+    is_rejected = title == "rejected"
+    style = "bold yellow" if is_rejected else "bold cyan"
+    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style=style)
     table.add_column(title, no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
     for label, metric, form in SHOWN[title]:
         value = _shown(reading, metric, form)
-        share = _share(reading, metric) if title == "rejected" else ""
+        share = _share(reading, metric) if is_rejected else ""
         table.add_row(Text(label), Text(value + share, "dim" if value == UNKNOWN else ""))
     for label, text in more:
         table.add_row(Text(label), Text(text))
@@ -224,7 +221,6 @@ def watch_endpoint(
 
 
 def read_endpoint(url: str) -> Mapping[str, Reading]:
-    """Return the metrics of each query at an endpoint."""
     if not url.startswith(("http://", "https://")):
         hint = "write it as http://host:port/metrics"
         raise SessionkitError(with_hint(f"`{url}` isn't the URL of a metrics endpoint", hint))
