@@ -32,7 +32,6 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -86,7 +85,6 @@ def check_workers(master: str, program: str) -> None:
 def check_extra(
     extra: str, module: str, what: str, where: str = "where the driver and the executors run"
 ) -> None:
-    """Check that a library of an extra is installed."""
     if find_spec(module) is None:
         found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
         hint = f'pip install "sessionkit-spark[{extra}]", {where}'

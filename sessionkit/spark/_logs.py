@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from uuid import UUID
 
 import attrs
@@ -71,7 +71,7 @@ class Logs:
 
     def about(self, number: int) -> Mapping[str, Any]:
         """Return the watermark, the processing time and settings of a planned micro-batch."""
-        return self._about("offsets", number, self.offsets.get(number, []))
+        return self._about("offsets", number)
 
     def sources(self, number: int) -> tuple[str, ...]:
         """Return up to where a planned micro-batch reads each source, as JSON."""
@@ -79,14 +79,12 @@ class Logs:
 
     def next_watermark_ms(self, number: int) -> int:
         """Return the watermark that a finished micro-batch leaves to the next one; 0 for none."""
-        about = self._about("commits", number, self.commits.get(number, []))
-        return int(about.get("nextBatchWatermarkMs", 0))
+        return int(self._about("commits", number).get("nextBatchWatermarkMs", 0))
 
-    def _about(self, log: str, number: int, lines: list[str]) -> Mapping[str, Any]:
+    def _about(self, log: Literal["offsets", "commits"], number: int) -> Mapping[str, Any]:
         try:
-            found = json.loads(lines[1])
-            return dict(found)
-        except (IndexError, ValueError, TypeError):
+            return dict(json.loads(getattr(self, log)[number][1]))
+        except (LookupError, ValueError, TypeError):
             text = f"{self.path}/{log}/{number} is missing or unreadable"
             raise damaged_checkpoint(text) from None
 
@@ -114,8 +112,8 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
     if not logs.commits:
         return Progress(None, planned, 0, (), ())
     batch = logs.finished
-    watermark_ms, files = logs.next_watermark_ms(batch), files_read(logs, batch, spark)
-    return Progress(batch, planned, watermark_ms, logs.sources(batch), files)
+    files = files_read(logs, batch, spark)
+    return Progress(batch, planned, logs.next_watermark_ms(batch), logs.sources(batch), files)
 
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
@@ -132,8 +130,9 @@ def last_batch_of(logs: Logs) -> LastBatch | None:
         return None
     about = logs.about(logs.finished)
     partitions = int(about["conf"]["spark.sql.shuffle.partitions"])
-    times = (about["batchWatermarkMs"], about["batchTimestampMs"])
-    return LastBatch(logs.finished, *times, partitions)
+    return LastBatch(
+        logs.finished, about["batchWatermarkMs"], about["batchTimestampMs"], partitions
+    )
 
 
 def query_id_of(spark: SparkSession, path: str) -> str | None:
@@ -258,12 +257,10 @@ def _is_sound(text: str, number: int) -> bool:
 
 
 def damaged_checkpoint(found: str) -> StateCorruptedError:
-    """Return the error for damaged logs of a checkpoint."""
     return StateCorruptedError(with_hint(f"the checkpoint is damaged: {found}", RESTORE))
 
 
 def damaged_state(found: str) -> StateCorruptedError:
-    """Return the error for damaged state in a checkpoint."""
     return StateCorruptedError(with_hint(f"the stored state is damaged: {found}", RESTORE))
 
 

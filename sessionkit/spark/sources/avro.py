@@ -14,7 +14,7 @@ import io
 import json
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import attrs
 import fastavro
@@ -43,10 +43,15 @@ MOST_DECIMAL_BYTES: Final = 10_000
 """A decimal of as many bytes takes fastavro 20 ms, and one of ten times as many a hundred times."""
 FRAME_BYTES: Final = 5
 UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
+NOT_OF_SCHEMA: Final = "its payload isn't Avro of this schema"
 
 
 class LimitError(ValueError):
     """A payload asks for more than it may; the message is the whole reason."""
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise LimitError(reason)
 
 
 @attrs.define(eq=False)
@@ -149,8 +154,7 @@ class _Walk:
         while todo:
             node, depth, times = todo.pop()
             if depth > self.limits.max_depth:
-                text = f"its payload is deeper than the {self.limits.max_depth} of `max_depth`"
-                raise LimitError(text)
+                _refuse(f"its payload is deeper than the {self.limits.max_depth} of `max_depth`")
             if times > 1:
                 todo.append((node, depth, times - 1))
             match node.kind:
@@ -177,28 +181,24 @@ class _Walk:
             found |= (digit & 0x7F) << 7 * place
             if digit < 0x80:  # noqa: PLR2004 (the highest bit says that more follow)
                 return (found >> 1) ^ -(found & 1)
-        text = "its payload isn't Avro of this schema: a number has more than ten bytes"
-        raise LimitError(text)
+        _refuse(f"{NOT_OF_SCHEMA}: a number has more than ten bytes")
 
     def skip(self, size: int) -> None:
         self.at += size
         if size < 0 or self.at > len(self.data):
-            text = "its payload isn't Avro of this schema: it ends within a value"
-            raise LimitError(text)
+            _refuse(f"{NOT_OF_SCHEMA}: it ends within a value")
 
     def text(self, node: Node) -> None:
         size = self.number()
         self.skip(size)
         if node.is_decimal and size > MOST_DECIMAL_BYTES:
-            text = f"its payload has a decimal of {size} bytes, more than {MOST_DECIMAL_BYTES}"
-            raise LimitError(text)
+            _refuse(f"its payload has a decimal of {size} bytes, more than {MOST_DECIMAL_BYTES}")
 
     def chosen(self, union: Node) -> Node:
         """Return which of its types the value of a union has."""
         place = self.number()
         if not 0 <= place < len(union.parts):
-            text = f"its payload isn't Avro of this schema: a union has no type {place}"
-            raise LimitError(text)
+            _refuse(f"{NOT_OF_SCHEMA}: a union has no type {place}")
         self.count(union.parts[place].kind == "record")
         return union.parts[place]
 
@@ -217,8 +217,7 @@ class _Walk:
     def count(self, items: int) -> None:
         self.items += items
         if self.items > self.limits.max_items:
-            text = f"its payload has more items than the {self.limits.max_items} of `max_items`"
-            raise LimitError(text)
+            _refuse(f"its payload has more items than the {self.limits.max_items} of `max_items`")
 
 
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataFrame:
@@ -226,8 +225,7 @@ def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataF
     _check(payload, fields)
     others = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
     columns = [*filter(None, [ddl(fields)]), *others]
-    decoder = AvroDecoder(payload, tuple(fields))
-    return raw.mapInArrow(decoder.decode, ", ".join(columns))
+    return raw.mapInArrow(AvroDecoder(payload, tuple(fields)).decode, ", ".join(columns))
 
 
 def _check(payload: Avro, fields: Collection[Field]) -> None:
@@ -293,7 +291,7 @@ def _called(read: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str
     except LimitError as error:
         return {}, str(error)
     except Exception as error:  # noqa: BLE001 (fastavro raises what the bytes lead to)
-        return {}, f"its payload isn't Avro of this schema: {type(error).__name__}: {error}"
+        return {}, f"{NOT_OF_SCHEMA}: {type(error).__name__}: {error}"
 
 
 def _column(field: Field, records: list[Any], reasons: list[str | None]) -> pa.Array:
