@@ -16,12 +16,7 @@ NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def explained(former: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
-    """
-    Let a class say which argument is meant, where one is given that it hasn't.
-
-    Args:
-        former: What to write in place of arguments that it no longer has, by their names.
-    """
+    """Let a class say which argument is meant; `former` are those that it no longer has."""
 
     def explain(cls: Any) -> Any:
         make, known = cls.__init__, inspect.signature(cls).parameters

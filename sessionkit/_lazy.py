@@ -8,14 +8,7 @@ from typing import Any
 def lazy_names(
     package: str, names: Collection[str], *modules: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """
-    Return the `__getattr__` and the `__dir__` of a package (PEP 562).
-
-    Args:
-        package: The name of the package.
-        names: The names that it exports.
-        modules: Where to look; the first of these modules that has a name is asked for it.
-    """
+    """Return the `__getattr__` and the `__dir__` of a package (PEP 562), for names of modules."""
 
     def load(name: str) -> Any:
         if name not in names:

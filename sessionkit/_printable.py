@@ -6,10 +6,7 @@ def printable(text: str, *, keep: str = "") -> str:
     Return text in which what can't be printed is written out: `\x1b` for an escape.
 
     Otherwise a name could move the cursor, change the title of the window or turn a line around.
-
-    Args:
-        text: What to show.
-        keep: What to leave as it is, such as a line feed.
+    What is in `keep` stays as it is, such as a line feed.
     """
     if text.isprintable():
         return text

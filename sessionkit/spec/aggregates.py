@@ -90,8 +90,6 @@ class BoundAggregate:
     An aggregate under its name, with what the event class says of it.
 
     Attributes:
-        name: The field of the result.
-        aggregate: What is computed.
         type: The type of the values that it is of, without Optional; bool for a condition.
         may_be_missing: Whether an event may have no part in it: it isn't chosen, or has a null.
         parts: The aggregates that its condition is over, under its name, a dot and theirs.
