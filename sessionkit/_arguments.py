@@ -15,11 +15,21 @@ T = TypeVar("T")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def explained(former: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
-    """Let a class say which argument is meant; `former` are those that it no longer has."""
+def explained(
+    former: Mapping[str, str] = NONE, examples: Mapping[str, str] = NONE
+) -> Callable[[type[T]], type[T]]:
+    """
+    Let a class say which arguments are meant, and which are missing.
+
+    Args:
+        former: What to write in place of arguments that it no longer has, by their names.
+        examples: What to write for arguments that are missing, by their names.
+    """
 
     def explain(cls: Any) -> Any:
         make, known = cls.__init__, inspect.signature(cls).parameters
+        places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
+        needed = [one.name for one in known.values() if one.default is one.empty]
 
         @functools.wraps(make)
         def init(self: Any, *values: Any, **named: Any) -> None:
@@ -27,6 +37,11 @@ def explained(former: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
                 if name not in known:
                     found = f"{cls.__name__} has no argument `{name}`"
                     raise SpecError(with_hint(found, _meant(name, known, former)))
+            missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
+            if missing and len(values) <= len(places):
+                found = f"{cls.__name__} needs {', '.join(f'`{name}`' for name in missing)}"
+                added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
+                raise SpecError(with_hint(found, f"add {added}"))
             make(self, *values, **named)
 
         cls.__init__ = init

@@ -84,7 +84,8 @@ def duration(value: object, name: str, *, zero_allowed: bool = False) -> timedel
         micros = _read(value, name)
     else:
         found = f"`{name}` must be a timedelta or text, found {value!r} ({type(value).__name__})"
-        raise SpecError(with_hint(found, f"{SPELLING}, or pass timedelta(minutes=30)"))
+        why = "a number has no unit; " if isinstance(value, int | float) else ""
+        raise SpecError(with_hint(found, f"{why}{SPELLING}, or pass timedelta(minutes=30)"))
     if micros < 0 or (micros == 0 and not zero_allowed):
         found = f"`{name}` must be {'zero or ' if zero_allowed else ''}longer than zero"
         raise SpecError(with_hint(f"{found}, found {value!r}", SPELLING))

@@ -7,15 +7,21 @@ import attrs
 import pytest
 
 from sessionkit import (
+    Aggregates,
+    Events,
+    EventTimeGap,
+    Every,
     Functions,
     Inputs,
     Lateness,
+    ProcessingTimeGap,
     Results,
     SessionRules,
     SessionSpec,
     SpecError,
     StatefulSpec,
     Storage,
+    TimeToLive,
 )
 from sessionkit import aggregates as agg
 
@@ -35,6 +41,11 @@ class Visit:
 
     def update(self, event: View) -> None:
         """Count a page."""
+
+
+KEYED: dict[str, Any] = {"keys": {"user_id": str}}
+TIMED: dict[str, Any] = {**KEYED, "event_time": "ts", "gap": "30m"}
+DELAY = "`watermark_delay`\n\nHint: add "
 
 
 def hint_for(cls: Any, name: str) -> str:
@@ -83,11 +94,50 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, former: str, no
         (Storage, "buckets", "did you mean `bucket_count=...`?"),
         (Storage, "xyz", "it has layout, bucket_count, upgrade, version"),
         (SessionRules, "xyz", "it has gap, max_gap, state_gap, "),
+        (SessionRules, "at_most", "write max_gap=..."),
+        (EventTimeGap, "at_most", "write max_gap=..."),
+        (EventTimeGap, "inclusive", "did you mean `gap_inclusive=...`?"),
+        (ProcessingTimeGap, "gaps", "did you mean `gap=...`?"),
+        (TimeToLive, "sinc", "did you mean `since=...`?"),
+        (Every, "event", "did you mean `events=...`?"),
+        (Aggregates, "results", "did you mean `result=...`?"),
+        (Events, "events", "did you mean `event=...`?"),
     ],
 )
 def test_an_argument_that_is_misspelt_says_what_is_meant(cls: Any, name: str, hint: str) -> None:
     """The nearest one, also of a group; all of them where none is near."""
     assert hint_for(cls, name).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "named", "text"),
+    [
+        (SessionSpec, [], KEYED, f"SessionSpec needs `event_time`, `logic`, {DELAY}"),
+        (SessionSpec.of, [Visit], TIMED, f"SessionSpec needs {DELAY}"),
+        (StatefulSpec, [], KEYED, "StatefulSpec needs `process`, `timeout`\n\nHint: add process"),
+        (Functions, [], {}, "Functions needs `update`\n\nHint: add update=..."),
+        (Aggregates, [View], {}, "Aggregates needs `aggregates`\n\nHint: add aggregates=..."),
+        (EventTimeGap, [], {}, "EventTimeGap needs `gap`\n\nHint: add gap=..."),
+    ],
+)
+def test_a_missing_argument_says_what_to_add(
+    make: Any, values: list[Any], named: dict[str, Any], text: str
+) -> None:
+    """All that are missing are named at once, with an example of each."""
+    with pytest.raises(SpecError) as refused:
+        make(*values, **named)
+    assert str(refused.value).startswith(text)
+
+
+def test_a_first_spec_is_told_of_the_constructor_that_it_needs() -> None:
+    """Whoever passes nothing but a gap has a class with methods, and not yet its `logic`."""
+    with pytest.raises(SpecError) as refused:
+        SessionSpec(gap="30 minutes")  # type: ignore[call-arg]
+    expected = (
+        'Hint: add keys={"user_id": str}, event_time="ts", logic=Functions(update=...) '
+        '(or call SessionSpec.of(Visit, ...)), watermark_delay="10 minutes"'
+    )
+    assert str(refused.value).endswith(expected)
 
 
 @pytest.mark.parametrize(

@@ -151,9 +151,10 @@ def test_more_than_a_hundred_years_are_refused(value: str | timedelta) -> None:
 )
 def test_numbers_have_no_unit_and_are_refused(value: object, kind: str) -> None:
     """What is neither a `timedelta` nor a text is refused, with both shown."""
+    why = "a number has no unit; " if kind in {"int", "float"} else ""
     expected = (
         f"`gap` must be a timedelta or text, found {value!r} ({kind})"
-        f"\n\nHint: {SPELLING}, or pass timedelta(minutes=30)"
+        f"\n\nHint: {why}{SPELLING}, or pass timedelta(minutes=30)"
     )
     assert expected == refusal(value)
 

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, type_in
-from sessionkit.spec.functions import check_function, check_key
+from sessionkit.spec.functions import check_function, check_key, name_of
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.shared import check_delay
 from sessionkit.state._collections import inner_type
@@ -17,11 +16,18 @@ if TYPE_CHECKING:
     from sessionkit.spec.session import AnySessionSpec
 
 
-def one_timeout(gap: Duration | None, timeout: Any) -> EventTimeGap | SessionRules:
+def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
     """Return when a session is over, from the one of the two arguments that is given."""
     if (gap is None) == (timeout is None):
         found = "`gap` is missing" if gap is None else "`gap` and `timeout` are the same"
         raise SpecError(with_hint(found, 'write gap="30 minutes"'))
+    if isinstance(gap, EventTimeGap | SessionRules):
+        found = f"`gap` must be a duration, found {gap!r}"
+        raise SpecError(with_hint(found, f"write timeout={type(gap).__name__}(...)"))
+    if callable(gap):
+        found = f"`gap` is a function ({name_of(gap)}), so its longest result must be declared"
+        hint = 'write timeout=EventTimeGap(function, max_gap="1 hour")'
+        raise SpecError(with_hint(found, hint))
     rule = timeout if gap is None else EventTimeGap(gap)
     if not isinstance(rule, EventTimeGap | SessionRules):
         found = f"`timeout` of a session must be an EventTimeGap, found {timeout!r}"

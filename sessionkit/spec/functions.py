@@ -1,13 +1,15 @@
 """The functions that users hand over: what they say of themselves, and why one failed."""
 
+import dis
 import functools
 import inspect
 import traceback
 import typing
 from collections.abc import Callable, Collection, Generator
 from datetime import datetime
-from types import FrameType
-from typing import Any, Final, NamedTuple, get_args
+from itertools import pairwise
+from types import FrameType, FunctionType, NoneType
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 import attrs
 
@@ -17,6 +19,7 @@ from sessionkit.errors import SessionkitError, SpecError, UserFunctionError, wit
 MOST_FRAMES: Final = 20
 """How many frames of a traceback are shown, the last ones."""
 MAY_TAKE_TIME: Final = ("create", "update")
+MAY_YIELD: Final = ("finish", "process", "on_timer")
 MISSING: Final = inspect.Parameter.empty
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -151,15 +154,39 @@ def _resolved(raw: Any, function: Callable[..., Any]) -> Any:
 
 def _names_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the names that a function sees: those of its module, and of the functions around."""
+    plain = _plain(function)
+    if plain is None:
+        return {}, {}
+    return plain.__globals__, dict(inspect.getclosurevars(plain).nonlocals)
+
+
+def _plain(function: Any) -> FunctionType | None:
+    """Return the function that Python runs in the end; None where that is a builtin."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
     if not inspect.isroutine(function):
         function = type(function).__call__
     function = getattr(function, "__func__", function)
-    if not inspect.isfunction(function):
-        return {}, {}
-    return function.__globals__, dict(inspect.getclosurevars(function).nonlocals)
+    return function if inspect.isfunction(function) else None
+
+
+def returns_nothing(function: Callable[..., Any]) -> bool:
+    """Return whether a function is annotated so, or has no annotation and returns no value."""
+    said, plain = annotation_of(function, None), _plain(function)
+    if said is not None or plain is None:
+        return said is NoneType
+    steps = list(dis.get_instructions(plain))
+    ends = [(before, end) for before, end in pairwise(steps) if end.opname.startswith("RETURN_")]
+    return bool(ends) and all(_is_none(before, end) for before, end in ends)
+
+
+def _is_none(before: dis.Instruction, end: dis.Instruction) -> bool:
+    if end.opname == "RETURN_CONST":
+        return end.argval is None
+    # Where branches come together, the value may be that of another one.
+    is_constant = before.opname == "LOAD_CONST" and before.argval is None
+    return end.opname == "RETURN_VALUE" and is_constant and not end.is_jump_target
 
 
 @attrs.frozen
@@ -242,6 +269,9 @@ def _not_inferred(
         found = f"`{name}` is left out, and the annotations disagree: {said}"
         return with_hint(found, f"make them agree, or pass {name}=...")
     for place in places:
+        if dict in (place.annotation, get_origin(place.annotation)):
+            found = f"`{name}` is left out, and {place} says dict, which has no fields"
+            return with_hint(found, f"declare an attrs class or a dataclass, and annotate {hint}")
         if isinstance(place.annotation, str):
             found = f"`{name}` is left out, and {place} says {place.annotation!r}"
             hint = f"pass {name}=..., or define the class at the top of its module"
@@ -283,6 +313,9 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
     if _is_async(function) or _is_async(getattr(function, "__call__", None)):  # noqa: B004
         found = f"`{role}` must be a plain function, found the async {name_of(function)}"
         raise SpecError(with_hint(found, "write it with `def`"))
+    if inspect.isgeneratorfunction(function) and role not in MAY_YIELD:
+        found = f"`{role}` must return a value, found the generator {name_of(function)}"
+        raise SpecError(with_hint(found, "write `return` in place of `yield`"))
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -33,6 +33,14 @@ FORMER: Final = {
     "state_version": "storage=Storage(version=...)",
 }
 """What to write in place of the arguments that specs had before there were groups."""
+EXAMPLES: Final = {
+    "keys": 'keys={"user_id": str}',
+    "event_time": 'event_time="ts"',
+    "watermark_delay": 'watermark_delay="10 minutes"',
+    "timeout": 'timeout="30 minutes"',
+    "logic": "logic=Functions(update=...) (or call SessionSpec.of(Visit, ...))",
+}
+"""What to write for the arguments that are missing."""
 
 
 # -- how an argument is read --------------------------------------------------------------------

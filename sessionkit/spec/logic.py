@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from types import NoneType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
@@ -27,11 +26,11 @@ from sessionkit.spec.aggregates import (
 from sessionkit.spec.functions import (
     FinishMethod,
     Place,
-    annotation_of,
     check_function,
     class_of,
     name_of,
     positional_parameters,
+    returns_nothing,
     takes_time,
 )
 from sessionkit.spec.shared import E, R, S, set_derived
@@ -135,6 +134,7 @@ class Functions(Generic[E, S, R]):
         ]
 
 
+@explained()
 @attrs.frozen
 class Aggregates(Generic[E, Row]):
     """
@@ -166,6 +166,7 @@ class Aggregates(Generic[E, Row]):
         set_derived(self, bound=bound, result=row)
 
 
+@explained()
 @attrs.frozen
 class Events(Generic[E]):
     """
@@ -267,8 +268,7 @@ def _check_in_place(logic: Functions[Any, Any, Any]) -> None:
     state = logic.state.__name__
     for role in ("update", "merge"):
         function = getattr(logic, role)
-        returned = None if function is None else annotation_of(function, None)
-        if returned is NoneType and is_frozen(logic.state):
+        if function is not None and is_frozen(logic.state) and returns_nothing(function):
             found = f"`{role}` ({name_of(function)}) returns None: it changes the state in place"
             hint = f"return the new state, or make {state} with attrs.define"
             raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))

@@ -13,7 +13,7 @@ from sessionkit._instants import Duration, duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
-from sessionkit.spec.groups import FORMER, Results
+from sessionkit.spec.groups import EXAMPLES, FORMER, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.methods import (
     AggregateSettings,
@@ -23,7 +23,6 @@ from sessionkit.spec.methods import (
     Merging,
     Settings,
     SettingsInOrder,
-    Timeout,
     functions_of,
 )
 from sessionkit.spec.shared import (
@@ -38,6 +37,7 @@ from sessionkit.spec.shared import (
     S,
     Spec,
     check_shared,
+    read_timeout,
     set_derived,
 )
 from sessionkit.state._collections import Field
@@ -53,11 +53,7 @@ def _read_delay(value: Duration) -> timedelta:
     return duration(value, "watermark_delay", zero_allowed=True)
 
 
-def _read_timeout(value: Timeout | None) -> Any:
-    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
-
-
-@explained(FORMER)
+@explained(FORMER, EXAMPLES)
 @attrs.frozen(kw_only=True)
 class SessionSpec(Spec[E, S, R]):
     """
@@ -97,7 +93,7 @@ class SessionSpec(Spec[E, S, R]):
 
     event_time: str = attrs.field(validator=column_name)
     logic: Logic[E, S, R]
-    timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=_read_timeout)
+    timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=read_timeout)
     _gap: Duration | None = attrs.field(default=None, alias="gap", eq=False, repr=False)
     watermark_delay: timedelta = attrs.field(converter=_read_delay)
     results: Results = attrs.field(default=Results(), validator=group)

@@ -27,7 +27,7 @@ from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._scalars import BoolType, IntType, StrType
 from sessionkit.state._times import DatetimeType
 from sessionkit.state._types import may_be_key
-from sessionkit.timeouts import Clock, SessionRules, TimeoutPolicy
+from sessionkit.timeouts import Clock, EventTimeGap, SessionRules, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_delay(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "watermark_delay", zero_allowed=True)
+
+
+def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
+    is_duration = isinstance(value, str | timedelta | int | float)
+    return EventTimeGap(duration(value, "timeout")) if is_duration else value
 
 
 def _null() -> None:

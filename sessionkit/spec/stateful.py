@@ -1,7 +1,6 @@
 """What a user writes for state per key that isn't a session: a spec, and what it may return."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, Generic, Literal, TypeAlias
 
@@ -10,11 +9,19 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arguments import choice, explained
-from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import Place, check_function, check_key, class_of
-from sessionkit.spec.groups import FORMER
-from sessionkit.spec.shared import E, R, S, Spec, check_delay, check_shared, set_derived
+from sessionkit.spec.groups import EXAMPLES, FORMER
+from sessionkit.spec.shared import (
+    E,
+    R,
+    S,
+    Spec,
+    check_delay,
+    check_shared,
+    read_timeout,
+    set_derived,
+)
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
@@ -104,10 +111,6 @@ def by_processing_time(
     return ByProcessingTime(function)
 
 
-def _read_timeout(value: TimeoutPolicy | Duration) -> TimeoutPolicy:
-    return EventTimeGap(value) if isinstance(value, str | timedelta) else value
-
-
 def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
     if value == "drop_session":
         found = '`on_error="drop_session"` drops sessions, and a StatefulSpec has none'
@@ -115,7 +118,7 @@ def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None
         raise SpecError(with_hint(found, hint))
 
 
-@explained(FORMER | {"gap": "timeout=..., with the same duration"})
+@explained(FORMER | {"gap": "timeout=..., with the same duration"}, EXAMPLES)
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Spec[E, S, R]):
     """
@@ -161,7 +164,7 @@ class StatefulSpec(Spec[E, S, R]):
     _event: type[E] | None = attrs.field(default=None, alias="event", eq=False, repr=False)
     _state: type[S] | None = attrs.field(default=None, alias="state", eq=False, repr=False)
     _result: type[R] | None = attrs.field(default=None, alias="result", eq=False, repr=False)
-    timeout: TimeoutPolicy = attrs.field(converter=_read_timeout)
+    timeout: TimeoutPolicy = attrs.field(converter=read_timeout)
     on_error: Literal["raise", "reject"] = attrs.field(
         default="raise", validator=[_without_sessions, choice]
     )

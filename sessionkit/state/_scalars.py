@@ -41,9 +41,9 @@ class IntType(FieldType):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise refused(value, path, "an int", "convert it with int(...) where you set it")
         if not INT64[0] <= value <= INT64[1]:
-            raise refused(
-                value, path, "an int that fits in 64 bits", "declare the field as Decimal or str"
-            )
+            wanted, hint = "an int from -2**63 to 2**63 - 1", "declare the field as Decimal or str"
+            shown = "a larger one" if value > 0 else "a smaller one"
+            raise refused(value, path, wanted, hint, shown=shown)
         return int(value)
 
 

@@ -196,7 +196,11 @@ def same(value: Any) -> Any:
     return value
 
 
-def refused(value: object, path: str, wanted: str, hint: str) -> StateValueError:
+def refused(
+    value: object, path: str, wanted: str, hint: str, *, shown: str | None = None
+) -> StateValueError:
     """Return the error for a value that doesn't fit, without the value: it may be personal data."""
-    found = f"`{path}` must be {wanted}, found {type(value).__name__}"
+    if value is None:
+        hint = "declare it as `... | None` where it may be missing, or give it a default"
+    found = f"`{path}` must be {wanted}, found {shown or type(value).__name__}"
     return StateValueError(with_hint(found, hint))

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import choice
+from sessionkit._arguments import choice, explained
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
 
@@ -40,6 +40,7 @@ class NoTimeout(_Combinable):
     """Keys never expire: the state of a key stays until your code removes it."""
 
 
+@explained()
 @attrs.frozen
 class TimeToLive(_Combinable):
     """
@@ -67,6 +68,7 @@ class TimeToLive(_Combinable):
     )
 
 
+@explained()
 @attrs.frozen
 class ProcessingTimeGap(_Combinable):
     """
@@ -86,6 +88,7 @@ class ProcessingTimeGap(_Combinable):
     gap: timedelta = attrs.field(converter=_read_gap)
 
 
+@explained({"at_most": "max_gap=..."})
 @attrs.frozen
 class EventTimeGap(_Combinable):
     """

@@ -68,7 +68,7 @@ def _read_steps(
     return steps
 
 
-@explained()
+@explained({"at_most": "max_gap=..."})
 @attrs.frozen
 class SessionRules:
     """
@@ -186,6 +186,7 @@ def _read_span(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "duration")
 
 
+@explained()
 @attrs.frozen
 class Every:
     """

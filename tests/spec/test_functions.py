@@ -156,6 +156,20 @@ def test_whatever_is_asynchronous_is_refused(function: Any) -> None:
     assert "must be a plain function" in refusal(function)
 
 
+def yielding(state: Visit, event: View) -> Any:
+    """Yield a state, which nothing takes."""
+    yield state
+
+
+@pytest.mark.parametrize("function", [yielding, functools.partial(yielding)])
+def test_a_generator_is_refused_where_one_value_is_meant(function: Any) -> None:
+    """Its body would never run; a function that gives rows may be one."""
+    text = refusal(function)
+    assert text.startswith("`update` must return a value, found the generator ")
+    assert text.endswith("\n\nHint: write `return` in place of `yield`")
+    check_function(yielding, "finish", session=None, state=None)
+
+
 @pytest.mark.parametrize(
     ("function", "signature", "reason"),
     [

@@ -11,7 +11,7 @@ import pytest
 from pyspark import cloudpickle
 
 from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
-from sessionkit._instants import micros_of
+from sessionkit._instants import SPELLING, micros_of
 from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.spec.shared import SESSION_COLUMNS, key_class
 from sessionkit.spec.views import session_of
@@ -386,8 +386,8 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         ),
         (
             {"timeout": 30},
-            "`timeout` of a session must be an EventTimeGap, found 30",
-            'write timeout=EventTimeGap("30 minutes")',
+            "`timeout` must be a timedelta or text, found 30 (int)",
+            f"a number has no unit; {SPELLING}, or pass timedelta(minutes=30)",
         ),
         (
             {"late_events": "process"},
@@ -528,6 +528,21 @@ def test_a_gap_function_takes_the_event() -> None:
     """A function that says the gap is tried against the event."""
     timeout = EventTimeGap(lambda: HALF_HOUR, max_gap="1h")  # type: ignore[misc,arg-type]
     assert "`gap` must take gap(event), found " in refusal(timeout=timeout)
+
+
+def test_a_gap_that_is_a_function_is_declared_in_a_policy() -> None:
+    """`SessionSpec` has no `max_gap`, so the hint is the policy that has one."""
+    found, _, hint = refusal(gap=lambda event: HALF_HOUR, timeout=None).partition("\n\nHint: ")
+    assert "so its longest result must be declared" in found
+    assert "<lambda>)" in found
+    assert hint == 'write timeout=EventTimeGap(function, max_gap="1 hour")'
+
+
+def test_a_policy_is_a_timeout_and_no_gap() -> None:
+    """What has a gap of its own is passed by another name."""
+    text = refusal(gap=EventTimeGap("30m"), timeout=None)
+    assert text.startswith("`gap` must be a duration, found EventTimeGap(gap=")
+    assert text.endswith("Hint: write timeout=EventTimeGap(...)")
 
 
 def test_settings_are_named() -> None:

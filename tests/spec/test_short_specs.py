@@ -30,7 +30,7 @@ from sessionkit import (
     by_frame,
 )
 from sessionkit._instants import duration_text
-from sessionkit.errors import SpecError
+from sessionkit.errors import SpecError, StateValueError, UserFunctionError
 from sessionkit.spec.functions import takes_time, wrong_class
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import evolved, grouped, session_spec
@@ -515,6 +515,80 @@ def test_a_frozen_state_cannot_be_changed_in_place(role: str) -> None:
     assert f"`{role}` (" in text
     assert "returns None: it changes the state in place, and Row is frozen\n\n" in text
     assert text.endswith("Hint: return the new state, or make Row with attrs.define")
+
+
+@pytest.mark.parametrize("changed", ["in place", "a copy", "either"])
+def test_a_frozen_state_is_refused_where_no_value_is_ever_returned(changed: str) -> None:
+    """Without an annotation, what the function does tells that it changes its state in place."""
+
+    @attrs.frozen
+    class Frozen:
+        pages: int = 0
+
+        def update(self, event: View):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            if event.url == "/":
+                return
+            object.__setattr__(self, "pages", self.pages + 1)
+
+        def merge(self, other: "Frozen"):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            return self
+
+    def either(state: Frozen, event: View):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        return attrs.evolve(state, pages=1) if event.url else None
+
+    functions = {"a copy": lambda state, event: attrs.evolve(state, pages=1), "either": either}
+    settings = {**SETTINGS, "gap": "30m", "event": View, "update": functions.get(changed)}
+    if changed == "in place":
+        text = refusal(SessionSpec.of, Frozen, **settings)
+        assert "returns None: it changes the state in place, and Frozen is frozen\n\n" in text
+    else:
+        assert Frozen is SessionSpec.of(Frozen, **settings).state
+
+
+def test_a_row_that_is_a_dict_is_refused_when_the_spec_is_made() -> None:
+    """The columns are the fields of a class, and a dict has none."""
+
+    def row(session: Session, state: Visit) -> dict[str, Any]:
+        return {"pages": state.pages}
+
+    found, _, hint = refusal(spec_of, finish=row).partition("\n\nHint: ")
+    assert found.startswith("`result` is left out, and `finish` (")
+    assert found.endswith(") says dict, which has no fields")
+    assert hint == "declare an attrs class or a dataclass, and annotate what `finish` returns"
+
+
+def test_a_dict_in_place_of_a_row_is_shown_its_class() -> None:
+    """A dict has items, but none of them is a row."""
+
+    def row(session: Session, state: Visit) -> Any:
+        return {"pages": state.pages}
+
+    driver = SessionDriver(spec_of(finish=row, result=Row))
+    driver.add("ann", at("10:00"), View("/"))
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    with pytest.raises(UserFunctionError) as failed:
+        driver.run_batch()
+    assert "must return Row, found dict" in str(failed.value)
+    assert str(failed.value).endswith("or None; write Row(pages=..., user=...)")
+
+
+def test_none_in_a_field_that_needs_a_value_says_how_to_allow_it() -> None:
+    """To turn it into text would store the word `None`."""
+
+    def forget(state: Row, event: View) -> Row:
+        return Row(state.pages, user=None)  # type: ignore[arg-type]
+
+    create, merge = (lambda key, event: Row(1)), (lambda left, right: left)
+    driver = SessionDriver(spec_of(create=create, update=forget, merge=merge, finish=None))
+    driver.add("ann", at("10:00"), View("/"))
+    driver.add("ann", at("10:01"), View("/"))
+    with pytest.raises(StateValueError) as failed:
+        driver.run_batch()
+    assert "`Row.user` must be a str, found NoneType" in str(failed.value)
+    assert str(failed.value).endswith(
+        "Hint: declare it as `... | None` where it may be missing, or give it a default"
+    )
 
 
 # -- the event's time --------------------------------------------------------------------------

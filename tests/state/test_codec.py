@@ -23,6 +23,7 @@ from sessionkit.state._fields import field_type
 from sessionkit.state._scalars import DecimalType
 from tests.support.strategies import Colour, Level, Plan, classes_with_objects, instants
 
+MAY_BE_NONE = "declare it as `... | None` where it may be missing, or give it a default"
 TO_INT = "convert it with int(...) where you set it"
 TO_FLOAT = "convert it with float(...) where you set it"
 TO_BOOL = "convert it with bool(...) where you set it"
@@ -158,14 +159,14 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
         (int, np.bool_(True), "an int", np.bool_.__name__, TO_INT),  # noqa: FBT003
         (int, 1.0, "an int", "float", TO_INT),
         (int, "1", "an int", "str", TO_INT),
-        (int, None, "an int", "NoneType", TO_INT),
+        (int, None, "an int", "NoneType", MAY_BE_NONE),
         (int, nan, "an int", "float", TO_INT),
         (int, pd.NA, "an int", "NAType", TO_INT),
-        (int, 2**63, "an int that fits in 64 bits", "int", WIDER),
-        (int, -(2**63) - 1, "an int that fits in 64 bits", "int", WIDER),
-        (int, np.uint64(2**63), "an int that fits in 64 bits", "uint64", WIDER),
+        (int, 2**63, "an int from -2**63 to 2**63 - 1", "a larger one", WIDER),
+        (int, -(2**63) - 1, "an int from -2**63 to 2**63 - 1", "a smaller one", WIDER),
+        (int, np.uint64(2**63), "an int from -2**63 to 2**63 - 1", "a larger one", WIDER),
         (float, True, "a float", "bool", TO_FLOAT),
-        (float, None, "a float", "NoneType", TO_FLOAT),
+        (float, None, "a float", "NoneType", MAY_BE_NONE),
         (float, Decimal(1), "a float", "Decimal", TO_FLOAT),
         (
             float,
@@ -175,8 +176,10 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
             "declare the field as int, or convert it with float(...)",
         ),
         (bool, 1, "a bool", "int", TO_BOOL),
-        (bool, None, "a bool", "NoneType", TO_BOOL),
+        (bool, None, "a bool", "NoneType", MAY_BE_NONE),
         (str, b"a", "a str", "bytes", TO_STR),
+        (str, None, "a str", "NoneType", MAY_BE_NONE),
+        (list[str], None, "a list", "NoneType", MAY_BE_NONE),
         (str, nan, "a str", "float", TO_STR),
         (
             str,

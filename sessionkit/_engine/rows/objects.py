@@ -1,6 +1,6 @@
 """The user's side of the tables: rows as objects of their classes, and what functions return."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
@@ -124,7 +124,9 @@ def collected(found: Any, cls: type[Any]) -> list[Any]:
         return [found]
     if found is None:
         return []
-    return list(found) if isinstance(found, Iterable) else [found]
+    # The items of a dict are its keys: it's a row of the wrong class.
+    several = isinstance(found, Iterable) and not isinstance(found, Mapping)
+    return list(found) if several else [found]
 
 
 def check_rows(
@@ -135,6 +137,9 @@ def check_rows(
         if row.__class__ is not cls:
             what = f"`{role}` ({name_of(function)}), for {key!r}, must return"
             hint = "return a result row, a list of them, or None"
+            if isinstance(row, Mapping):
+                fields = ", ".join(f"{field.alias}=..." for field in codec_of(cls).type.fields)
+                hint = f"{hint}; write {cls.__name__}({fields})"
             raise UserFunctionError(wrong_class(what, cls, row, hint))
 
 

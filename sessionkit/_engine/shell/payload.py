@@ -30,13 +30,17 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, Self
 
 import attrs
 import pyarrow as pa
 
+from sessionkit._instants import duration_text
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
+UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
+"""Of the entries of an identity that are durations, by the end of their names."""
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
 ID_BYTES: Final = 8
@@ -208,11 +212,21 @@ def identity_differences(
     stored: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> list[str]:
     """Return one line for each entry, of these names if any are given, in which both differ."""
+    either = stored.keys() | wanted.keys() if names is None else names
+    differing = {name for name in either if stored.get(name) != wanted.get(name)}
+    if "gap_us" in differing and None not in (stored.get("gap_us"), wanted.get("gap_us")):
+        differing.discard("longest_gap_us")  # it's the gap, which no function says
     return [
-        f"`{name}` is {wanted.get(name)!r} in the spec, {stored.get(name)!r} in the checkpoint"
-        for name in sorted(stored.keys() | wanted.keys() if names is None else names)
-        if stored.get(name) != wanted.get(name)
+        f"`{name.removesuffix('_us').removesuffix('_ms')}` is {_entry(name, wanted)} in the spec, "
+        f"{_entry(name, stored)} in the checkpoint"
+        for name in sorted(differing)
     ]
+
+
+def _entry(name: str, identity: Mapping[str, Any]) -> str:
+    """Return the value of an entry as a spec has it: a duration isn't a number."""
+    value, unit = identity.get(name), UNITS.get(name[-3:])
+    return repr(value) if unit is None or value is None else duration_text(value * unit)
 
 
 def check_format(version: int) -> None:

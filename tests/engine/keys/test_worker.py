@@ -352,7 +352,7 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
     ("changes", "said"),
     [
         ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
-        ({"watermark_delay": "1m"}, "`watermark_delay_ms` is 60000 in the spec, 600000 in the"),
+        ({"watermark_delay": "1m"}, "`watermark_delay` is 1 minute in the spec, 10 minutes in the"),
         ({"keys": {"key": bytes}}, "`keys`"),
         ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`Sum.total`"),
     ],

@@ -343,7 +343,7 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
     [
         ({"bucket_count": 2}, "`bucket_count` is 2 in the spec, 1 in the checkpoint"),
         ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
-        ({"watermark_delay": "2h"}, "`watermark_delay_ms` is 7200000 in the spec"),
+        ({"watermark_delay": "2h"}, "`watermark_delay` is 2 hours in the spec"),
     ],
 )
 def test_other_rules_stop_the_query(changes: dict[str, Any], text: str) -> None:

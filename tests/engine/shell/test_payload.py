@@ -251,6 +251,22 @@ def test_differences_come_in_the_order_of_their_names() -> None:
     assert [] == identity_differences(stored, stored)
 
 
+def test_durations_are_shown_as_a_spec_has_them() -> None:
+    """Under the names of their arguments; the longest gap is the gap where no function says it."""
+    stored = {"gap_us": 600_000_000, "longest_gap_us": 600_000_000, "watermark_delay_ms": 0}
+    wanted = {"gap_us": 540_000_000, "longest_gap_us": 540_000_000, "watermark_delay_ms": None}
+    of_function = stored | {"gap_us": None, "longest_gap_us": 1_200_000_000}
+
+    assert identity_differences(stored, wanted) == [
+        "`gap` is 9 minutes in the spec, 10 minutes in the checkpoint",
+        "`watermark_delay` is None in the spec, 0 seconds in the checkpoint",
+    ]
+    assert identity_differences(stored, of_function) == [
+        "`gap` is None in the spec, 10 minutes in the checkpoint",
+        "`longest_gap` is 20 minutes in the spec, 10 minutes in the checkpoint",
+    ]
+
+
 def test_the_identity_is_read_from_the_first_bytes() -> None:
     """The beginning of a payload is enough to know what wrote it, damaged or not behind."""
     whole = HEADER_SIZE + 4 + len(IDENTITY)

@@ -125,7 +125,7 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     assert "damaged" not in text
     text = printed(capsys, "inspect", stream.checkpoint, "--spec", spec("LONGER"))
     assert "the spec    is refused: the checkpoint" in text
-    assert "`gap_us` is 7200000000 in the spec, 1800000000 in the checkpoint" in text
+    assert "`gap` is 2 hours in the spec, 30 minutes in the checkpoint" in text
     ann = printed(capsys, "sessions", stream.checkpoint, "--spec", spec("VISITS"), "--key", "ann")
     assert "  events    2 from 2026-03-08 12:00:00Z\n  state     Views(n=2)\n" in ann
     over = "it is over at 2026-03-08 12:50:00Z, by `gap`: no event for 30 minutes"

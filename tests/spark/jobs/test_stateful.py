@@ -170,7 +170,7 @@ CHANGED: Final[dict[str, Any]] = {
     "version": 2,
 }
 NAMED: Final = [
-    "`watermark_delay_ms` is 1000 in the spec, 0 in the checkpoint",
+    "`watermark_delay` is 1 second in the spec, 0 seconds in the checkpoint",
     "`state_version` is 2 in the spec, 1 in the checkpoint",
 ]
 
