@@ -12,11 +12,13 @@ as in Spark's SQL function `hash`; each of its steps can be inverted.
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 from typing import Final, TypeVar
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.rows.table import key_columns, whole
@@ -112,11 +114,6 @@ def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -
     return F.pmod(F.xxhash64(*hashed), F.lit(bucket_count)).cast("int")
 
 
-def labelled(rows: DataFrame, bucket_count: int) -> DataFrame:
-    """Give each bucket its label in place of its number."""
-    return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
-
-
 def grouping_key(spec: AnySpec) -> dict[str, Column]:
     """Return the key columns to group by, under the user's names."""
     # Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
@@ -148,9 +145,6 @@ def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Colu
         for value, form in zip(values, kinds, strict=True)
     ]
     if spec.storage.layout == "per_key":
-        found = F.lit(True)  # noqa: FBT003 (a literal of SQL)
-        for column, form in zip(group, forms, strict=True):
-            found &= column == form
-        return found
+        return reduce(and_, [column == form for column, form in zip(group, forms, strict=True)])
     bucket = bucket_of_forms(spec, forms, spec.storage.buckets)
     return group[0] == label_of(bucket, spec.storage.buckets)

@@ -23,11 +23,12 @@ LINE: Final = re.compile(
     r"(?P<branch>(?:[: ] {2})*(?:[:+]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)"
 )
 BRANCH_WIDTH: Final = 3
+FIRST_LINE: Final = ("Project [", "~Project [")
+"""After a header comes the projection that EXPLAIN makes of `*`."""
+WRAPPERS_OF_EXPLAIN: Final = 3
 
 STREAMING_LEAF: Final = "Streaming"
-
 WATERMARK: Final = "EventTimeWatermark"
-WRAPPERS_OF_EXPLAIN: Final = 3
 STATELESS: Final = frozenset(
     {
         "ArrowEvalPython",
@@ -111,12 +112,14 @@ class PlanNode:
 
 
 def analyzed_plan(frame: DataFrame) -> str:
-    """Return the text of the analyzed plan, without running anything."""
+    """Return the text of the analyzed plan, without running anything; none if Spark refuses it."""
     # On Connect, `sql` of Spark 3.5 takes no frames.
     name, spark = f"explained_{uuid4().hex}", frame.sparkSession
-    frame.createTempView(name)
     try:
+        frame.createTempView(name)
         rows = spark.sql(f"{EXPLAIN} {name}").collect()
+    except PySparkException:
+        return ""  # let Spark say whether it can run it
     finally:
         spark.catalog.dropTempView(name)
     return str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
@@ -125,7 +128,7 @@ def analyzed_plan(frame: DataFrame) -> str:
 def plan_tree(text: str) -> PlanNode | None:
     """Return the root; None if the user's text, such as a literal, contains a line break."""
     path: list[PlanNode] = []  # from the root to the line before
-    for line in dropwhile(_is_header, text.strip().splitlines()):
+    for line in dropwhile(lambda line: not line.startswith(FIRST_LINE), text.strip().splitlines()):
         found = LINE.fullmatch(line)
         depth = -1 if found is None else len(found["branch"]) // BRANCH_WIDTH
         if found is None or not (0 < depth <= len(path) if path else depth == 0):
@@ -136,11 +139,6 @@ def plan_tree(text: str) -> PlanNode | None:
             path[-1].inputs.append(node)
         path.append(node)
     return path[0] if path else None
-
-
-def _is_header(line: str) -> bool:
-    """Return whether a line comes before the projection that EXPLAIN makes of `*`."""
-    return not line.startswith(("Project [", "~Project ["))
 
 
 @attrs.frozen
@@ -160,17 +158,9 @@ class Plan:
     """Into how many buckets sessionkit hashes keys; None if that isn't known, or differs."""
 
 
-def query_type_of(frame: DataFrame) -> QueryType | None:
-    """Return the type of a streaming query; None if it isn't a known type."""
-    return plan_of(frame).query
-
-
 def plan_of(frame: DataFrame) -> Plan:
     """Return what the analyzed plan of a streaming DataFrame says, without running anything."""
-    try:
-        text = analyzed_plan(frame)
-    except PySparkException:
-        return Plan()  # Spark can't explain it; let Spark say whether it can run it
+    text = analyzed_plan(frame)
     root = plan_tree(text)
     if root is None:
         # All that is certain is whether it would never end.
@@ -186,7 +176,7 @@ def plan_of(frame: DataFrame) -> Plan:
         stateful_operators=None if query is None else tuple(sorted(_stateful(operators))),
         has_processing_time_timeout=any(map(_waits, operators)),
         ends_in_python_state=last == [STATEFUL],
-        has_aggregation=any(map(_aggregates, streaming)),
+        has_aggregation=any(node.operator == "Aggregate" for node in streaming),
         is_watermarked_late=any(
             node.operator == WATERMARK and any(map(_aggregates, node.walk())) for node in streaming
         ),

@@ -1,10 +1,11 @@
-"""A seed as a value, in its folder, and what the query that it comes from has read."""
+"""A seed: a value, its folder and its rows, and what the query that it comes from has read."""
 
 import base64
 import json
 import zlib
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 import attrs
@@ -13,16 +14,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.shell.seed import SeedFormat
-from sessionkit._instants import BEGINNING_US, instant_of
+from sessionkit._engine.logic import Memory
+from sessionkit._engine.rows.table import whole
+from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.wire.packing import WATERMARK_COLUMN, joined_packs, packed_by_group
+from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit.errors import SessionkitError, SpecError, with_hint
+from sessionkit.spark._columns import quoted
+from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Progress, active_session, folder_texts
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
-from sessionkit.spark._seed_rows import ROWS, packed_seed_rows
 from sessionkit.spec.shared import AnySpec
+from sessionkit.state._types import key_form
 
 FORMAT: Final = 1
 ABOUT: Final = "about"
+ROWS: Final = "rows"
+ROWS_OF_A_CHUNK: Final = 2**15
+ROWS_AT_ONCE: Final = 2**17
 NOTHING_READ: Final = "-"
 """What Spark writes down for a source of which nothing has been read yet."""
 PATHS: Final = ("_metadata.file_path", "file_path")
@@ -30,7 +40,7 @@ PLACES: Final = (
     ("topic", "partition", "offset"),
     ("kafka_topic", "kafka_partition", "kafka_offset"),
 )
-SAY_SO: Final = (
+CALL_UNREAD: Final = (
     "call `seed.unread` right after the source, or `seed.unread(frame, None)` if the options of "
     "the source leave out what the old query has read"
 )
@@ -47,7 +57,7 @@ class Seed:
     Attributes:
         path: The folder.
         format: How its rows are written, and the watermark at which it was taken.
-        progress: How far the query came from which it was carried over; None after a batch.
+        progress: How far the migrated query had come; None after a batch.
     """
 
     path: str
@@ -117,32 +127,29 @@ class Seed:
         return self.progress.offsets[source], self.progress.files[source]
 
 
+# ------------------------------------------------------------------------------------- its folder
+
+
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     spark = chunks.sparkSession
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
         raise SessionkitError(with_hint(found, "write it to a folder of its own"))
-    rows = packed_seed_rows(chunks, spec, seed.format)
+    rows = _seed_rows(chunks, spec, seed.format)
     rows.write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
-    about = spark.createDataFrame([(_about(seed),)], "value string")
-    about.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
+    form = attrs.asdict(seed.format, recurse=False)
+    about = {"format": FORMAT, **form, "progress": seed.progress}
+    text = spark.createDataFrame([(json.dumps(about, default=_as_json),)], "value string")
+    text.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
     return seed
 
 
-def _about(seed: Seed) -> str:
-    form, progress = seed.format, seed.progress
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "identity": form.identity.decode(),
-            "kept": base64.b64encode(form.kept.serialize()).decode(),
-            "held": base64.b64encode(form.held.serialize()).decode(),
-            "watermark_us": form.watermark_us,
-            "until_us": form.until_us,
-            "idle_us": form.idle_us,
-            "progress": None if progress is None else attrs.asdict(progress),
-        }
-    )
+def _as_json(value: bytes | pa.Schema | Progress) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, pa.Schema):
+        return base64.b64encode(value.serialize()).decode()
+    return attrs.asdict(value)
 
 
 def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
@@ -169,14 +176,111 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     )
     instants = about["watermark_us"], about["until_us"], about.get("idle_us", BEGINNING_US)
     form = SeedFormat(about["identity"].encode(), kept, held, *instants)
-    return Seed(path, form, _progress_in(about["progress"]))
+    progress = about["progress"]
+    if progress is not None:
+        offsets, files = tuple(progress["offsets"]), tuple(map(tuple, progress["files"]))
+        progress = Progress(**{**progress, "offsets": offsets, "files": files})
+    return Seed(path, form, progress)
 
 
-def _progress_in(about: dict[str, Any] | None) -> Progress | None:
-    if about is None:
-        return None
-    offsets, files = tuple(about["offsets"]), tuple(map(tuple, about["files"]))
-    return Progress(**{**about, "offsets": offsets, "files": files})
+# --------------------------------------------------------------------------------------- its rows
+
+
+def chunks_schema(spec: AnySpec) -> str:
+    """Return the columns of `chunks_of`, as Spark's SQL has them."""
+    forms = [f"k{place}: {key_form(f.type).sql}" for place, f in enumerate(spec.key_fields)]
+    return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
+
+
+def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
+    """Return the state of a group as a few rows, each with many keys and their state as bytes."""
+    parts = [
+        (name, batch)
+        for name, table in (("kept", memory.kept), ("held", memory.buffered))
+        for batch in table.combine_chunks().to_batches(max_chunksize=ROWS_OF_A_CHUNK)
+        if batch.num_rows
+    ]
+    columns = {
+        name: pa.array(
+            [part.serialize().to_pybytes() if name == own else None for own, part in parts],
+            pa.binary(),
+        )
+        for name in ("kept", "held")
+    }
+    tables = [logic_of(spec).schema.empty_table(), *(pa.table(part) for _, part in parts)]
+    names = [f"k{place}" for place in range(len(spec.keys))]
+    keys = [pa.StructArray.from_arrays(key_forms(spec, table), names) for table in tables]
+    ends = pa.array(accumulate(map(len, keys)), pa.int32())
+    return pa.table({"keys": pa.ListArray.from_arrays(ends, pa.concat_arrays(keys)), **columns})
+
+
+def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
+    """Return the stream of the rows of a seed; the first micro-batch has all of them."""
+    watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp"
+    return spark.readStream.schema(_schema(spec) + watermark).parquet(f"{path}/{ROWS}")
+
+
+def _seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
+    rows = _in_groups(chunks, spec, form)
+    if spec.delay_ms is None or form.watermark_us == BEGINNING_US:
+        return rows
+    # One more row starts Spark's watermark at that of the seed.
+    at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
+    instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
+    return rows.unionByName(rows.sparkSession.range(1).select(instant), allowMissingColumns=True)
+
+
+def _group_columns(spec: AnySpec) -> dict[str, str]:
+    """Return the columns by which Spark groups, with their types."""
+    if spec.storage.layout == "per_key":
+        return {field.name: key_form(field.type).sql for field in spec.key_fields}
+    return {BUCKET: "int"}
+
+
+def _schema(spec: AnySpec) -> str:
+    columns = {**_group_columns(spec), KEPT_COLUMN: "binary", HELD_COLUMN: "binary"}
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+
+def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
+    """Return what groups remember, packed by the groups of the new query."""
+    names, schemas = [*_group_columns(spec)], {KEPT_COLUMN: form.kept, HELD_COLUMN: form.held}
+
+    def group(key: Column) -> Column:
+        columns = [key.getField(f"k{place}") for place in range(len(spec.keys))]
+        if spec.storage.layout != "per_key":
+            columns = [bucket_of_forms(spec, columns, spec.storage.buckets)]
+        return F.struct(*(c.alias(f"g{place}") for place, c in enumerate(columns)))
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for groups, *columns in (batch.columns for batch in batches):
+            for (own, schema), packs in zip(schemas.items(), columns, strict=True):
+                for portion in _portions(groups.filter(packs.is_valid()), packs.drop_null()):
+                    yield _batch(*portion, names, own, schema)
+
+    grouped = chunks.select(F.transform("keys", group).alias("groups"), "kept", "held")
+    return grouped.mapInArrow(pack, _schema(spec))
+
+
+def _portions(groups: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, list[bytes]]]:
+    """Join chunks, up to about as many rows as memory should hold at once."""
+    ends = accumulate(map(len, groups))
+    portions = [end // ROWS_AT_ONCE for end in ends]
+    for _, found in groupby(range(len(portions)), key=portions.__getitem__):
+        places = pa.array(found)
+        yield groups.take(places), packs.take(places).to_pylist()
+
+
+def _batch(
+    groups: pa.Array, packs: list[bytes], names: list[str], own: str, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return the rows of some chunks, packed by group."""
+    by_group = pa.Table.from_arrays(groups.flatten().flatten(), names=names)
+    of_packs, found = packed_by_group(by_group, joined_packs(schema, packs))
+    nothing = pa.nulls(len(found), pa.binary())
+    columns = {name: whole(of_packs[name]) for name in names}
+    columns |= {KEPT_COLUMN: nothing, HELD_COLUMN: nothing, own: found}
+    return pa.RecordBatch.from_pydict(columns)
 
 
 # ------------------------------------------------------------------- what the old query has read
@@ -191,7 +295,7 @@ def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFra
         case dict() as topics if all(isinstance(ends, dict) for ends in topics.values()):
             return _without_messages(rows, topics)
     found = f"what the old query has read can't be told apart: it stopped at {offset}"
-    raise SessionkitError(with_hint(found, SAY_SO))
+    raise SessionkitError(with_hint(found, CALL_UNREAD))
 
 
 def _without_files(rows: DataFrame, taken: Sequence[str]) -> DataFrame:
@@ -222,15 +326,12 @@ def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> li
             continue
         return columns
     found = f"the rows don't say from which {what} they are, so those that were read stay in"
-    raise SessionkitError(with_hint(found, SAY_SO))
+    raise SessionkitError(with_hint(found, CALL_UNREAD))
 
 
 def check_unread(events: DataFrame, marker: str) -> None:
     """Check that a stream leaves out what an old query has read."""
-    try:
-        root = plan_tree(analyzed_plan(events))
-    except PySparkException:
-        root = None
+    root = plan_tree(analyzed_plan(events))
     if root is None:
         found = "the plan of the stream can't be read, so it may have rows that the seed has too"
         raise SpecError(with_hint(found, "leave line breaks out of the literals in it"))

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit.spark._output_rules import QUERY_TYPES, QueryType
-from sessionkit.spark._plan import plan_of, query_type_of
+from sessionkit.spark._plan import plan_of
 from tests.support.cells import QUERIES, Events, joined, session_windowed, windowed, with_state
 
 
@@ -21,7 +21,7 @@ def events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Eve
 @pytest.mark.parametrize("query", QUERY_TYPES)
 def test_a_query_is_of_its_type(events: Events, query: QueryType) -> None:
     """The query with which a row of the table is tried on Spark has the type of the row."""
-    assert query == query_type_of(QUERIES[query](events))
+    assert query == plan_of(QUERIES[query](events)).query
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_other_ways_to_write_a_type(
     events: Events, query: QueryType, make: Callable[[Events], DataFrame]
 ) -> None:
     """A type is what Spark makes of the frame, not how it was written."""
-    assert query == query_type_of(make(events))
+    assert query == plan_of(make(events)).query
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_names_of_the_user_are_no_operators(events: Events) -> None:
     """Columns that are called like an operator or a window are columns."""
     named = events.stream().selectExpr("key AS Sort", "at AS session_window", "value AS `[a`")
 
-    assert query_type_of(named) == "stateless"
-    assert query_type_of(named.groupBy("session_window", "[a").count()) == "aggregation"
+    assert plan_of(named).query == "stateless"
+    assert plan_of(named.groupBy("session_window", "[a").count()).query == "aggregation"
 
 
 def test_text_that_looks_like_a_plan_is_left_to_spark(events: Events) -> None:
     """A literal over several lines hides what stands behind it, so nothing is said."""
     text = F.lit("x\n~Sort [a#1]\n   +- ~Aggregate [b#2], [b#2]")
 
-    assert query_type_of(events.stream().withColumn("text", text)) is None
+    assert plan_of(events.stream().withColumn("text", text)).query is None
 
 
 def test_reading_a_plan_leaves_nothing_behind(events: Events) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._output_rules import QueryType
-from sessionkit.spark._plan import query_type_of
+from sessionkit.spark._plan import plan_of
 from sessionkit.spark.windows import (
     UnboundedStateWarning,
     WindowedAggregation,
@@ -862,14 +862,14 @@ class TestTable:
         """The plan that Spark makes of a definition has the type that it was checked as."""
         frame = definition.apply(events.stream())
 
-        assert expected == query_type_of(frame)
+        assert expected == plan_of(frame).query
         assert f"query type:    {expected}" in definition.explain()
 
     def test_chained(self, events: Source) -> None:
         """Windows over windows are a chained aggregation."""
         first = counted(LATE).with_window_time().apply(events.stream())
 
-        assert "chained_aggregation" == query_type_of(TestWindowsOverWindows.SECOND.apply(first))
+        assert "chained_aggregation" == plan_of(TestWindowsOverWindows.SECOND.apply(first)).query
 
     def test_table_joined(self, events: Source) -> None:
         """A table that is an aggregation itself makes no chain of what it is joined to."""

@@ -24,8 +24,15 @@ from sessionkit.spark._logs import (
     logs_of,
     progress_of,
 )
-from sessionkit.spark._seed_rows import ROWS, chunks_of, chunks_schema
-from sessionkit.spark._seeds import ABOUT, Seed, read_seed, write_seed
+from sessionkit.spark._seeds import (
+    ABOUT,
+    ROWS,
+    Seed,
+    chunks_of,
+    chunks_schema,
+    read_seed,
+    write_seed,
+)
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.jobs.run import state_at_end
 from sessionkit.spec.shared import AnySpec
@@ -71,20 +78,16 @@ def migrate(
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
-    before, idle_us = _seed_before(progress.files, session), _idle_us(checkpoint, old, session)
-    until_us = None if before is None else before.format.until_us
+    until_us, idle_us = None, BEGINNING_US
+    last = last_batch_of(logs_of(checkpoint, session))
+    if old.close_idle_after is not None and old.watermark_delay is not None and last is not None:
+        # A group's own watermark may be as far as that.
+        idle_us = last.started_ms * MILLISECOND_US - span_us(old.watermark_delay)
+    before = _seed_before(progress.files, session)
     if before is not None:
-        idle_us = max(idle_us, before.format.idle_us)
+        until_us, idle_us = before.format.until_us, max(idle_us, before.format.idle_us)
     form = SeedFormat.of(logic_of(new), watermark_us, until_us, idle_us)
     return write_seed(chunks, new, Seed(to, form, progress))
-
-
-def _idle_us(checkpoint: str, spec: AnySpec, spark: SparkSession) -> int:
-    """Return how far a group's own watermark may be, under `close_idle_after`."""
-    last = last_batch_of(logs_of(checkpoint, spark))
-    if spec.close_idle_after is None or spec.watermark_delay is None or last is None:
-        return BEGINNING_US
-    return last.started_ms * MILLISECOND_US - span_us(spec.watermark_delay)
 
 
 def _nothing_finished(checkpoint: str, spark: SparkSession) -> SessionkitError:

@@ -37,12 +37,11 @@ def check_picklable(spec: Any) -> None:
     """Check that a spec can be sent to the executors."""
     if _problem(spec) is None:
         return
-    owners = [spec.logic, spec] if isinstance(spec, SessionSpec) else [spec]
-    for owner, name in [(one, field.name) for one in owners for field in attrs.fields(type(one))]:
-        value = getattr(owner, name)
-        problem = _problem(value)
-        if problem is not None:
-            raise NotPicklableError(_text(name, value, problem))
+    for owner in [spec.logic, spec] if isinstance(spec, SessionSpec) else [spec]:
+        for name, value in attrs.asdict(owner, recurse=False).items():
+            problem = _problem(value)
+            if problem is not None:
+                raise NotPicklableError(_text(name, value, problem))
     whole = f"the spec can't be sent to the executors: {_problem(spec)}"
     raise NotPicklableError(whole)
 
@@ -58,20 +57,15 @@ def _problem(value: object) -> Exception | None:
 def _text(name: str, value: Any, problem: Exception) -> str:
     found = f"`{name}` of the spec can't be sent to the executors: {problem}"
     hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
-    for variable, used in _variables(value):
+    variables = inspect.getclosurevars(value) if inspect.isfunction(value) else None
+    used_by_it = {**variables.nonlocals, **variables.globals} if variables else {}
+    for variable, used in used_by_it.items():
         if _problem(used) is not None:
             kind = type(used).__name__
             found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which can't be sent"
             hint = f"create the {kind} inside the function, or pass plain values"
             break
     return with_hint(found, hint)
-
-
-def _variables(value: Any) -> Iterator[tuple[str, Any]]:
-    if inspect.isfunction(value):
-        variables = inspect.getclosurevars(value)
-        yield from variables.nonlocals.items()
-        yield from variables.globals.items()
 
 
 def check_analysis(frame: DataFrame) -> None:
@@ -88,7 +82,7 @@ def check_analysis(frame: DataFrame) -> None:
 
 def check_input(frame: DataFrame, spec: AnySpec) -> None:
     """Check that the columns of a frame fit the spec, and name all that don't at once."""
-    problems = [*_watermarks(frame), *_problems(frame.schema, spec)]
+    problems = [*_problems(frame, spec)]
     if not problems:
         return
     if len(problems) == 1:
@@ -99,56 +93,52 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
     raise SchemaError(with_hint("\n  ".join([title, *lines]), hint))
 
 
-def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
-    for field in frame.schema.fields:
-        if frame.isStreaming and field.metadata and WATERMARK_METADATA in field.metadata:
-            found = f"a watermark is already declared, on `{field.name}`"
+def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
+    schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
+    for column in schema.fields:
+        if frame.isStreaming and column.metadata and WATERMARK_METADATA in column.metadata:
+            found = f"a watermark is already declared, on `{column.name}`"
             yield found, "remove withWatermark: the watermark_delay of the spec declares it"
-
-
-def _problems(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
     if spec.event_time is not None:
-        yield from _time(schema, spec, spec.event_time)
+        yield from _time(schema, spec.event_time, refuses_null=refuses_null)
     groups: list[tuple[str, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
         (spec.event.__name__, codec_of(spec.event).type.fields),
         ("passthrough", spec.passthrough_fields),
     ]
-    for group, fields in groups:
-        for field in fields:
-            path = f"{group}.{field.name}"
-            column = _find(schema, field.name)
-            if column is None:
-                yield _missing(schema, field.name, path)
-                continue
-            yield from _mismatches(column.dataType, field.type, path)
-            if _refuses_null(spec, column, field.type):
-                yield _nullable(field.name, path)
+    for path, fields in groups:
+        yield from _fields(schema, fields, path, refuses_null=refuses_null)
 
 
-def _time(schema: T.StructType, spec: AnySpec, name: str) -> Iterator[tuple[str, str]]:
-    column = _find(schema, name)
-    if column is None:
+def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tuple[str, str]]:
+    if name not in schema.names:
         yield _missing(schema, name, "event_time")
         return
-    problem = time_problem(column.dataType, name)
+    problem = time_problem(schema[name].dataType, name)
     if problem is not None:
         yield problem
-    elif spec.inputs.nulls == "refuse" and column.nullable:
+    elif refuses_null and schema[name].nullable:
         yield _nullable(name, "event_time")
 
 
-def _refuses_null(spec: AnySpec, column: T.StructField, kind: FieldType) -> bool:
-    return spec.inputs.nulls == "refuse" and column.nullable and not isinstance(kind, OptionalType)
+def _fields(
+    struct: T.StructType, fields: Iterable[Field], path: str, *, refuses_null: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield which columns of a frame, or fields of a struct, aren't as declared."""
+    for field in fields:
+        own_path = f"{path}.{field.name}"
+        if field.name not in struct.names:
+            yield _missing(struct, field.name, own_path)
+            continue
+        column = struct[field.name]
+        yield from _mismatches(column.dataType, field.type, own_path)
+        if refuses_null and column.nullable and not isinstance(field.type, OptionalType):
+            yield _nullable(field.name, own_path)
 
 
 def _nullable(name: str, path: str) -> tuple[str, str]:
     found = f"`{name}` ({path}) may be null, and the spec says nulls='refuse'"
     return found, "declare the field Optional, or use nulls='reject'"
-
-
-def _find(schema: T.StructType, name: str) -> T.StructField | None:
-    return next((field for field in schema.fields if field.name == name), None)
 
 
 def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:
@@ -167,8 +157,8 @@ def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple
             yield from _mismatches(found.keyType, kind.key, f"{path} key")
             yield from _mismatches(found.valueType, kind.value, f"{path}[]")
         case AttrsType(), T.StructType():
-            yield from _inside(found, kind.fields, path)
-        case TupleType(), T.StructType() if found.names == _numbered(kind):
+            yield from _fields(found, kind.fields, path)
+        case TupleType(), T.StructType() if found.names == [field.name for field in kind.arrow]:
             for column, item in zip(found.fields, kind.items, strict=True):
                 yield from _mismatches(column.dataType, item, f"{path}.{column.name}")
         case TupleType(), _:
@@ -180,19 +170,6 @@ def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple
             column_type = type(found).__name__.removesuffix("Type")
             if kind.facts is None or column_type not in kind.facts.columns:
                 yield _mismatch(found, kind, path)
-
-
-def _inside(found: T.StructType, fields: Iterable[Field], path: str) -> Iterator[tuple[str, str]]:
-    for field in fields:
-        column = _find(found, field.name)
-        if column is None:
-            yield _missing(found, field.name, f"{path}.{field.name}")
-        else:
-            yield from _mismatches(column.dataType, field.type, f"{path}.{field.name}")
-
-
-def _numbered(kind: TupleType) -> list[str]:
-    return [f"_{place}" for place, _ in enumerate(kind.items)]
 
 
 def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:

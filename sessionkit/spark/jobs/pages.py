@@ -7,6 +7,8 @@ below gives the engine all three as a `PagedStateLike`.
 Nothing here imports what Spark 3.5 doesn't have, and Spark asks for no base class.
 """
 
+# ruff: noqa: N802, N803 (Spark's names)
+
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final
@@ -15,7 +17,7 @@ import attrs
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker
@@ -27,9 +29,7 @@ from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
 BUCKET_STATE: Final = "bucket"
-"""The name of the state with the row of a bucket."""
 PAGES_STATE: Final = "pages"
-"""The name of the state with its pages."""
 TIMER: Final = "timer_ms"
 """The column that follows those of the engine: the timer that is registered."""
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
@@ -41,11 +41,7 @@ TIME_MODES: Final[dict[Clock | None, str]] = {
     # Under "None" Spark doesn't say what the time is.
     None: "EventTime",
 }
-TYPES: Final[dict[str, DataType]] = {
-    "INT": IntegerType(),
-    "BIGINT": LongType(),
-    "BINARY": BinaryType(),
-}
+TYPES: Final = {"INT": IntegerType(), "BIGINT": LongType(), "BINARY": BinaryType()}
 
 
 def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
@@ -105,20 +101,14 @@ class _Processor:
         start, payload = _struct("start BIGINT"), _struct("payload BINARY")
         self._pages = handle.getMapState(PAGES_STATE, start, payload)
 
-    def handleInputRows(  # noqa: N802 (Spark's name)
-        self,
-        key: tuple[Any, ...],
-        rows: Iterable[pd.DataFrame],
-        timerValues: Any,  # noqa: N803 (Spark's name)
+    def handleInputRows(
+        self, key: tuple[Any, ...], rows: Iterable[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         named = (frame.set_axis(self.columns, axis="columns") for frame in rows)
         yield from self._run(key, named, timerValues, None)
 
-    def handleExpiredTimer(  # noqa: N802 (Spark's name)
-        self,
-        key: tuple[Any, ...],
-        timerValues: Any,  # noqa: N803 (Spark's name)
-        expiredTimerInfo: Any,  # noqa: N803 (Spark's name)
+    def handleExpiredTimer(
+        self, key: tuple[Any, ...], timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
         yield from self._run(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
 
@@ -126,11 +116,7 @@ class _Processor:
         """Do nothing: Spark asks for this method."""
 
     def _run(
-        self,
-        key: tuple[Any, ...],
-        frames: Iterable[pd.DataFrame],
-        times: Any,
-        fired_ms: int | None,
+        self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], times: Any, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
         freeze_imports("pages")
         state = _BucketState(self._handle, self._bucket, self._pages, times, fired_ms)
@@ -164,26 +150,26 @@ class _BucketState:
         return () if self._before is None else tuple(self._before[:-1])
 
     @property
-    def hasTimedOut(self) -> bool:  # noqa: N802 (Spark's name)
+    def hasTimedOut(self) -> bool:
         return self.fired_ms is not None
 
-    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
+    def update(self, newValue: tuple[Any, ...]) -> None:
         self._after = newValue
 
     def remove(self) -> None:
         self._after = None
 
-    def setTimeoutTimestamp(self, timestampMs: int) -> None:  # noqa: N802, N803 (Spark's names)
+    def setTimeoutTimestamp(self, timestampMs: int) -> None:
         # This one goes off at the watermark, that of a group state once the watermark is past it.
         self._timer_ms = timestampMs + 1
 
-    def setTimeoutDuration(self, durationMs: int) -> None:  # noqa: N802, N803 (Spark's names)
+    def setTimeoutDuration(self, durationMs: int) -> None:
         self._timer_ms = self.getCurrentProcessingTimeMs() + durationMs + 1
 
-    def getCurrentWatermarkMs(self) -> int:  # noqa: N802 (Spark's name)
+    def getCurrentWatermarkMs(self) -> int:
         return int(self.times.getCurrentWatermarkInMs())
 
-    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 (Spark's name)
+    def getCurrentProcessingTimeMs(self) -> int:
         return int(self.times.getCurrentProcessingTimeInMs())
 
     @property

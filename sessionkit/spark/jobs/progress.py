@@ -143,8 +143,7 @@ def _observed(progress: Any) -> Mapping[str, Any] | None:
         return None
     found: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
     if "values" in found and "schema" in found:
-        names = (*COUNTED, BUCKETS)[: len(found["values"])]
-        return dict(zip(names, found["values"], strict=True))
+        return dict(zip((*COUNTED, BUCKETS), found["values"], strict=False))
     return found
 
 
@@ -246,7 +245,13 @@ class Reconciliation:
         if number < following:
             return self
         if number > following:
-            raise _missing(number, following)
+            found = f"micro-batch {following} isn't in the progress, which goes on with {number}"
+            hint = (
+                "Spark keeps the last ones of this run only "
+                "(spark.sql.streaming.numRecentProgressUpdates): call reconcile more often and pass"
+                f" what it returned, or begin with Reconciliation(first={number})"
+            )
+            raise BalanceError(with_hint(found, hint))
         where, operators = f"micro-batch {number}", entry(progress, "stateOperators") or []
         own = own_operators(operators)
         partitions = _partitions_read_once(where, own, self.partitions)
@@ -343,13 +348,3 @@ def _check_balance(where: str, counts: Counts, dropped: int) -> None:
     found = f"{where} doesn't balance: events {counts.events}, but {parts}"
     found = f"{found}; Spark dropped {dropped} packed rows" if dropped else found
     raise BalanceError(with_hint(found, "report it to sessionkit, with the progress of the query"))
-
-
-def _missing(number: int, following: int) -> BalanceError:
-    found = f"micro-batch {following} isn't in the progress, which goes on with {number}"
-    hint = (
-        "Spark keeps the last ones of this run only (spark.sql.streaming.numRecentProgressUpdates):"
-        " call reconcile more often and pass what it returned, or begin with"
-        f" Reconciliation(first={number})"
-    )
-    return BalanceError(with_hint(found, hint))

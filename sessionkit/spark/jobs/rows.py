@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-import attrs
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
@@ -22,11 +20,16 @@ from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_field
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN, Packer
 from sessionkit._instants import span_us
 from sessionkit.spark._columns import OF_REJECTED, column, quoted, to_wire
-from sessionkit.spark.jobs.progress import BUCKETS, MOST_BUCKETS, NOT_REPORTED, OBSERVATION
+from sessionkit.spark.jobs.progress import (
+    BUCKETS,
+    MOST_BUCKETS,
+    NOT_REPORTED,
+    NUMBERS,
+    OBSERVATION,
+)
 from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
 
-STATS: Final = attrs.fields(BucketStats)
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
 """What a group of a stream hands to Spark."""
@@ -51,7 +54,7 @@ def packed(
         return packer(batches)
 
     groups = [one.alias(name) for name, one in group.items()]
-    chosen = events.select(*groups, *_crossing(spec, events))
+    chosen = events.select(*groups, *_columns_read(spec, events))
     kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
     watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
     schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
@@ -66,7 +69,7 @@ def packed(
     return timed.where(F.col(WATERMARK_COLUMN).isNull())
 
 
-def _crossing(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
+def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
     if UNREADABLE_COLUMN in events.columns:
         yield column(UNREADABLE_COLUMN)
     if spec.event_time is not None:
@@ -100,17 +103,12 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
         return unpacker(batches)
 
     counted = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
-    found = counted.select(ROWS_COLUMN).mapInArrow(unpack, ", ".join(_columns(worker)))
+    found = counted.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
     of_rejected = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)
     for name in of_rejected if worker.with_rejected else ():
         if name in found.columns:
             found = found.withMetadata(name, {OF_REJECTED: True})
     return found
-
-
-def counted_schema(worker: Worker) -> str:
-    """Return the columns that the partitions of a batch return: rows, and rows of counts."""
-    return ", ".join([*_columns(worker), COUNTS])
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
@@ -120,9 +118,9 @@ def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
     return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
 
 
-def _columns(worker: Worker) -> list[str]:
+def output_columns(worker: Worker) -> str:
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
-    return [f"{quoted(field.name)} {field.type.sql}" for field in fields]
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
 
 
 def _bucket_stats(spec: AnySpec) -> list[Column]:
@@ -135,7 +133,7 @@ def _bucket_stats(spec: AnySpec) -> list[Column]:
     if spec.storage.layout == "per_key":
         return []
     counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
-    label, *numbers = (counts.getItem(first + place) for place in range(1 + len(STATS)))
+    label, *numbers = (counts.getItem(first + place) for place in range(1 + len(NUMBERS)))
     texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]
     text = F.concat_ws(":", F.hash(label.cast("int")), *texts)
     if spec.storage.buckets > MOST_BUCKETS:

@@ -23,18 +23,18 @@ from sessionkit.spark._grouping import (
     bucket_number,
     for_stream,
     grouping_key,
-    labelled,
+    label_of,
     with_buckets,
 )
 from sessionkit.spark._libraries import check_libraries, check_workers_of
-from sessionkit.spark._seed_rows import read_seed_rows
-from sessionkit.spark._seeds import Seed, check_unread
+from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
+    COUNTS,
     OUTPUT_SCHEMA,
     counted_rows,
-    counted_schema,
+    output_columns,
     packed,
     unpacked_rows,
 )
@@ -55,21 +55,16 @@ TIMEOUTS: Final = {
 
 @attrs.frozen
 class RunOptions:
-    """Where a run begins and ends, and what else moves its time."""
+    """The arguments that `sessionize` and `apply_with_state` share."""
 
-    seed: Seed | None = None
-    until: datetime | None = None
-    clock: DataFrame | None = None
+    observation: Observation | None
+    seed: Seed | None
+    until: datetime | None
+    clock: DataFrame | None
+    with_rejected: bool
 
 
-def run_spec(
-    events: DataFrame,
-    spec: AnySpec,
-    observation: Observation | None,
-    *,
-    with_rejected: bool,
-    options: RunOptions,
-) -> DataFrame:
+def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame:
     check_analysis(events)
     check_libraries(is_streaming=events.isStreaming)
     check_workers_of(events.sparkSession)
@@ -77,14 +72,14 @@ def run_spec(
     check_picklable(spec)
     _check_options(events, spec, options)
     if not events.isStreaming:
-        worker = worker_of(spec, with_rejected=with_rejected)
-        return counted_rows(_batch(events, spec, worker, options.until), observation)
+        worker = worker_of(spec, with_rejected=options.with_rejected)
+        return counted_rows(_batch(events, worker, options.until), options.observation)
     if spec.storage.layout == "pages":
         check_pages(events.sparkSession)
     seed = None if options.seed is None else options.seed.format
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
-    worker = worker_of(spec, with_rejected=with_rejected, seed=seed)
-    return unpacked_rows(_stream(events, spec, worker, options), worker)
+    worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed)
+    return unpacked_rows(_stream(events, worker, options), worker)
 
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
@@ -98,11 +93,9 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
         raise SpecError(with_hint(found, "read the events with readStream"))
     if options.seed is not None and options.seed.progress is not None:
         check_unread(events, options.seed.marker)
-    if options.clock is not None:
-        _check_clock(events, spec, options.clock)
-
-
-def _check_clock(events: DataFrame, spec: AnySpec, clock: DataFrame) -> None:
+    clock = options.clock
+    if clock is None:
+        return
     if not (events.isStreaming and clock.isStreaming):
         found = f"`{'clock' if events.isStreaming else 'events'}` is a batch"
         raise SpecError(with_hint(f"{found}, and only a stream has a clock", "use readStream"))
@@ -114,8 +107,8 @@ def _check_clock(events: DataFrame, spec: AnySpec, clock: DataFrame) -> None:
         raise SchemaError(with_hint(found, 'write clock=frame.select("at")'))
 
 
-def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOptions) -> DataFrame:
-    others = []
+def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
+    spec, others = worker.logic.spec, []
     if options.seed is not None:
         others.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
     if options.clock is not None:
@@ -141,13 +134,14 @@ def _stream(events: DataFrame, spec: AnySpec, worker: Worker, options: RunOption
     )
 
 
-def _batch(events: DataFrame, spec: AnySpec, worker: Worker, until: datetime | None) -> DataFrame:
+def _batch(events: DataFrame, worker: Worker, until: datetime | None) -> DataFrame:
     now_us, until_us = micros_of(datetime.now(UTC)), end_us(until)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return worker.partition(batches, now_us, until_us)
 
-    return _sorted(events, spec, until).mapInArrow(run, counted_schema(worker))
+    rows = _sorted(events, worker.logic.spec, until)
+    return rows.mapInArrow(run, f"{output_columns(worker)}, {COUNTS}")
 
 
 def state_at_end(
@@ -184,7 +178,7 @@ def _in_buckets(
     events: DataFrame, spec: AnySpec, bucket_count: int, others: Sequence[DataFrame] = ()
 ) -> DataFrame:
     rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, others)
-    return labelled(rows, bucket_count)
+    return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 
 def sessionize(
@@ -237,8 +231,8 @@ def sessionize(
     if spec.results.with_events and not with_rejected:
         found = "`with_events=True` asks for events too, and `sessionize` has no kinds"
         raise SpecError(with_hint(found, "call sessionize_all, or leave `with_events` out"))
-    options = RunOptions(seed, until, clock)
-    return run_spec(events, spec, observation, with_rejected=with_rejected, options=options)
+    options = RunOptions(observation, seed, until, clock, with_rejected)
+    return run_spec(events, spec, options)
 
 
 def sessionize_all(
@@ -274,15 +268,9 @@ def sessionize_all(
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: As for `sessionize`.
     """
-    return sessionize(
-        events,
-        spec,
-        with_rejected=True,
-        observation=observation,
-        seed=seed,
-        until=until,
-        clock=clock,
-    )
+    check_kind(spec, SessionSpec, "apply_with_state")
+    options = RunOptions(observation, seed, until, clock, with_rejected=True)
+    return run_spec(events, spec, options)
 
 
 def apply_with_state(
@@ -334,5 +322,5 @@ def apply_with_state(
             stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, StatefulSpec, "sessionize")
-    options = RunOptions(seed, until, clock)
-    return run_spec(events, spec, observation, with_rejected=with_rejected, options=options)
+    options = RunOptions(observation, seed, until, clock, with_rejected)
+    return run_spec(events, spec, options)
