@@ -62,7 +62,7 @@ class OutputRule:
 
 
 @attrs.frozen
-class _Refusal:
+class Refusal:
     """A reason that holds for all of these query types, modes and sinks."""
 
     reason: str
@@ -90,34 +90,34 @@ WITHOUT_AGGREGATION: Final = (
     "complete mode rewrites the whole result, and only an aggregation keeps its whole result"
 )
 
-REFUSALS: Final[tuple[_Refusal, ...]] = (
-    _Refusal(
+REFUSALS: Final[tuple[Refusal, ...]] = (
+    Refusal(
         "a file sink only adds files, and can't change rows that it has written",
         "use mode 'append' if the query supports it, or merge the rows into a table with "
         "foreachBatch",
         modes=("update", "complete"),
         sinks=("file",),
     ),
-    _Refusal(
+    Refusal(
         "an endless stream can't be sorted: only a complete result can",
         "remove the sort, and sort when you read from the sink",
         modes=OUTPUT_MODES,
         queries=("sorted",),
     ),
-    _Refusal(
+    Refusal(
         "a sort needs the whole result, which only complete mode writes",
         "use mode 'complete', or remove the sort",
         modes=("append", "update"),
         queries=("sorted_aggregation",),
         hint_for_files="remove the sort, and sort when you read the files",
     ),
-    _Refusal(
+    Refusal(
         "update mode would replace rows that the limit has already counted",
         "use mode 'append'",
         modes=("update",),
         queries=("limit",),
     ),
-    _Refusal(
+    Refusal(
         WITHOUT_WATERMARK,
         "declare a watermark on the event time before the aggregation and group by that column "
         "or a window over it, or use mode 'update' or 'complete'",
@@ -126,20 +126,20 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         hint_for_files="declare a watermark on the event time before the aggregation, and group by "
         "that column or a window over it",
     ),
-    _Refusal(
+    Refusal(
         WITHOUT_WATERMARK,
         "declare a watermark on the event time before the aggregation, or use mode 'complete'",
         modes=("append",),
         queries=("session_window",),
         hint_for_files="declare a watermark on the event time before the aggregation",
     ),
-    _Refusal(
+    Refusal(
         "a session that grows or merges changes its key, so no row can be updated",
         "use mode 'append' with a watermark, or mode 'complete'",
         modes=("update",),
         queries=("session_window", "watermarked_session_window"),
     ),
-    _Refusal(
+    Refusal(
         "the first aggregation would send rows that it corrects later, and the second one can't "
         "take them back",
         "use mode 'append' with a watermark, or write the first result to a table and start a "
@@ -147,19 +147,19 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
         modes=("update", "complete"),
         queries=("chained_aggregation",),
     ),
-    _Refusal(
+    Refusal(
         WITHOUT_AGGREGATION,
         "use mode 'append'",
         modes=("complete",),
         queries=("limit", "outer_join", "stateful"),
     ),
-    _Refusal(
+    Refusal(
         WITHOUT_AGGREGATION,
         "use mode 'update', which the function was declared with",
         modes=("complete",),
         queries=("stateful_update",),
     ),
-    _Refusal(
+    Refusal(
         WITHOUT_AGGREGATION,
         "use mode 'append' or 'update'",
         modes=("complete",),
@@ -171,20 +171,20 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
             "semi_join",
         ),
     ),
-    _Refusal(
+    Refusal(
         "a row without a match is written only once the watermark shows that none will come, so "
         "there is nothing to update",
         "use mode 'append'",
         modes=("update",),
         queries=("outer_join",),
     ),
-    _Refusal(
+    Refusal(
         "the function was declared with output mode append, and the query must use the same",
         "use mode 'append'",
         modes=("update",),
         queries=("stateful",),
     ),
-    _Refusal(
+    Refusal(
         "the function was declared with output mode update, and the query must use the same",
         "use mode 'update'",
         modes=("append",),
@@ -195,8 +195,7 @@ REFUSALS: Final[tuple[_Refusal, ...]] = (
 
 # Spark 3.5 to 4.1 refuse these with "Join between two streaming DataFrames/Datasets is not
 # supported in Update output mode"; all other combinations are the same in 3.5 and 4.3.
-JOINS_IN_UPDATE: Final = ("inner_join", "semi_join")
-JOINS_IN_UPDATE_SINCE: Final = "4.2"
+SINCE: Final = {("inner_join", "update"): "4.2", ("semi_join", "update"): "4.2"}
 
 
 def output_rules() -> tuple[OutputRule, ...]:
@@ -220,7 +219,7 @@ def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = 
     if mode not in OUTPUT_MODES:
         found = f"`mode` must be one of {', '.join(OUTPUT_MODES)}, found {mode!r}"
         raise SpecError(with_hint(found, "most queries use 'append'"))
-    refusal = _refusal(query, mode, sink)
+    refusal = refusal_of(query, mode, sink)
     if refusal is None:
         return
     subject = "a query" if query is None else f"a query of type {query}"
@@ -230,13 +229,11 @@ def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = 
 
 
 def _rule(query: QueryType, mode: OutputMode, sink: Sink) -> OutputRule:
-    refusal = _refusal(query, mode, sink)
-    if refusal is not None:
-        return OutputRule(query, mode, sink, refused=refusal.reason, hint=refusal.advice(sink))
-    is_new = query in JOINS_IN_UPDATE and mode == "update"
-    since = JOINS_IN_UPDATE_SINCE if is_new else None
-    return OutputRule(query, mode, sink, refused=None, hint=None, since=since)
+    refusal = refusal_of(query, mode, sink)
+    if refusal is None:
+        return OutputRule(query, mode, sink, None, None, SINCE.get((query, mode)))
+    return OutputRule(query, mode, sink, refusal.reason, refusal.advice(sink))
 
 
-def _refusal(query: QueryType | None, mode: OutputMode, sink: Sink | None) -> _Refusal | None:
+def refusal_of(query: QueryType | None, mode: OutputMode, sink: Sink | None) -> Refusal | None:
     return next((each for each in REFUSALS if each.covers(query, mode, sink)), None)

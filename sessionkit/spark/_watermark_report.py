@@ -1,6 +1,7 @@
 """What the progress of a query reveals about its watermark, and what it can't."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -90,12 +91,16 @@ class _Record:
     @property
     def silent(self) -> tuple[str, ...]:
         """The sources without a row since the watermark last moved."""
-        rows: dict[str, int] = {}
+        rows = Counter[str]()
         for batch in self.current:
             for source in batch["sources"]:
-                name = source["description"]
-                rows[name] = rows.get(name, 0) + source["numInputRows"]
+                rows[source["description"]] += source["numInputRows"]
         return tuple(name for name, count in rows.items() if not count)
+
+    @property
+    def is_slowest_of_several(self) -> bool:
+        """Whether the watermark is that of the slowest of several sources."""
+        return self.policy == "min" and len(self.operators) > 1
 
 
 def watermark_of(query: StreamingQuery) -> datetime | None:
@@ -164,7 +169,13 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     session = SparkSession.getActiveSession()
     setting = "min" if session is None else str(session.conf.get(POLICY_SETTING, "min"))
     policy: Policy = "max" if setting.lower() == "max" else "min"
-    return _report(_Record(batches, _operators(query), policy))
+    # Column and delay of each watermark are public in the plan only.
+    with redirect_stdout(StringIO()) as plan:
+        query.explain()
+    # An operator of a frame that is used twice appears in the plan twice, with the same id.
+    found = {match[0]: match for match in OPERATOR.finditer(plan.getvalue())}
+    operators = tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in found.values())
+    return _report(_Record(batches, operators, policy))
 
 
 def _report(record: _Record) -> WatermarkReport:
@@ -199,8 +210,7 @@ def _state(record: _Record) -> WatermarkState:
         return "ahead_of_clock"
     # The rows of the last batch don't count yet: they move the watermark of the next batch.
     if any(batch["numInputRows"] for batch in record.current[:-1]):
-        can_be_held = record.policy == "min" and len(record.operators) > 1
-        return "held_back" if can_be_held and record.silent else "stalled"
+        return "held_back" if record.is_slowest_of_several and record.silent else "stalled"
     if watermark is None:
         return "waiting"
     return "moving" if record.last["numInputRows"] else "idle"
@@ -209,14 +219,13 @@ def _state(record: _Record) -> WatermarkState:
 def _headline(record: _Record) -> str:
     watermark, first = watermark_in(record.last), record.current[0]
     is_whole = first is not record.batches[0] or first["batchId"] == 0
-    since = (
-        f"since batch {first['batchId']} ({first['timestamp']}){'' if is_whole else ' or before'}"
-    )
+    found = "No event time has moved the watermark"
+    if watermark is not None:
+        found = f"The watermark is {watermark.isoformat()}"
+    since = f"since batch {first['batchId']} ({first['timestamp']})"
     declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
     made_of = f" It is computed from: {declared}." if declared else ""
-    if watermark is None:
-        return f"No event time has moved the watermark, {since}.{made_of}"
-    return f"The watermark is {watermark.isoformat()}, {since}.{made_of}"
+    return f"{found}, {since}{'' if is_whole else ' or before'}.{made_of}"
 
 
 def _reason(record: _Record, state: WatermarkState) -> str:
@@ -237,7 +246,14 @@ def _reason(record: _Record, state: WatermarkState) -> str:
                 "What waits for it stays open."
             )
         case "stalled":
-            return _stalled(record)
+            rows = sum(batch["numInputRows"] for batch in record.current)
+            found = f"{rows} rows have arrived since then, none with an event time that moves it"
+            if record.is_slowest_of_several:
+                return (
+                    f"{found}: every source sends rows, but one sends event times that are too old "
+                    "or null. Progress doesn't say which."
+                )
+            return f"{found}: all are null, or no newer than earlier ones."
         case "held_back":
             return (
                 f"Rows have arrived, but none from {', '.join(record.silent)}. Under policy "
@@ -246,38 +262,13 @@ def _reason(record: _Record, state: WatermarkState) -> str:
                 f"the result, or set {POLICY_SETTING} to 'max' before the first start."
             )
         case _:
-            return _ahead(record)
-
-
-def _stalled(record: _Record) -> str:
-    rows = sum(batch["numInputRows"] for batch in record.current)
-    reason = f"{rows} rows have arrived since then, none with an event time that moves it: "
-    if len(record.operators) > 1 and record.policy == "min":
-        return reason + (
-            "every source sends rows, but one sends event times that are too old or null. Progress "
-            "doesn't say which."
-        )
-    return reason + "all are null, or no newer than earlier ones."
-
-
-def _ahead(record: _Record) -> str:
-    newest = max(record.batches, key=lambda batch: newest_event_in([batch]) or EPOCH)
-    seen = newest_event_in([newest])
-    by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
-    ahead = (watermark_in(record.last) or EPOCH) - instant_in(record.last["timestamp"])
-    days, seconds = f"{ahead.days:,} days", duration_text(timedelta(seconds=ahead.seconds))
-    return (
-        f"It is {days if ahead.days else seconds} ahead of the clock, because of an event time "
-        f"from the future.{by} It never goes back, and every older row is dropped.\n"
-        "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
-    )
-
-
-def _operators(query: StreamingQuery) -> tuple[tuple[str, str], ...]:
-    """Return column and delay of each watermark, which are public in the plan only."""
-    with redirect_stdout(StringIO()) as plan:
-        query.explain()
-    # An operator of a frame that is used twice appears in the plan twice, with the same id.
-    lines = dict.fromkeys(match[0] for match in OPERATOR.finditer(plan.getvalue()))
-    found = [OPERATOR.fullmatch(line) for line in lines]
-    return tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in found if match)
+            newest = max(record.batches, key=lambda batch: newest_event_in([batch]) or EPOCH)
+            seen = newest_event_in([newest])
+            by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
+            ahead = (watermark_in(record.last) or EPOCH) - instant_in(record.last["timestamp"])
+            days, seconds = f"{ahead.days:,} days", duration_text(timedelta(seconds=ahead.seconds))
+            return (
+                f"It is {days if ahead.days else seconds} ahead of the clock, because of an event "
+                f"time from the future.{by} It never goes back, and every older row is dropped.\n"
+                "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
+            )

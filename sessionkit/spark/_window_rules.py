@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 import attrs
 from pyspark.sql import Column, DataFrame
@@ -11,14 +11,19 @@ from pyspark.sql import functions as F
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import column, read_delay
-from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
+from sessionkit.spark._output_rules import (
+    OUTPUT_MODES,
+    OutputMode,
+    QueryType,
+    check_output,
+    refusal_of,
+)
 from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark.watermarks import Watermark, declared_watermarks
 
 Expression: TypeAlias = str | Column
 """SQL text, which needs no Spark session, or a Column, which does."""
 NOTHING: Final = timedelta(0)
-MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
 WRITTEN: Final[dict[OutputMode, str]] = {
     "append": (
         "once, in the first micro-batch whose watermark has reached its end "
@@ -39,8 +44,6 @@ class WindowShape:
     How rows fall into windows.
 
     Attributes:
-        kind: The kind of window.
-        on: The event-time column.
         length: The length of a window; for a session, the gap that ends it.
         every: The time from the start of one window to the start of the next; not for sessions.
         start_time: The offset of the windows from the epoch; not for sessions.
@@ -145,12 +148,10 @@ def _windows(shape: WindowShape) -> str:
 
 
 def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
-    for other in MODES:
-        try:
-            check_output(query, other)
-        except SpecError as error:
-            reason = str(error).partition("\n")[0].partition(": ")[2]
-            yield f"  {other}", f"refused: {reason}"
+    for other in OUTPUT_MODES:
+        refusal = refusal_of(query, other, None)
+        if refusal is not None:
+            yield f"  {other}", f"refused: {refusal.reason}"
         else:
             yield f"  {other}", "possible, chosen" if other == mode else "possible"
 
@@ -209,23 +210,15 @@ def check_aggregates(aggregates: Sequence[tuple[str, object]]) -> None:
         hint = 'name at least one, such as .agg(n="count(*)")'
         raise SpecError(with_hint("`agg` has no aggregate", hint))
     for name, value in aggregates:
-        if not _is_expression(value):
-            found = f"`agg`: `{name}` must be SQL text or a Column, found {value!r}"
-            hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
-            raise SpecError(with_hint(found, hint))
+        hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
+        check_expression(value, f"`agg`: `{name}`", hint)
 
 
-def check_gap(value: object) -> None:
-    if not _is_expression(value):
-        found = f"`dynamic_gap` must be SQL text or a Column, found {value!r}"
-        hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
-        raise SpecError(with_hint(found, hint))
-
-
-def _is_expression(value: object) -> bool:
+def check_expression(value: object, name: str, hint: str) -> None:
     # Not isinstance: on Spark 3.5, Spark Connect has a Column class of its own.
     is_column = callable(getattr(value, "alias", None))
-    return is_column or (isinstance(value, str) and bool(value.strip()))
+    if not is_column and not (isinstance(value, str) and value.strip()):
+        raise SpecError(with_hint(f"{name} must be SQL text or a Column, found {value!r}", hint))
 
 
 def own_watermark(

@@ -14,7 +14,7 @@ from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, read_delay
 from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
-from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
+from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 
 __all__ = [
     "Deduplication",
@@ -152,7 +152,12 @@ class Deduplication:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
                 or the frame has a different watermark.
         """
-        self._check(frame)
+        check_columns(frame.schema, self.on, self.by)
+        for name in self.by:
+            kind = frame.schema[name].dataType
+            if isinstance(kind, FLOATS):
+                found = f"the key `{name}` is a {kind.simpleString()}: equal values may differ"
+                raise SchemaError(with_hint(found, "cast it to decimal or string"))
         within = self.expiry == "first_event_and_delay"
         if not frame.isStreaming:
             return _apart(frame, self) if within else _earliest(frame, self)
@@ -182,23 +187,14 @@ class Deduplication:
             return tuple(dict.fromkeys((*self.by, self.on)))
         return self.by
 
-    def _check(self, frame: DataFrame) -> None:
-        check_columns(frame.schema, self.on, self.by)
-        for name in self.by:
-            kind = frame.schema[name].dataType
-            if isinstance(kind, FLOATS):
-                found = f"the key `{name}` is a {kind.simpleString()}: equal values may differ"
-                raise SchemaError(with_hint(found, "cast it to decimal or string"))
-
     def _watermarked(self, frame: DataFrame) -> DataFrame:
         if self.on is None or self.delay is None:
             return frame
         declared = declared_watermarks(frame)
         if not declared:
             return declare_watermark(frame, self.on, self.delay)
-        for watermark in declared:
-            if watermark.column == self.on and watermark.delay == self.delay:
-                return frame
+        if Watermark(self.on, self.delay) in declared:
+            return frame
         there = ", ".join(f"`{w.column}` with {duration_text(w.delay)}" for w in declared)
         found = f"the frame has a watermark on {there}, but this is defined on `{self.on}` with "
         hint = "remove declare_watermark, or use the frame's column and delay in the definition"

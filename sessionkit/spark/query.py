@@ -259,7 +259,12 @@ def _check_location(
     if not logs.commits:
         return logs
     if reads_state(spark):
-        _check_operators(spark, location, plan)
+        written, expected = tuple(stored_operators(location, spark)), plan.stateful_operators
+        if expected not in {None, written}:
+            by, has = (", ".join(each) or "no stateful operator" for each in (written, expected))
+            found = f"the checkpoint {location} holds the state of {by}, but the frame has {has}"
+            hint = "give each query a checkpoint of its own"
+            raise StateMismatchError(with_hint(found, hint))
     if spec is not None and plan.buckets is not None:
         spec = with_buckets(spec, plan.buckets)
     if spec is not None and check == "deep":
@@ -267,18 +272,6 @@ def _check_location(
     elif spec is not None and reads_state(spark):
         check_rules(location, spec, spark)
     return logs
-
-
-def _check_operators(spark: SparkSession, location: str, plan: Plan) -> None:
-    written = tuple(stored_operators(location, spark))
-    if plan.stateful_operators is not None and written != plan.stateful_operators:
-        by, has = (
-            ", ".join(operators) or "no stateful operator"
-            for operators in (written, plan.stateful_operators)
-        )
-        found = f"the checkpoint {location} holds the state of {by}, but the frame has {has}"
-        hint = "give each query a checkpoint of its own"
-        raise StateMismatchError(with_hint(found, hint))
 
 
 def _check_table(logs: Logs, sink: StreamSink, mode: OutputMode) -> None:

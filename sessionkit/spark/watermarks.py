@@ -1,7 +1,7 @@
 """Declare, guard and explain watermarks, with checks that Spark makes late or never."""
 
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
@@ -39,8 +39,6 @@ __all__ = [
 
 ZeroDelay: TypeAlias = Literal["refused", "drops_ties"]
 """What becomes of a delay of zero, under which rows that share an event time may be dropped."""
-
-MORE_THAN_ONE: Final = 2
 
 
 @attrs.frozen
@@ -149,7 +147,7 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
             found = f"stream {place} of {len(frames)} has no watermark, so it can't hold back"
             hint = "call declare_watermark on each stream, or once on the union of all"
             raise SchemaError(with_hint(f"{found} the watermark that drops its rows", hint))
-    if len(streams) < MORE_THAN_ONE:
+    if len(streams) <= 1:
         return
     setting = str(streams[0][1].sparkSession.conf.get(POLICY_SETTING, "min")).lower()
     if setting != policy:

@@ -31,7 +31,7 @@ from sessionkit.spark._window_rules import (
     Expression,
     WindowShape,
     check_aggregates,
-    check_gap,
+    check_expression,
     check_names,
     explanation,
     expression,
@@ -130,7 +130,8 @@ def session(
         found = "`session` takes either a gap or a dynamic_gap"
         raise SpecError(with_hint(found, 'write session("30 minutes", on=...) for a fixed gap'))
     if gap is None:
-        check_gap(dynamic_gap)
+        hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
+        check_expression(dynamic_gap, "`dynamic_gap`", hint)
         return Windows(WindowShape("session", on, dynamic_gap=dynamic_gap))
     return Windows(WindowShape("session", on, duration(gap, "gap")))
 

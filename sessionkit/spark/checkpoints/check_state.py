@@ -109,7 +109,9 @@ def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> I
     mapped_state(path, spec, partial(_checked, spec), "rows bigint", now=now, spark=spark).count()
     yield from _misplaced(spec, path, last, spark)
     if spec.storage.layout == "pages":
-        yield from _ownerless(path, spark)
+        pages = stored_pages(path, spark).join(stored_groups(path, spark), "key", "left_anti")
+        for key, start in pages.select("key", "start").limit(1).collect():
+            yield f"page {start} of bucket {key[0]} in {path} has no bucket"
     whole = reduce(and_, (versions[str(place)] for place in range(last.partitions)))
     # Micro-batch N leads to version N + 1.
     first = last.number
@@ -157,13 +159,6 @@ def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -
     for found, condition in wrong.items():
         for key_of_row, place in _first(groups.where(condition)):
             yield f"the row of {tuple(key_of_row)} in {path}/state/0/{place} {found}"
-
-
-def _ownerless(path: str, spark: SparkSession) -> Iterator[str]:
-    pages = stored_pages(path, spark)
-    strange = pages.join(stored_groups(path, spark), "key", "left_anti")
-    for key, page in strange.select("key", "user_map_key").limit(1).collect():
-        yield f"page {page[0]} of bucket {key[0]} in {path} has no bucket"
 
 
 def _foreign(path: str, changes: DataFrame) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
-import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.boundaries import is_over, watermark_in_force
@@ -35,35 +35,13 @@ REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "revisions"})
 """The entries of an identity under which closed sessions are remembered."""
 
 
-@attrs.frozen
-class _Bucket:
-    """What is stored of a bucket, without reading it: keys or sessions, events that wait, bytes."""
-
-    label: int
-    bucket_count: int
-    kept: int
-    waiting: int
-    size: int
-
-
 def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterator[str]:
     """Yield the lines of a report on a checkpoint."""
-    yield from _damage_lines(path, spark)
-    progress = progress_of(path, spark)
-    yield from _progress_lines(path, progress)
-    yield from _state_lines(path, spark)
-    if spec is not None:
-        yield from _spec_lines(path, spec, spark)
-
-
-def _damage_lines(path: str, spark: SparkSession) -> Iterator[str]:
     try:
         check_logs(path, spark)
     except StateCorruptedError as error:
         yield _line("damaged", str(error))
-
-
-def _progress_lines(path: str, progress: Progress) -> Iterator[str]:
+    progress = progress_of(path, spark)
     yield _line("checkpoint", path)
     for name, batch in (("finished", progress.batch), ("runs again", progress.planned)):
         yield _line(name, "no batch" if batch is None else f"batch {batch}")
@@ -71,6 +49,15 @@ def _progress_lines(path: str, progress: Progress) -> Iterator[str]:
     for number, (offset, files) in enumerate(zip(progress.offsets, progress.files, strict=True)):
         count = f", {len(files):,} files" if files else ""
         yield _line(f"source {number}", offset + count)
+    yield from _state_lines(path, spark)
+    if spec is None:
+        return
+    try:
+        check_checkpoint(path, spec, spark=spark)
+    except StateError as error:
+        yield _line("the spec", f"is refused: {error}")
+    else:
+        yield _line("the spec", "may go on from here")
 
 
 def _watermark_text(progress: Progress) -> str:
@@ -100,9 +87,9 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
         yield _line("bytes", f"{_bytes(total)} in {len(buckets):,} of {bucket_count:,} buckets")
         numbers = {bucket_label(number): number for number in range(bucket_count)}
         for bucket in buckets[:LARGEST]:
-            waiting = f", {bucket.waiting:,} waiting" if bucket.waiting else ""
+            waiting = f", {bucket.buffered:,} waiting" if bucket.buffered else ""
             about = f"{_bytes(bucket.size)}, {bucket.kept:,} kept{waiting}"
-            yield _line("", f"bucket {numbers[bucket.label]}: {about}")
+            yield _line("", f"bucket {numbers[bucket.key[0]]}: {about}")
 
 
 def _number_text(
@@ -115,9 +102,7 @@ def _number_text(
         return f"{kept:,} open sessions"
     rows = groups.select("key", "state.payload")
     if identity["layout"] == "pages":
-        pages = stored_pages(path, spark)
-        columns = ("user_map_key.start", F.col("user_map_value.payload").alias("page"))
-        rows = rows.join(pages.select("key", *columns), "key")
+        rows = rows.join(stored_pages(path, spark).withColumnRenamed("payload", "page"), "key")
     else:
         rows = rows.select("key", "payload", F.lit(0).alias("start"), F.lit(None).cast("binary"))
     counted = rows.drop("key").mapInArrow(_opened, "open bigint").agg(F.sum("open"))
@@ -142,28 +127,15 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
     return int((~has_closed(sessions)).sum())
 
 
-def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[_Bucket]:
-    """Return the buckets, the largest first."""
-    label = groups.schema["key"].dataType.fieldNames()[0]  # type: ignore[attr-defined]
-    columns = [F.col(f"key.{label}").alias("label")]
-    columns += [F.col(f"state.{name}") for name in ("bucket_count", "kept", "buffered")]
-    sized = groups.select(*columns, F.length("state.payload").cast("bigint").alias("size"))
+def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Row]:
+    """Return the label and the size of each bucket, and what is in it; the largest first."""
+    size = F.length("state.payload").cast("bigint").alias("size")
+    sized = groups.select("key", "state.bucket_count", "state.kept", "state.buffered", size)
     if in_pages:
-        pages = stored_pages(path, spark).groupBy(F.col(f"key.{label}").alias("label"))
-        sums = pages.agg(F.sum(F.length("user_map_value.payload")).alias("in_pages"))
-        total = F.col("size") + F.coalesce("in_pages", F.lit(0))
-        sized = sized.join(sums, "label", "left").withColumn("size", total).drop("in_pages")
-    found = [_Bucket(*row) for row in sized.collect()]
-    return sorted(found, key=lambda bucket: (-bucket.size, bucket.label))
-
-
-def _spec_lines(path: str, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
-    try:
-        check_checkpoint(path, spec, spark=spark)
-    except StateError as error:
-        yield _line("the spec", f"is refused: {error}")
-        return
-    yield _line("the spec", "may go on from here")
+        sums = stored_pages(path, spark).groupBy("key").agg(F.sum(F.length("payload")).alias("sum"))
+        total = F.col("size") + F.coalesce("sum", F.lit(0))
+        sized = sized.join(sums, "key", "left").withColumn("size", total)
+    return sorted(sized.collect(), key=lambda bucket: (-bucket.size, bucket.key))
 
 
 def sessions_of_key(
@@ -175,8 +147,11 @@ def sessions_of_key(
     yield _line("watermark", _watermark_text(progress))
     if isinstance(spec, SessionSpec):
         sessions = open_sessions(path, spec, key=found, spark=spark)
-        for session in sorted(sessions, key=lambda one: one.start):
-            yield from _session_lines(session, spec, progress)
+        for session in sorted(sessions, key=attrgetter("start")):
+            yield _line("session", session.id)
+            yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
+            yield _line("  state", repr(session.state))
+            yield _line("  open", _why_open(session, spec, progress))
         if not sessions:
             yield "no session of this key is open"
         return
@@ -187,15 +162,6 @@ def sessions_of_key(
             yield _line(f"timer {name}", f"{_instant(timer.at)}, {timer.clock}")
     if not keys:
         yield "nothing is stored of this key"
-
-
-def _session_lines(
-    session: OpenSession[Any], spec: AnySessionSpec, progress: Progress
-) -> Iterator[str]:
-    yield _line("session", session.id)
-    yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
-    yield _line("  state", repr(session.state))
-    yield _line("  open", _why_open(session, spec, progress))
 
 
 def _why_open(session: OpenSession[Any], spec: AnySessionSpec, progress: Progress) -> str:

@@ -1,14 +1,15 @@
 """What each group of a checkpoint remembers, decoded on the driver or on the executors."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._classes import Record
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import key_schema
@@ -31,10 +32,13 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field
 
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""
+OWN_COLUMNS: Final = (
+    "id string, start timestamp, end timestamp, closes timestamp, closed_by string, events bigint"
+)
+TIMERS: Final = "timers map<string, struct<clock: string, at: timestamp>>"
 
 
 def mapped_state(
@@ -54,9 +58,8 @@ def mapped_state(
     """
     check_picklable(spec)
     session = active_session(spark)
-    spec = check_rules(path, spec, session)
-    found, read = _groups(path, spec, key, session), _reader(spec, key, now)
-    if found is None:
+    groups, read = _opened(path, spec, key, now, session)
+    if groups is None:
         return session.createDataFrame([], schema)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,7 +68,7 @@ def mapped_state(
                 (group,) = batch.slice(place, 1).to_pylist()
                 yield from rows_of(read(group)).combine_chunks().to_batches()
 
-    return found.mapInArrow(mapped, schema)
+    return groups.mapInArrow(mapped, schema)
 
 
 def collected_state(
@@ -73,17 +76,18 @@ def collected_state(
 ) -> Iterator[Memory]:
     """Yield the state of each group; see `mapped_state`."""
     session = active_session(spark)
-    spec = check_rules(path, spec, session)
-    found = _groups(path, spec, key, session)
-    rows: Sequence[Any] = []
-    if found is not None:
+    groups, read = _opened(path, spec, key, NOBODY, session)
+    if groups is not None:
         with with_clear_errors(path, session):
-            rows = found.collect()
-    return map(_reader(spec, key), (row.asDict(recursive=True) for row in rows))
+            return map(read, (row.asDict(recursive=True) for row in groups.collect()))
+    return iter(())
 
 
-def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], Memory]:
-    """Return the function that decodes a group."""
+def _opened(
+    path: str, spec: AnySpec, key: Any, now: Origin, spark: SparkSession
+) -> tuple[DataFrame | None, Callable[[Group], Memory]]:
+    """Return the groups, None if no batch has finished, and the function that decodes one."""
+    spec = check_rules(path, spec, spark)
     wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def read(group: Group) -> Memory:
@@ -97,30 +101,21 @@ def _reader(spec: AnySpec, key: Any, now: Origin = NOBODY) -> Callable[[Group], 
             return memory
         return Memory(_with_key(memory.kept, wanted), _with_key(memory.buffered, wanted))
 
-    return read
-
-
-def _groups(path: str, spec: AnySpec, key: Any, spark: SparkSession) -> DataFrame | None:
-    """Return the groups, or those of a key; None if no batch has finished."""
     with with_clear_errors(path, spark):
-        groups = _of_key(stored_groups(path, spark), spec, key)
-        if spec.storage.layout != "pages":
-            return groups
-        pages = _of_key(stored_pages(path, spark), spec, key)
-        page = F.struct(
-            F.col("user_map_key.start").alias("start"),
-            F.col("user_map_value.payload").alias("payload"),
-        )
-        listed = pages.groupBy("key").agg(F.collect_list(page).alias("pages"))
-        return groups.join(listed, "key", "left")
-    return None
+        groups = _of_key(stored_groups(path, spark), spec, wanted)
+        if spec.storage.layout == "pages":
+            pages = _of_key(stored_pages(path, spark), spec, wanted)
+            listed = F.collect_list(F.struct("start", "payload")).alias("pages")
+            groups = groups.join(pages.groupBy("key").agg(listed), "key", "left")
+        return groups, read
+    return None, read
 
 
-def _of_key(groups: DataFrame, spec: AnySpec, key: Any) -> DataFrame:
+def _of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
     if key is None:
         return groups
     columns = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
-    return groups.where(group_has_key(spec, columns, key_row(spec, key)))
+    return groups.where(group_has_key(spec, columns, key))
 
 
 def key_row(spec: AnySpec, key: Any) -> pa.Table:
@@ -199,11 +194,8 @@ def open_sessions_frame(
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
     state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
-    own = (
-        "id string, start timestamp, end timestamp, closes timestamp, closed_by string, "
-        "events bigint"
-    )
-    schema = _schema(_struct("key", spec.key_fields), own, _state_struct(state))
+    keys, *states = _structs(spec, state)
+    schema = ", ".join([keys, OWN_COLUMNS, *states])
     rows_of = partial(open_session_rows, spec)
     return mapped_state(path, spec, rows_of, schema, key=key, spark=spark)
 
@@ -264,22 +256,15 @@ def stored_keys_frame(
             fit the spec.
     """
     check_kind(spec, StatefulSpec, "open_sessions_frame")
-    timers = "timers map<string, struct<clock: string, at: timestamp>>"
-    schema = _schema(_struct("key", spec.key_fields), _state_struct(spec.state), timers)
+    schema = ", ".join([*_structs(spec, spec.state), TIMERS])
     rows_of = partial(stored_key_rows, spec)
     return mapped_state(path, spec, rows_of, schema, key=key, spark=spark)
 
 
-def _schema(*columns: str) -> str:
-    return ", ".join(filter(None, columns))
-
-
-def _state_struct(state: type[Any]) -> str:
-    return _struct("state", codec_of(state).type.fields)
-
-
-def _struct(name: str, fields: tuple[Field, ...]) -> str:
-    if not fields:
-        return ""
-    parts = [f"{quoted(field.name)}: {field.type.sql}" for field in fields]
-    return f"{name} struct<{', '.join(parts)}>"
+def _structs(spec: AnySpec, state: type[Record]) -> list[str]:
+    """Return the columns `key` and `state`; a state without fields has none."""
+    return [
+        f"{name} struct<{', '.join(f'{quoted(one.name)}: {one.type.sql}' for one in fields)}>"
+        for name, fields in (("key", spec.key_fields), ("state", codec_of(state).type.fields))
+        if fields
+    ]

@@ -97,25 +97,24 @@ def _named(text: str, path: str) -> SessionkitError | None:
 def stored_operators(path: str, spark: SparkSession) -> list[str]:
     """Return the names of the stateful operators whose state a checkpoint has, sorted."""
     stored = spark.read.format("state-metadata")
-    cause: Exception | None = None
     try:
         rows = stored.load(path).select("operatorId", "operatorName").distinct().collect()
     except Exception as error:
         # Of a cut file Spark raises what its parser does, without the name of the file.
-        if not has_state_files(path, spark):
-            raise
-        rows, cause = [], error
+        if has_state_files(path, spark):
+            found = f"{path}/state/0/_metadata can't be read"
+            raise damaged_checkpoint(found) from error
+        raise
     if not rows and has_state_files(path, spark):
-        what = "can't be read" if cause else "says of no operator"
-        found = f"{path}/state/0/_metadata {what}"
-        raise damaged_checkpoint(found) from cause
+        found = f"{path}/state/0/_metadata says of no operator"
+        raise damaged_checkpoint(found)
     return sorted(row["operatorName"] for row in rows)
 
 
 def stored_pages(path: str, spark: SparkSession) -> DataFrame:
-    """Return the pages of each group: the columns `key`, `user_map_key` and `user_map_value`."""
+    """Return the pages of each group: the columns `key`, `start` and `payload`."""
     stored = _reader(spark).option("stateVarName", PAGES_STATE).load(path)
-    return stored.select("key", "user_map_key", "user_map_value")
+    return stored.select("key", "user_map_key.start", "user_map_value.payload")
 
 
 def stored_groups(path: str, spark: SparkSession) -> DataFrame:
