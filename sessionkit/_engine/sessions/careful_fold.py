@@ -20,7 +20,7 @@ import pyarrow as pa
 from sessionkit._classes import is_frozen
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import Numbers
-from sessionkit._engine.sessions.intervals import WindowedEvents
+from sessionkit._engine.sessions.intervals import Members
 from sessionkit._instants import instant_of, span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class
@@ -30,9 +30,9 @@ from sessionkit.timeouts import SessionRules
 
 
 class FoldError(UserFunctionError):
-    """A function raised or returned the wrong thing; `place` is where, once that's known."""
+    """A function raised or returned the wrong thing; `place` is where, within a session."""
 
-    place: int | None = None
+    place: int
 
 
 @attrs.frozen
@@ -114,34 +114,6 @@ def _check_state(role: str, function: Callable[..., Any], cls: type[Any], found:
 
 
 @attrs.frozen
-class Members:
-    """Open sessions and events, and the order of their numbers: first those of sessions."""
-
-    spec: AnySessionSpec
-    touched: pa.Table
-    events: WindowedEvents
-    order: Numbers
-
-    def parts(self, first: Numbers, sizes: Numbers) -> "Iterator[CarefulFold]":
-        """Yield the folds of parts, each of one key, from their first places and sizes."""
-        fold, number, after = SessionFold.of(self.spec), self.touched.num_rows, np.cumsum(sizes)
-        numbers = self.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
-        stored = self.touched.take(pa.array(numbers[numbers < number]))
-        came = self.events.at(numbers[numbers >= number] - number)
-        states, counts = decode_states(self.spec.state, stored), stored["events"].to_pylist()
-        # Rows may discard all events of an open session: then it has no state.
-        opened = iter([one if count else None for one, count in zip(states, counts, strict=True)])
-        events = iter(fold.timed(build_events(self.spec, came.table)[0], came.starts))
-        names = [name for name in stored.column_names if name.startswith("key.")]
-        every = pa.concat_tables([self.touched.select(names), self.events.table.select(names)])
-        keys = decode_keys(self.spec, every.take(pa.array(self.order[first])))
-        parts = zip(keys, first.tolist(), np.split(numbers - number, after[:-1]), strict=True)
-        for key, place, part in parts:
-            contents = [next(events if one >= 0 else opened) for one in part.tolist()]
-            yield CarefulFold(fold, key, place, part.tolist(), contents)
-
-
-@attrs.frozen
 class CarefulFold:
     """
     The fold of open sessions and events of one key, at consecutive places.
@@ -162,9 +134,9 @@ class CarefulFold:
     def places(self) -> range:
         return range(self.first, self.first + len(self.numbers))
 
-    def event_at(self, place: int | None) -> int | None:
+    def event_at(self, place: int) -> int | None:
         """Return the number of the event at a place; None for an open session."""
-        number = -1 if place is None else self.numbers[place - self.first]
+        number = self.numbers[place - self.first]
         return None if number < 0 else number
 
     def opened(self, places: Iterable[int]) -> list[int]:
@@ -246,6 +218,26 @@ def _check_gap(state_gap: Callable[[Any], Any], found: Any, longest: timedelta) 
         raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
 
 
+def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[CarefulFold]:
+    """Yield the folds of parts, each of one key, from their first places and sizes."""
+    spec, touched, number = members.spec, members.touched, members.touched.num_rows
+    fold, after = SessionFold.of(spec), np.cumsum(sizes)
+    numbers = members.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
+    stored = touched.take(pa.array(numbers[numbers < number]))
+    came = members.events.at(numbers[numbers >= number] - number)
+    states, counts = decode_states(spec.state, stored), stored["events"].to_pylist()
+    # Rows may discard all events of an open session: then it has no state.
+    opened = iter([one if count else None for one, count in zip(states, counts, strict=True)])
+    events = iter(fold.timed(build_events(spec, came.table)[0], came.starts))
+    names = touched.column_names[: len(spec.keys)]
+    every = pa.concat_tables([touched.select(names), members.events.table.select(names)])
+    keys = decode_keys(spec, every.take(pa.array(members.order[first])))
+    parts = zip(keys, first.tolist(), np.split(numbers - number, after[:-1]), strict=True)
+    for key, place, part in parts:
+        contents = [next(events if one >= 0 else opened) for one in part.tolist()]
+        yield CarefulFold(fold, key, place, part.tolist(), contents)
+
+
 @attrs.define
 class StateGaps:
     """
@@ -264,7 +256,7 @@ class StateGaps:
 
     def __call__(self, first: Numbers, sizes: Numbers) -> Iterator[Callable[..., int | None]]:
         """Yield what gives the gap after each instant of a part."""
-        for part in self.members.parts(first, sizes):
+        for part in careful_folds(self.members, first, sizes):
             yield partial(self._after, part)
 
     def _after(

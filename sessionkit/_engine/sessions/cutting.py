@@ -21,10 +21,11 @@ from typing import Final, NamedTuple, TypeAlias
 import attrs
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sessionkit._engine.boundaries import days_of, starts_new_session
-from sessionkit._engine.rows.table import Mask, Numbers
-from sessionkit._engine.sessions.intervals import BY_GAP, Unions, unite
+from sessionkit._engine.rows.table import Mask, Numbers, whole
+from sessionkit._engine.sessions.intervals import BY_GAP, Members, Unions, unite
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import ClosedBy, SessionRules
 from sessionkit.timeouts._session_rules import CLOSED_BY
@@ -122,10 +123,24 @@ class RuledIntervals:
     steps: Sequence[Floats] = ()
 
     @classmethod
-    def by_gap(cls, keys: Numbers, starts: Numbers, ends: Numbers) -> "RuledIntervals":
-        """Return intervals of which the rules need only the times."""
-        none, no = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
-        return cls(keys, starts, ends, ends, none, no, no, no, [])
+    def of(cls, rules: SessionRules, members: Members) -> "RuledIntervals":
+        order, ends, events = members.order, members.ends, members.events
+        number = members.touched.num_rows
+        counts = members.touched["events"].to_numpy(), np.ones(len(events.starts), np.int64)
+        least = ends.copy()
+        least[number:] = events.starts + (0 if rules.gap_inclusive else 1)
+        return cls(
+            keys=members.keys[order],
+            starts=members.starts[order],
+            ends=ends[order],
+            events=np.concatenate(counts)[order],
+            least=least[order],
+            extends=(ends > least)[order],
+            until=_held(members, "rule.until"),
+            starts_with=_held(members, "rule.starts_with"),
+            values=[_codes(members, name) for name in rules.changes_of],
+            steps=[_floats(members, name) for name, _ in rules.max_step],
+        )
 
     def part(self, rules: SessionRules, first: int, size: int) -> list[Interval]:
         """Return so many from a place on; where the state says the gap, with none of their own."""
@@ -143,6 +158,35 @@ class RuledIntervals:
         ]
         every = zip(*shown, strict=True) if shown else [()] * size
         return list(map(Interval, range(first, first + size), *columns, every))
+
+
+def _held(members: Members, name: str) -> Mask:
+    """Mark the events, in order, for which a predicate is true."""
+    held = np.zeros(len(members.order), np.bool_)
+    if name in members.events.table.column_names:
+        column = whole(members.events.table[name])
+        held[members.touched.num_rows :] = column.to_numpy(zero_copy_only=False)
+    return held[members.order]
+
+
+def field_values(members: Members, name: str) -> pa.Array:
+    """Return the values of a field: the last ones of open sessions, then those of events."""
+    stored, came = members.touched[f"last.{name}"], members.events.table[f"event.{name}"]
+    return whole(pa.chunked_array([*stored.chunks, *came.chunks], stored.type))
+
+
+def _codes(members: Members, name: str) -> Numbers:
+    """Return a number for each value, in order, -1 for a null."""
+    indices = field_values(members, name).dictionary_encode().indices.fill_null(-1)
+    codes: Numbers = indices.to_numpy().astype(np.int64)[members.order]
+    return codes
+
+
+def _floats(members: Members, name: str) -> Floats:
+    """Return each value, in order, as a double, NaN for a null."""
+    values = field_values(members, name).cast(pa.float64(), safe=False)
+    floats: Floats = values.to_numpy(zero_copy_only=False)[members.order]
+    return floats
 
 
 @attrs.frozen

@@ -36,7 +36,7 @@ from sessionkit._engine.rows.table import (
     micros,
     split,
 )
-from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, Members
+from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
 from sessionkit._engine.sessions.ids import mark_of, session_ids
 from sessionkit._engine.sessions.intervals import BY_GAP, unite
 from sessionkit._engine.sessions.plan import Joined, Plan
@@ -48,8 +48,7 @@ from sessionkit.spec.functions import Failure
 def dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
     """Drop the sessions of a plan that have events and aren't good; return the others."""
     failed, unions = plan.active & ~good, plan.unions
-    members = Members(plan.spec, plan.touched, plan.events, plan.order)
-    parts = members.parts(unions.first[failed], unions.sizes[failed])
+    parts = careful_folds(plan, unions.first[failed], unions.sizes[failed])
     failures = [_first_failure(plan, part) for part in parts]
     sessions = with_traces(plan, failed, program.sessions_after(plan, good, states))
     rows = dropped_sessions(plan, failed, failures)

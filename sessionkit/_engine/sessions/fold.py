@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import Mask, Rejected
-from sessionkit._engine.sessions.careful_fold import FoldError, Members, SessionFold
+from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
 from sessionkit._engine.sessions.dropping import dropped
 from sessionkit._engine.sessions.plan import Horizon, Joined, Plan
 from sessionkit._engine.sessions.program import Program
@@ -81,9 +81,8 @@ def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
         raise FoldError(*plan.failures[min(plan.failures)])
     states, failed = _folded(program.functions or SessionFold.of(spec), plan, objects)
     if failed and spec.on_error == "raise":
-        members = Members(plan.spec, plan.touched, plan.events, plan.order)
         failing, unions = np.flatnonzero(active)[failed], plan.unions
-        parts = members.parts(unions.first[failing], unions.sizes[failing])
+        parts = careful_folds(plan, unions.first[failing], unions.sizes[failing])
         for place, part in zip(failed, parts, strict=True):
             states[place] = part.state_of(part.places)
         failed = []

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from sessionkit._engine.boundaries import starts_new_session
 from sessionkit._engine.rows.table import Mask, Numbers
+from sessionkit.spec.session import AnySessionSpec
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -66,6 +67,25 @@ class WindowedEvents:
             np.concatenate([self.starts, others.starts]),
             np.concatenate([self.ends, others.ends]),
         )
+
+
+@attrs.frozen
+class Members:
+    """
+    The events of a micro-batch, at least one, and the open sessions of their keys, as intervals.
+
+    They're numbered: first the open sessions, then the events. `order` has these numbers by (key,
+    start, content); the number of its key, the start and the end of each interval are by these
+    numbers. Instants are in microseconds.
+    """
+
+    spec: AnySessionSpec
+    events: WindowedEvents
+    touched: pa.Table
+    order: Numbers
+    keys: Numbers
+    starts: Numbers
+    ends: Numbers
 
 
 @attrs.frozen

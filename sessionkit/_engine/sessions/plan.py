@@ -14,10 +14,9 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.table import Mask, Numbers, Rejected, lists_of, marks_of, whole
 from sessionkit._engine.sessions.ids import mark_of, marks_within
-from sessionkit._engine.sessions.intervals import Unions, WindowedEvents
+from sessionkit._engine.sessions.intervals import Members, Unions
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
-from sessionkit.spec.session import AnySessionSpec
 
 
 @attrs.frozen
@@ -37,34 +36,21 @@ class Horizon:
 
 
 @attrs.frozen
-class Plan:
+class Plan(Members):
     """
     Which sessions and events go together.
 
-    Intervals are numbered: first the open sessions of keys that have events, then the events.
-
     Attributes:
-        spec: The rules.
-        events: The events, at least one.
-        touched: The rows of the open sessions of their keys.
-        untouched: The rows of all others, and of what remembers closed and dropped ones.
-        order: The numbers of the intervals, by (key, start, content).
-        is_event: Which of these, in order, are events.
-        unions: The sessions that they make.
-        counts: How many events each of them has.
+        untouched: The rows of sessions without events, and of what remembers closed and dropped
+            ones.
+        unions: The sessions that the members make.
         horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
         traces: The rows that remember dropped sessions; None where there is none.
     """
 
-    spec: AnySessionSpec
-    events: WindowedEvents
-    touched: pa.Table
     untouched: pa.Table
-    order: Numbers
-    is_event: Mask
     unions: Unions
-    counts: Numbers
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
     traces: pa.Table | None = None
@@ -79,27 +65,44 @@ class Plan:
         unions, stays = self.unions, self.unions.spread(chosen)
         if with_state:
             stays &= self.is_event | (self.events_before > 0)
-        numbers, is_event = self.order[stays], self.is_event[stays]
-        opened = self.touched.take(pa.array(numbers[~is_event]))
         sizes = unions.reduced(np.add, stays.astype(np.intp))[chosen]
+        others = Unions(
+            np.cumsum(sizes) - sizes,
+            sizes,
+            unions.start[chosen],
+            unions.end[chosen],
+            unions.closes[chosen],
+            unions.closed_by[chosen],
+        )
+        return self.with_unions(others, self.order[stays])
+
+    def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
+        """Return a plan of some of the members, given by their numbers, in order."""
+        left = np.sort(numbers)
+        opened, came = np.split(left, [np.searchsorted(left, self.touched.num_rows)])
         return attrs.evolve(
             self,
-            events=self.events.at(numbers[is_event] - self.touched.num_rows),
-            touched=opened,
-            order=np.where(is_event, np.cumsum(is_event) + opened.num_rows, np.cumsum(~is_event))
-            - 1,
-            is_event=is_event,
-            unions=Unions(
-                np.cumsum(sizes) - sizes,
-                sizes,
-                unions.start[chosen],
-                unions.end[chosen],
-                unions.closes[chosen],
-                unions.closed_by[chosen],
-            ),
-            counts=self.counts[chosen],
+            events=self.events.at(came - self.touched.num_rows),
+            touched=self.touched.take(pa.array(opened)),
+            order=np.searchsorted(left, numbers),
+            keys=self.keys[left],
+            starts=self.starts[left],
+            ends=self.ends[left],
+            unions=unions,
             failures={},
         )
+
+    @cached_property
+    def is_event(self) -> Mask:
+        """Mark the members, in order, that are events."""
+        is_event: Mask = self.order >= self.touched.num_rows
+        return is_event
+
+    @cached_property
+    def counts(self) -> Numbers:
+        """How many events each session has."""
+        counts: Numbers = self.unions.reduced(np.add, self.is_event.astype(np.int64))
+        return counts
 
     @cached_property
     def active(self) -> Mask:

@@ -36,7 +36,7 @@ from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
-from sessionkit._engine.sessions.intervals import WindowedEvents, unite
+from sessionkit._engine.sessions.intervals import Members, WindowedEvents, unite
 from sessionkit._engine.sessions.plan import Horizon, Plan
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.functions import Failure
@@ -291,15 +291,14 @@ class Program:
         ends = np.concatenate([micros(touched["end"]), events.ends])
         order = in_total_order(keys, starts, events.table, touched.num_rows)
         failures = dict[int, Failure]()
+        members = self.spec, events, touched, order, keys, starts, ends
         if self.rules is None:
             inclusive = self.gap_inclusive
             unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
         else:
-            unions, failures = self.rules.united(touched, events, order, (keys, starts, ends))
-        is_event = order >= touched.num_rows
-        counts = unions.reduced(np.add, is_event.astype(np.int64))
-        parts = self.spec, events, touched, untouched, order, is_event, unions, counts, horizon
-        return Accepted(Plan(*parts, failures, traces), late, rejected, repeated)
+            unions, failures = self.rules.united(Members(*members))
+        plan = Plan(*members, untouched, unions, horizon, failures, traces)
+        return Accepted(plan, late, rejected, repeated)
 
     # -- after the fold -------------------------------------------------------------------------
 

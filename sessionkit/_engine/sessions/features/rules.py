@@ -28,9 +28,16 @@ from sessionkit._engine.rows.table import (
     whole,
     with_column,
 )
-from sessionkit._engine.sessions.careful_fold import Members, StateGaps
-from sessionkit._engine.sessions.cutting import CODES, NAMES, Floats, RuledIntervals, closings, cut
-from sessionkit._engine.sessions.intervals import Unions, WindowedEvents
+from sessionkit._engine.sessions.careful_fold import StateGaps
+from sessionkit._engine.sessions.cutting import (
+    CODES,
+    NAMES,
+    RuledIntervals,
+    closings,
+    cut,
+    field_values,
+)
+from sessionkit._engine.sessions.intervals import Members, Unions, WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import duration_text, instant_of, micros_of, span_us
 from sessionkit.spec.functions import Failure
@@ -88,50 +95,11 @@ class Rules:
         """Return when sessions of one event each would be over, in microseconds."""
         return closings(self.rules, events.starts, events.ends)[0]
 
-    def united(
-        self,
-        touched: pa.Table,
-        events: WindowedEvents,
-        order: Numbers,
-        bounds: tuple[Numbers, Numbers, Numbers],
-    ) -> tuple[Unions, dict[int, Failure]]:
-        """
-        Join open sessions and events into sessions; also return why events failed on the way.
-
-        `order` has the numbers of both, first those of sessions, by key and start; `bounds` the
-        keys, the starts and the ends of both.
-        """
-        gaps = None
-        if self.rules.state_gap is not None:
-            gaps = StateGaps(self.rules, Members(self.spec, touched, events, order))
-        unions = cut(self.rules, self.intervals(touched, events, order, bounds), gaps)
+    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
+        """Join open sessions and events into sessions; also return why events failed on the way."""
+        gaps = None if self.rules.state_gap is None else StateGaps(self.rules, members)
+        unions = cut(self.rules, RuledIntervals.of(self.rules, members), gaps)
         return unions, {} if gaps is None else gaps.failures
-
-    def intervals(
-        self,
-        touched: pa.Table,
-        events: WindowedEvents,
-        order: Numbers,
-        bounds: tuple[Numbers, Numbers, Numbers],
-    ) -> RuledIntervals:
-        """Return sessions and events in order, with what the rules need to know; see `united`."""
-        keys, starts, ends = bounds
-        number = touched.num_rows
-        counts = touched["events"].to_numpy(), np.ones(len(events.starts), np.int64)
-        least = ends.copy()
-        least[number:] = events.starts + (0 if self.rules.gap_inclusive else 1)
-        return RuledIntervals(
-            keys=keys[order],
-            starts=starts[order],
-            ends=ends[order],
-            events=np.concatenate(counts)[order],
-            least=least[order],
-            extends=(ends > least)[order],
-            until=_held("rule.until", events.table, order, number),
-            starts_with=_held("rule.starts_with", events.table, order, number),
-            values=[_codes(one.name, touched, events.table, order) for one in self.changing],
-            steps=[_floats(one.name, touched, events.table, order) for one in self.stepping],
-        )
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         closes, closed_by = plan.unions.closes[chosen], plan.unions.closed_by[chosen]
@@ -181,36 +149,9 @@ class Rules:
         return pa.array(NAMES, pa.string()).take(whole(sessions["closed_by"]))
 
 
-def _held(name: str, events: pa.Table, order: Numbers, number: int) -> Mask:
-    """Mark the events for which a predicate is true."""
-    held = np.zeros(len(order), np.bool_)
-    if name in events.column_names:
-        held[number:] = whole(events[name]).to_numpy(zero_copy_only=False)
-    return held[order]
-
-
-def _values(name: str, touched: pa.Table, events: pa.Table) -> pa.Array:
-    stored, came = touched[f"last.{name}"], events[f"event.{name}"]
-    return whole(pa.chunked_array([*stored.chunks, *came.chunks], stored.type))
-
-
-def _codes(name: str, touched: pa.Table, events: pa.Table, order: Numbers) -> Numbers:
-    """Return a number for each value, -1 for a null."""
-    indices = _values(name, touched, events).dictionary_encode().indices.fill_null(-1)
-    codes: Numbers = indices.to_numpy().astype(np.int64)[order]
-    return codes
-
-
-def _floats(name: str, touched: pa.Table, events: pa.Table, order: Numbers) -> Floats:
-    """Return each value as a double, NaN for a null."""
-    values = _values(name, touched, events).cast(pa.float64(), safe=False)
-    floats: Floats = values.to_numpy(zero_copy_only=False)[order]
-    return floats
-
-
 def _last(name: str, plan: Plan) -> pa.Array:
     """Return the last value of each session that isn't null."""
-    values = _values(name, plan.touched, plan.events.table)
+    values = field_values(plan, name)
     there = values.is_valid().to_numpy(zero_copy_only=False)[plan.order]
     latest = plan.unions.reduced(np.maximum, np.where(there, np.arange(len(there)), -1))
     return values.take(pa.array(plan.order[latest], mask=latest < 0))
