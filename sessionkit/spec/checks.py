@@ -6,7 +6,6 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, type_in
 from sessionkit.spec.functions import check_function, check_key, name_of
 from sessionkit.spec.logic import Aggregates, Functions
-from sessionkit.spec.shared import check_delay
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType, FloatType, IntType
 from sessionkit.state._types import may_be_key
@@ -56,7 +55,6 @@ def check_session(spec: "AnySessionSpec") -> None:
     elif spec.discards:
         found = "`accumulate=False` has no effect on sessions that give one row"
         raise SpecError(with_hint(found, 'leave it out, or write Results(emit="on_update", ...)'))
-    check_delay(spec)
 
 
 def _check_meaning(spec: "AnySessionSpec") -> None:

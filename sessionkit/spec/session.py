@@ -9,7 +9,7 @@ import attrs
 
 from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._classes import Record
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
@@ -37,6 +37,7 @@ from sessionkit.spec.shared import (
     S,
     Spec,
     check_shared,
+    read_delay,
     read_timeout,
     set_derived,
 )
@@ -47,10 +48,6 @@ from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 E1 = TypeVar("E1", bound=Record)
 S1 = TypeVar("S1", bound=Record)
 R1 = TypeVar("R1", bound=Record)
-
-
-def _read_delay(value: Duration) -> timedelta:
-    return duration(value, "watermark_delay", zero_allowed=True)
 
 
 @explained(FORMER, EXAMPLES)
@@ -95,7 +92,7 @@ class SessionSpec(Spec[E, S, R]):
     logic: Logic[E, S, R]
     timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=read_timeout)
     _gap: Duration | None = attrs.field(default=None, alias="gap", eq=False, repr=False)
-    watermark_delay: timedelta = attrs.field(converter=_read_delay)
+    watermark_delay: timedelta = attrs.field(converter=read_delay)
     results: Results = attrs.field(default=Results(), validator=group)
     row_kind: ClassVar = "session"
 
@@ -155,10 +152,6 @@ class SessionSpec(Spec[E, S, R]):
     def rules(self) -> SessionRules | None:
         """What can end a session but for the gap; None where nothing can."""
         return self.timeout if isinstance(self.timeout, SessionRules) else None
-
-    @cached_property
-    def close_idle_after(self) -> timedelta | None:
-        return None if self.rules is None else self.rules.close_idle_after
 
     @cached_property
     def clock(self) -> Clock:

@@ -88,8 +88,12 @@ def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
     return read_columns(value, "keys")
 
 
-def _read_delay(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "watermark_delay", zero_allowed=True)
+def read_delay(value: Duration) -> timedelta:
+    span = duration(value, "watermark_delay", zero_allowed=True)
+    if span % MILLISECOND:
+        found = f"`watermark_delay` must be whole milliseconds, found {span}"
+        raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
+    return span
 
 
 def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
@@ -120,7 +124,9 @@ class Spec(Generic[E, S, R]):
     state: type[S] = attrs.field(init=False)
     result: type[R] = attrs.field(init=False)
     timeout: TimeoutPolicy | SessionRules
-    watermark_delay: timedelta | None = attrs.field(default=None, converter=_read_delay)
+    watermark_delay: timedelta | None = attrs.field(
+        default=None, converter=attrs.converters.optional(read_delay)
+    )
     order: Order = attrs.field(default="arrival", validator=choice)
     on_error: OnError = attrs.field(default="raise", validator=choice)
     lateness: Lateness = attrs.field(default=Lateness(), validator=group)
@@ -134,10 +140,10 @@ class Spec(Generic[E, S, R]):
         """The clock of Spark's timeouts."""
         return "event_time"
 
-    @property
+    @cached_property
     def close_idle_after(self) -> timedelta | None:
         """After what time without events sessions close by the processing time; None for never."""
-        return None
+        return self.timeout.close_idle_after if isinstance(self.timeout, SessionRules) else None
 
     @property
     def own_fields(self) -> tuple[Field, ...]:
@@ -214,12 +220,6 @@ def check_shared(spec: AnySpec) -> None:
         raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
     steps = upgrade_steps(spec.storage.upgrade, spec.storage.version, spec.state)
     set_derived(spec, upgrade_steps=steps)
-
-
-def check_delay(spec: AnySpec) -> None:
-    if spec.watermark_delay is not None and spec.watermark_delay % MILLISECOND:
-        found = f"`watermark_delay` must be whole milliseconds, found {spec.watermark_delay}"
-        raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
 
 
 def _check_keys(spec: AnySpec) -> None:

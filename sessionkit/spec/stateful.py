@@ -17,7 +17,6 @@ from sessionkit.spec.shared import (
     R,
     S,
     Spec,
-    check_delay,
     check_shared,
     read_timeout,
     set_derived,
@@ -280,7 +279,6 @@ def _check_clocks(spec: AnyStatefulSpec) -> None:
                 f"`timeout` of a StatefulSpec has one gap and no events to split, found {part!r}"
             )
             raise SpecError(with_hint(found, 'write EventTimeGap("30 minutes")'))
-    check_delay(spec)
     if spec.watermark_delay is not None:
         if spec.event_time is None:
             found = "`watermark_delay` needs an event time, and `event_time` is missing"

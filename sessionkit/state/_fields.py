@@ -1,6 +1,7 @@
 """Turn an attrs class into typed fields. Ambiguous annotations are refused, never guessed."""
 
 import types
+from collections import Counter
 from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import Enum
@@ -39,7 +40,6 @@ KNOWN: Final = (
     "list, dict, tuple, or an attrs class of these"
 )
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
-TWO_NAMES: Final = "a former name belongs to one field"
 
 
 @attrs.frozen
@@ -87,6 +87,8 @@ def field_type(annotation: Any, path: str) -> FieldType:
 
 def _attrs_type(cls: Any, place: _Place) -> AttrsType:
     attributes = _attributes(cls, place)
+    former = {one.name: _former_names(one) for one in attributes}
+    taken = Counter([*former, *(name for names in former.values() for name in {*(names or ())})])
     fields = []
     for attribute in attributes:
         at = place.inside(f".{attribute.name}", cls)
@@ -95,15 +97,12 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
         elif attribute.type is None:
             at.refuse("a field without a type", "annotate it")
         else:
-            fields.append(
-                Field(
-                    attribute.name,
-                    _read(attribute.type, at),
-                    attribute.alias or attribute.name,
-                    _default(attribute),
-                    _former(attribute, attributes, at),
-                )
-            )
+            kind, alias = _read(attribute.type, at), attribute.alias or attribute.name
+            names = former[attribute.name]
+            fields.append(Field(attribute.name, kind, alias, _default(attribute), names))
+            for name in [name for name in names or () if taken[name] > 1][:1]:
+                found = f"`{name}` is, or was, another field too"
+                at.problems.append(f"`{at.path}`: {found}; a former name belongs to one field")
     return AttrsType(cls, tuple(fields), _builder(cls, attributes))
 
 
@@ -129,22 +128,8 @@ def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
     return None if default is attrs.NOTHING else partial(same, default)
 
 
-def _former(
-    attribute: "attrs.Attribute[Any]", attributes: Attributes, place: _Place
-) -> tuple[str, ...] | None:
-    """Return what a field was called before; None where nothing says so."""
-    former = _former_names(attribute)
-    others = [one for one in attributes if one is not attribute]
-    taken = {name for one in others for name in _former_names(one) or ()}
-    taken |= {one.name for one in attributes}
-    doubled = [name for name in former or () if name in taken]
-    if doubled:
-        found = f"`{doubled[0]}` is, or was, another field too"
-        place.problems.append(f"`{place.path}`: {found}; {TWO_NAMES}")
-    return former
-
-
 def _former_names(attribute: "attrs.Attribute[Any]") -> tuple[str, ...] | None:
+    """Return what a field was called before; None where nothing says so."""
     notes = get_args(attribute.type)[1:] if get_origin(attribute.type) is Annotated else ()
     said = [note.names for note in notes if isinstance(note, RenamedFrom)]
     return tuple(name for names in said for name in names) if said else None
