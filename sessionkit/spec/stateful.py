@@ -46,29 +46,7 @@ class BucketResult:
 
 
 @attrs.frozen
-class ByFrame(Generic[S, R]):
-    """A function that takes the events of a key as a DataFrame; made by `by_frame`."""
-
-    function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame]
-
-
-@attrs.frozen
-class ByProcessingTime(Generic[S, R]):
-    """A function for timers on both clocks; made by `by_processing_time`."""
-
-    function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
-
-
-@attrs.frozen
-class ByBucket:
-    """A function that takes many keys at once as Arrow tables; made by `by_bucket`."""
-
-    function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
-
-
-def by_frame(
-    function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame],
-) -> ByFrame[S, R]:
+class by_frame(Generic[S, R]):  # noqa: N801 (called like a function, as `functools.partial` is)
     """
     Ask for the events of a key as a pandas DataFrame: `process=by_frame(function)`.
 
@@ -76,38 +54,41 @@ def by_frame(
     come in the order of event time, then content. Validators and converters of the event class
     don't run.
 
-    Args:
+    Attributes:
         function: `function(key, events, state, times)`. It returns what `process` returns, and it
             may also return a DataFrame with the fields of the result as columns.
     """
-    return ByFrame(function)
+
+    function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame]
 
 
-def by_bucket(function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]) -> ByBucket:
+@attrs.frozen
+class by_bucket:  # noqa: N801
     """
     Ask for all keys of a bucket at once, as Arrow tables: `process=by_bucket(function)`.
 
-    Args:
+    Attributes:
         function: `function(events, states, times)`, called once for each bucket and micro-batch
             with events: the table of the events, in the order of key, event time and content, and
             that of the states of their keys, both with the key columns in front. `times` is a
             `BatchTimes`. It returns a `BucketResult`, and it can't set timers.
     """
-    return ByBucket(function)
+
+    function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
 
 
-def by_processing_time(
-    function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]],
-) -> ByProcessingTime[S, R]:
+@attrs.frozen
+class by_processing_time(Generic[S, R]):  # noqa: N801
     """
     Allow timers in processing time too: `on_timer=by_processing_time(function)`.
 
     Spark then runs a micro-batch at every trigger, and with the `availableNow` trigger never ends.
 
-    Args:
+    Attributes:
         function: `function(key, name, state, times)`, as `on_timer` is without it.
     """
-    return ByProcessingTime(function)
+
+    function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
 
 
 def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
@@ -155,10 +136,14 @@ class StatefulSpec(Spec[E, S, R]):
     """
 
     process: (
-        Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | ByFrame[S, R] | ByBucket
+        Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]]
+        | by_frame[S, R]
+        | by_bucket
     )
     on_timer: (
-        Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]] | ByProcessingTime[S, R] | None
+        Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
+        | by_processing_time[S, R]
+        | None
     ) = None
     _event: type[E] | None = attrs.field(default=None, alias="event", eq=False, repr=False)
     _state: type[S] | None = attrs.field(default=None, alias="state", eq=False, repr=False)
@@ -191,28 +176,28 @@ class StatefulSpec(Spec[E, S, R]):
     @property
     def handler(self) -> Handler:
         """How `process` takes events: as a list, as a DataFrame, or a whole bucket of keys."""
-        if isinstance(self.process, ByFrame):
+        if isinstance(self.process, by_frame):
             return "frame"
-        return "bucket" if isinstance(self.process, ByBucket) else "events"
+        return "bucket" if isinstance(self.process, by_bucket) else "events"
 
     @property
     def function(self) -> Callable[..., Any]:
         """The function in `process`, without what `by_frame` or `by_bucket` put around it."""
-        if isinstance(self.process, ByFrame | ByBucket):
+        if isinstance(self.process, by_frame | by_bucket):
             return self.process.function
         return self.process
 
     @property
     def timer_function(self) -> Callable[..., Any] | None:
         """The function in `on_timer`, without what `by_processing_time` put around it."""
-        if isinstance(self.on_timer, ByProcessingTime):
+        if isinstance(self.on_timer, by_processing_time):
             return self.on_timer.function
         return self.on_timer
 
     @property
     def processing_timers(self) -> bool:
         """Whether timers may be set in processing time."""
-        return isinstance(self.on_timer, ByProcessingTime)
+        return isinstance(self.on_timer, by_processing_time)
 
     @cached_property
     def clock(self) -> Clock | None:
