@@ -237,7 +237,7 @@ def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
 def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
     """Return the schema and the name of a table, which can be made if there is none."""
     *named, name = sink.names
-    asked = (next(iter(named), None), quoted(*sink.names))
+    asked = (*named, None) if named else (None, quoted(name))
     ((schema, may, role),) = connection.execute(PLACE, asked)
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"

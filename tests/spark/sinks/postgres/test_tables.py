@@ -2,11 +2,20 @@
 
 import re
 
+import attrs
 import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks.postgres.tables import COPIED, COPY, RELEASE, Table, postgres_type
+from sessionkit.spark.sinks.postgres import tables
+from sessionkit.spark.sinks.postgres.tables import (
+    COPIED,
+    COPY,
+    RELEASE,
+    Relation,
+    Table,
+    postgres_type,
+)
 from sessionkit.spark.sinks.postgres.writer import Moving
 
 VISITS = Table("web", "visits", ("session_id", 'pa"ges'), ("session_id",), "q")
@@ -71,6 +80,19 @@ def test_staging_tables_never_meet() -> None:
         re.fullmatch(r'"web"\."sessionkit_staging_[0-9a-f]{32}"', name) is not None
         for name in names
     )
+
+
+def test_a_key_is_found_in_whatever_order_the_server_has_its_columns() -> None:
+    """Many collations sort `a` before `B`, and Python doesn't."""
+    table = Table("web", "visits", ("a", "B"), ("B", "a"), "q")
+    schema = T.StructType([T.StructField(name, T.LongType()) for name in table.columns])
+    types = dict.fromkeys(table.columns, "bigint")
+    everything = ["INSERT", "SELECT", "UPDATE", "DELETE"]
+    there = Relation("web.visits", None, True, "me", everything, types, [["a"], ["a", "B"]])  # noqa: FBT003
+
+    tables._check_fits(there, table, schema)
+    with pytest.raises(SpecError, match="no unique index of exactly"):
+        tables._check_fits(attrs.evolve(there, unique_by=[["a"]]), table, schema)
 
 
 def test_a_row_replaces_the_earlier_one_by_its_key() -> None:
