@@ -1,7 +1,9 @@
 """Every Python block of the README and of docs/ runs, or says in its first line why not."""
 
+import io
 import re
 import tomllib
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PRINTED = re.compile(r"\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"^```text\n(\+-.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 NOT_RUN = "# not run here: "
@@ -21,14 +24,21 @@ def name_of(page: Path) -> str:
 
 
 def run_blocks(page: Path) -> dict[str, Any]:
-    """Run the blocks of a page in one namespace, as a notebook would, and the tests in them."""
+    """
+    Run the blocks of a page in one namespace, as a notebook would, and the tests in them.
+
+    Text right below a block is what the block prints.
+    """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     text = page.read_text(encoding="utf-8")
     for found in BLOCK.finditer(text):
         if not found[1].startswith(NOT_RUN):
             # The empty lines above make an error point at its line of the page.
             code = "\n" * text.count("\n", 0, found.start(1)) + found[1]
-            exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
+            with redirect_stdout(io.StringIO()) as printed:
+                exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
+            if below := PRINTED.match(text, found.end()):
+                assert below[1].split() == printed.getvalue().split()
     for name, found in list(namespace.items()):
         if name.startswith("test_"):
             found()
@@ -48,12 +58,9 @@ def test_blocks_without_spark_run(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if needs_spark(p)], ids=name_of)
-def test_blocks_with_spark_run(page: Path, spark: Any, capsys: Any) -> None:
-    """The blocks run on the session that the tests share, and print the tables that follow them."""
+def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
+    """The blocks run on the session that the tests share."""
     assert run_blocks(page)["spark"] is spark
-    printed = capsys.readouterr().out
-    for table in TABLE.findall(page.read_text(encoding="utf-8")):
-        assert table in printed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
