@@ -17,6 +17,7 @@ from sessionkit.spark._output_rules import QueryType
 EXPLAIN: Final = "EXPLAIN EXTENDED SELECT * FROM"
 OBSERVED: Final = "CollectMetrics"
 BUCKET_STATS: Final = re.compile(r"\bconcat\((\d+)\|")
+"""They begin with the number of buckets."""
 ANALYZED: Final = "== Analyzed Logical Plan =="
 AFTER_ANALYZED: Final = "== Optimized Logical Plan =="
 LINE: Final = re.compile(
@@ -56,7 +57,10 @@ STATELESS: Final = frozenset(
         "View",
     }
 )
-DEDUPLICATIONS: Final[dict[str, QueryType]] = {
+DEDUPLICATIONS: Final = {"Deduplicate", "DeduplicateWithinWatermark"}
+OF_ONE_OPERATOR: Final[dict[str, QueryType]] = {
+    "Sort": "sorted",
+    "GlobalLimit": "limit",
     "Deduplicate": "deduplication",
     "DeduplicateWithinWatermark": "deduplication_within_watermark",
 }
@@ -171,6 +175,8 @@ def plan_of(frame: DataFrame) -> Plan:
     operators = [node for node in streaming if not _is_stateless(node)]
     query = _type(operators)
     last = [node.operator for node in streaming[WRAPPERS_OF_EXPLAIN:][:1]]
+    observed = (node.text for node in streaming if node.operator == OBSERVED)
+    buckets = {int(count) for text in observed for count in BUCKET_STATS.findall(text)}
     return Plan(
         query=query,
         stateful_operators=None if query is None else tuple(sorted(_stateful(operators))),
@@ -180,15 +186,8 @@ def plan_of(frame: DataFrame) -> Plan:
         is_watermarked_late=any(
             node.operator == WATERMARK and any(map(_aggregates, node.walk())) for node in streaming
         ),
-        buckets=_buckets(streaming),
+        buckets=buckets.pop() if len(buckets) == 1 else None,
     )
-
-
-def _buckets(nodes: list[PlanNode]) -> int | None:
-    """Return the number with which the stats of buckets begin."""
-    observed = (node.text for node in nodes if node.operator == OBSERVED)
-    found = {int(count) for text in observed for count in BUCKET_STATS.findall(text)}
-    return found.pop() if len(found) == 1 else None
 
 
 def _aggregates(node: PlanNode) -> bool:
@@ -212,10 +211,8 @@ def _type(operators: list[PlanNode]) -> QueryType | None:
     match [node.operator for node in operators]:
         case []:
             return "stateless"
-        case ["Sort"]:
-            return "sorted"
-        case ["GlobalLimit"]:
-            return "limit"
+        case [operator] if operator in OF_ONE_OPERATOR:
+            return OF_ONE_OPERATOR[operator]
         case ["Sort", "Aggregate"] | ["GlobalLimit", "Sort", "Aggregate"]:
             return "sorted_aggregation"
         case ["Aggregate"] | ["Aggregate", "Deduplicate" | "DeduplicateWithinWatermark"]:
@@ -223,11 +220,9 @@ def _type(operators: list[PlanNode]) -> QueryType | None:
         case ["Aggregate", "Aggregate", *more] if set(more) <= {"Aggregate"}:
             is_chain = any(node is operators[-1] for node in operators[0].walk())
             return "chained_aggregation" if is_chain else None
-        case ["Deduplicate" | "DeduplicateWithinWatermark" as deduplicate]:
-            return DEDUPLICATIONS[deduplicate]
         case ["Join"]:
             return JOINS.get(operators[0].text.partition(",")[0])
-        case ["FlatMapGroupsInPandasWithState", *more] if set(more) <= set(DEDUPLICATIONS):
+        case ["FlatMapGroupsInPandasWithState", *more] if DEDUPLICATIONS.issuperset(more):
             found = STATEFUL_END.search(operators[0].text)
             return None if found is None else STATEFUL_MODES[found["mode"]]
         case _:

@@ -298,11 +298,11 @@ def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFra
     raise SessionkitError(with_hint(found, CALL_UNREAD))
 
 
-def _without_files(rows: DataFrame, taken: Sequence[str]) -> DataFrame:
+def _without_files(rows: DataFrame, files: Sequence[str]) -> DataFrame:
     (path,) = _first(rows, [(path,) for path in PATHS], "file")
     # A local file has three slashes in Spark's log, and one as the path of a row.
-    local = [path.replace("file:///", "file:/", 1) for path in taken]
-    return rows.where(~path.isin(sorted({*taken, *local}))) if taken else rows
+    local = [path.replace("file:///", "file:/", 1) for path in files]
+    return rows.where(~path.isin(sorted({*files, *local}))) if files else rows
 
 
 def _without_messages(rows: DataFrame, topics: Mapping[str, Mapping[str, int]]) -> DataFrame:

@@ -130,11 +130,9 @@ def start_query(
         start = Start(location, logs.planned, logs.finished, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
-    if name is not None:
-        writer = writer.queryName(name)
     if location is not None:
         writer = writer.option("checkpointLocation", location)
-    return writer.start()
+    return writer.start(queryName=name)
 
 
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:

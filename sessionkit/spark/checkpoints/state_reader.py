@@ -198,19 +198,13 @@ def _heads(path: str, spark: SparkSession) -> list[Row]:
 
 
 def _head(payload: Column) -> Column:
+    """Return a payload up to its identity, without the bytes that differ from group to group."""
     version = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int")
-    found = payload.substr(1, max(HEADER_BYTES.values()))
+    head = payload.substr(1, max(HEADER_BYTES.values()))
     for number, size in HEADER_BYTES.items():
-        found = F.when(version == number, _head_after(payload, size)).otherwise(found)
-    return found
-
-
-def _head_after(payload: Column, size: int) -> Column:
-    """Return a head without the bytes that differ from group to group."""
-    length = F.conv(F.hex(payload.substr(size + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
-    known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
-    identity = payload.substr(F.lit(size + 1), known)
-    head = F.concat(
-        payload.substr(1, ORIGIN_BYTES), F.lit(bytearray(size - ORIGIN_BYTES)), identity
-    )
-    return F.coalesce(head, payload.substr(1, size))
+        length = F.conv(F.hex(payload.substr(size + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
+        known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
+        zeros, identity = bytearray(size - ORIGIN_BYTES), payload.substr(F.lit(size + 1), known)
+        found = F.concat(payload.substr(1, ORIGIN_BYTES), F.lit(zeros), identity)
+        head = F.when(version == number, F.coalesce(found, payload.substr(1, size))).otherwise(head)
+    return head

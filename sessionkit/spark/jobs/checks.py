@@ -42,8 +42,8 @@ def check_picklable(spec: Any) -> None:
             problem = _problem(value)
             if problem is not None:
                 raise NotPicklableError(_text(name, value, problem))
-    whole = f"the spec can't be sent to the executors: {_problem(spec)}"
-    raise NotPicklableError(whole)
+    found = f"the spec can't be sent to the executors: {_problem(spec)}"
+    raise NotPicklableError(found)
 
 
 def _problem(value: object) -> Exception | None:
