@@ -228,7 +228,7 @@ class TestStream:
             assert ([1, 2, 4, 9] if is_kept else [1, 2, 9]) == steps.values
 
     def test_within_is_at_least(self, source: Source, tmp_path: Path) -> None:
-        """A repeat up to the delay behind the first is never kept: it is a repeat, or late."""
+        """A repeat up to the delay after the first is never kept: it is a repeat, or late."""
         first = 100 * SECOND
         source.put(("a", first, 1))
         with running(WITHIN.apply(source.stream()), tmp_path / "checkpoint") as steps:
@@ -316,7 +316,7 @@ class TestBatch:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_within(self, source: Source, seed: int) -> None:
-        """A row is kept where it is the first, or more than the delay behind the last one kept."""
+        """A row is kept where it is the first, or more than the delay after the last one kept."""
         rows = random_rows(seed)
         source.put(*rows[:300])
         source.put(*rows[300:])

@@ -118,7 +118,7 @@ def test_without_a_type_only_what_no_query_may_do_is_refused() -> None:
 
 
 def test_a_mode_that_is_none_is_refused() -> None:
-    """A misspelled mode is named beside those that there are."""
+    """The message names a misspelled mode, and the modes that exist."""
     with pytest.raises(SpecError, match="append, update, complete, found 'upsert'\n\nHint: "):
         check_output("stateless", "upsert")  # type: ignore[arg-type] # the point
 

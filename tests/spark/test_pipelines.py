@@ -72,7 +72,7 @@ EVENTS: Final = [("ann", "12:00"), ("ann", "12:10"), ("bob", "12:20"), ("ann", "
     reason="`spark-pipelines` needs pyspark[pipelines]",
 )
 def test_a_pipeline_returns_a_frame_that_its_module_made(tmp_path: Path) -> None:
-    """A query function that calls `sessionize` is told so: there Spark doesn't analyze frames."""
+    """A query function that calls `sessionize` is refused: Spark doesn't analyze frames there."""
     (tmp_path / "in").mkdir()
     rows = [{"user_id": user, "url": "/", "ts": f"2026-03-09T{at}:00Z"} for user, at in EVENTS]
     (tmp_path / "in" / "0.json").write_text("\n".join(map(json.dumps, rows)))

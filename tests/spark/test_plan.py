@@ -81,7 +81,7 @@ def test_names_of_the_user_are_no_operators(events: Events) -> None:
 
 
 def test_text_that_looks_like_a_plan_is_left_to_spark(events: Events) -> None:
-    """A literal over several lines hides what stands behind it, so nothing is said."""
+    """A literal over several lines hides what comes after it, so the type isn't known."""
     text = F.lit("x\n~Sort [a#1]\n   +- ~Aggregate [b#2], [b#2]")
 
     assert plan_of(events.stream().withColumn("text", text)).query is None
@@ -105,7 +105,7 @@ def test_reading_a_plan_leaves_nothing_behind(events: Events) -> None:
     ],
 )
 def test_a_timeout_of_processing_time_is_seen(events: Events, timeout: str, *, waits: bool) -> None:
-    """The plan tells which timeout a function with state has."""
+    """The plan shows which timeout a function with state has."""
     assert (
         waits
         == plan_of(with_state(events.watermarked(), "append", timeout)).has_processing_time_timeout
@@ -123,7 +123,7 @@ def test_a_literal_over_several_lines_hides_no_query_that_never_ends(events: Eve
 
 
 def test_rows_straight_from_a_function_with_state_are_seen(events: Events) -> None:
-    """The plan tells whether anything stands behind the function."""
+    """The plan shows whether anything follows the function."""
     projected: Any = with_state(events.watermarked(), "append", GroupStateTimeout.NoTimeout)
 
     assert not plan_of(projected).ends_in_python_state

@@ -388,7 +388,7 @@ def test_a_sink_that_cannot_work_is_refused(
 
 
 def test_kafka_needs_messages_and_a_topic(stream: DataFrame) -> None:
-    """Rows without a value or a topic are no messages."""
+    """Rows without a value or a topic aren't messages."""
     missing, _ = refusal(stream.select("key"), sink=Kafka("h:1", "topic"))
     nowhere, hint = refusal(stream.selectExpr("key AS value"), sink=Kafka("h:1"))
 
@@ -442,7 +442,7 @@ def test_a_checkpoint_of_other_operators_is_refused(spark: SparkSession, tmp_pat
 
 
 def test_raw_rows_with_state_are_refused_for_foreach(events: Events, tmp_path: Path) -> None:
-    """Spark gives foreach rows that it cannot read; behind a projection it can."""
+    """Spark gives foreach rows that it cannot read; after a projection it can."""
 
     def one(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame({"key": [key[0]]})

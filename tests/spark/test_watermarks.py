@@ -1,4 +1,4 @@
-"""Watermarks: what is refused before a start, what guards them, and what a query tells of them."""
+"""Watermarks: what is refused before a start, what guards them, and what a query reports."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -299,7 +299,7 @@ class TestGuard:
 
 
 class TestQuery:
-    """What a real query tells."""
+    """What a real query reports."""
 
     def test_life(self, source: Source, tmp_path: Path) -> None:
         """From nothing to a watermark that waits for newer events."""

@@ -1,4 +1,4 @@
-"""Windowed aggregation: what the builder refuses, beside what Spark does then; stream and batch."""
+"""Windowed aggregation: what the builder refuses, and what Spark does then; stream and batch."""
 
 import random
 import warnings
@@ -131,7 +131,7 @@ def _source(spark: SparkSession, tmp_path: Path) -> Sourced:
 
 @pytest.fixture(name="events")
 def _events(source: Sourced) -> Source:
-    """Two words over an hour, the second file half an hour behind the first."""
+    """Two words over an hour, the second file half an hour after the first."""
     return source(
         [
             [("12:01", "dog"), ("12:04", "dog"), ("12:07", "owl")],
@@ -153,7 +153,7 @@ LATE = TEN.watermark("5 minutes")
 
 
 class TestDefinition:
-    """What can be said before there is a frame, or a session."""
+    """What can be checked before there is a frame, or a session."""
 
     def test_frozen(self) -> None:
         """Each method returns a new value and leaves the one that it was called on."""
@@ -253,7 +253,7 @@ class TestDefinition:
 
     @pytest.mark.parametrize("mode", ["append", "update"])
     def test_sorted(self, mode: Any) -> None:
-        """A sort outside complete mode is refused, whichever of the two is said first."""
+        """A sort outside complete mode is refused, whichever of the two comes first."""
         rule = "a sort needs the whole result, which only complete mode writes\n\nHint: use mode "
         with pytest.raises(SpecError, match=rule):
             counted(LATE).order_by("n").output_mode(mode)
@@ -540,7 +540,7 @@ class TestWatermark:
             events.run(grouped)
 
     def test_other_column(self, events: Source) -> None:
-        """A watermark on another column is refused, beside one of the definition too."""
+        """A watermark on another column is refused, even if the definition has one too."""
         other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
         for counts in (counted(TEN).output_mode("update"), counted(TEN), counted(LATE)):
             text = refused(counts, other)
@@ -881,10 +881,10 @@ class TestTable:
 
 
 class TestExplain:
-    """What a definition says of itself."""
+    """How a definition explains itself."""
 
     def test_append(self) -> None:
-        """The text tells the type, the modes, when a window is written, and what is late."""
+        """The text names the type, the modes, when a window is written, and what is late."""
         text = counted(sliding("10m", every="5m", on="ts").watermark("10m")).explain()
 
         for line in (
@@ -916,7 +916,7 @@ class TestExplain:
         assert "  append:      possible, chosen" in text
 
     def test_unbounded_state(self) -> None:
-        """Complete mode is said to keep every window, and to drop no late row."""
+        """In complete mode, the text says that every window is kept and no late row is dropped."""
         text = counted(LATE).output_mode("complete").order_by("n").explain()
 
         assert "query type:    sorted_aggregation" in text

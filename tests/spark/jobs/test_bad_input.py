@@ -282,7 +282,7 @@ def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_
 
 
 def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None:
-    """A shuffle straight behind the stateful operator crashes raw output; ours it does not."""
+    """A shuffle right after the stateful operator crashes on raw output, but not on ours."""
     stream = FileStream(spark, SUMS, tmp_path)
     stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 1.0)), ticks(("a", NOON + 60 * MINUTE, 1.0)))
     sessions = sessionize(stream.events(), SUMS).repartition(3).dropDuplicates(["session_id"])
@@ -329,7 +329,7 @@ def test_columns_that_do_not_fit_are_refused_on_the_driver(
 
 
 def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    """One error tells of every column."""
+    """One error names every column."""
     frame = read(spark, tmp_path, BAD).drop("amount", "note").withColumn("key", F.lit(1.5))
 
     with pytest.raises(SchemaError) as caught:

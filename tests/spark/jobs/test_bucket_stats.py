@@ -1,4 +1,4 @@
-"""What is known of all buckets, from what some say of themselves in each micro-batch."""
+"""What is known of all buckets, from what some report in each micro-batch."""
 
 from random import Random
 
@@ -15,10 +15,10 @@ from sessionkit.spark.jobs.progress import (
 COUNT = 8
 
 
-def text_of(said: dict[int, BucketStats]) -> str:
+def text_of(stats: dict[int, BucketStats]) -> str:
     parts = [
         ":".join("" if number is None else str(number) for number in (bucket, *numbers(one)))
-        for bucket, one in said.items()
+        for bucket, one in stats.items()
     ]
     return f"{COUNT}|{','.join(parts)}"
 
@@ -32,22 +32,22 @@ def numbers(one: BucketStats) -> tuple[int | None, ...]:
 def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None:
     """From the first micro-batch on; and for who comes later, once each bucket was called."""
     random, truth = Random(seed), dict.fromkeys(range(COUNT), BucketStats())
-    whole, late, heard = NOTHING_KNOWN, NOTHING_KNOWN, set[int]()
+    whole, late, called_so_far = NOTHING_KNOWN, NOTHING_KNOWN, set[int]()
     for batch in range(30):
         called = random.sample(range(COUNT), random.randrange(3))
-        said = {
+        stats = {
             bucket: BucketStats(
                 random.randrange(9), random.randrange(9), random.randrange(99), -5, 7
             )
             for bucket in called
         }
-        truth |= said
-        whole = whole.after(text_of(said), batch)
+        truth |= stats
+        whole = whole.after(text_of(stats), batch)
         if batch > 10:
-            late, heard = late.after(text_of(said), batch), heard | set(called)
+            late, called_so_far = late.after(text_of(stats), batch), called_so_far | set(called)
 
         assert sum(one.open or 0 for one in truth.values()) == whole.total("open")
-        assert (len(heard) == COUNT) == late.is_whole
+        assert (len(called_so_far) == COUNT) == late.is_whole
         if late.is_whole:
             assert whole.total("stored_bytes") == late.total("stored_bytes")
 
@@ -63,6 +63,6 @@ def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: st
 
 
 def test_a_query_without_a_called_bucket_is_read() -> None:
-    """There are as many buckets as it says, and none has said anything."""
+    """There are as many buckets as it says, and none has reported anything."""
     assert (64, {}) == read_bucket_stats("64|")
     assert KnownBuckets(64, {}, from_beginning=True) == NOTHING_KNOWN.after("64|", 0)

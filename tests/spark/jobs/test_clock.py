@@ -1,4 +1,4 @@
-"""Times beside the events that move the watermark: a job that flushes what is still open."""
+"""Times that move the watermark, next to the events: a job that flushes what is still open."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -138,7 +138,7 @@ ALONE: Final[dict[str, dict[str, Any]]] = {
 }
 RULES: Final = {**ALONE, "all": reduce(lambda one, other: one | other, ALONE.values())}
 
-# What a spec takes beside rules. A row that's shown as it failed belongs to the micro-batch alone,
+# What a spec takes besides rules. A row that's shown as it failed belongs to the micro-batch alone,
 # where a session is dropped; and of a session with several rows the last one is compared.
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "both": {
@@ -295,7 +295,7 @@ def by_case(frame: DataFrame) -> Found:
 
 
 def on_driver(name: str) -> list[tuple[Any, ...]]:
-    """Return the rows that the driver comes to."""
+    """Return the rows that the driver returns."""
     spec = SPECS[name]
     driver = SessionDriver(spec, processing_time=END)
     for file in views():

@@ -222,7 +222,7 @@ PLAIN: Final = {"keys": {"time": str}, "timeout": EventTimeGap("10 minutes")}
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FileStream:
-    """One micro-batch over two keys, one of which ends in the batch without data behind it."""
+    """One micro-batch over two keys, one of which ends in the batch without data after it."""
     stream = FileStream(spark, spec_of("per_key", **PLAIN), tmp_path_factory.mktemp("plain"))
     stream.put(pings([(FIRST_KEY, 0, 1.0), (SECOND_KEY, 660, NAN)]))
     stream.run()
@@ -231,7 +231,7 @@ def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> File
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
 def test_sparks_own_reader_shows_a_row_a_key(plain: FileStream, spark: SparkSession) -> None:
-    """The key stands under the user's names, and beside the state what can be seen without it."""
+    """The key has the user's names, and next to the state is what can be seen without it."""
     stored = spark.read.format("statestore").load(plain.checkpoint)
 
     (row,) = stored.select("key.*", "value.groupState.*").collect()

@@ -14,7 +14,7 @@ from sessionkit.spark.jobs.progress import bucket_stats_text
 COUNTS = Counts(events=4, processed=3, late=1, sessions=2, rows=2)
 NUMBERS = {name: getattr(COUNTS, name) for name in COUNTED}
 CONNECT = Row(values=list(NUMBERS.values()), schema={"type": "struct"})
-SAYING = Row(values=[*NUMBERS.values(), "64|"], schema={"type": "struct"})
+WITH_STATS = Row(values=[*NUMBERS.values(), "64|"], schema={"type": "struct"})
 UNKNOWN = {
     "duplicate",
     "failed",
@@ -42,17 +42,17 @@ def progress_of(observed: Any, *, rows: int = 4, ran: bool = True) -> dict[str, 
 
 @pytest.mark.parametrize(
     "observed",
-    [Row(**NUMBERS), NUMBERS, CONNECT, CONNECT.asDict(), SAYING],
-    ids=["row", "dict", "connect row", "connect json", "connect, with what buckets say"],
+    [Row(**NUMBERS), NUMBERS, CONNECT, CONNECT.asDict(), WITH_STATS],
+    ids=["row", "dict", "connect row", "connect json", "connect, with bucket stats"],
 )
 def test_counts_are_read_in_every_shape(observed: Any) -> None:
-    """As a row or a dict, and on Connect beside their schema."""
+    """As a row or a dict, and on Connect next to their schema."""
     assert COUNTS == batch_counts(progress_of(observed))
 
 
-def test_what_buckets_say_is_read_where_they_say_it() -> None:
+def test_bucket_stats_are_read_where_they_are_reported() -> None:
     """On Connect it comes last; without buckets it isn't there."""
-    assert "64|" == bucket_stats_text(progress_of(SAYING))
+    assert "64|" == bucket_stats_text(progress_of(WITH_STATS))
     assert "64|" == bucket_stats_text(progress_of({**NUMBERS, "buckets": "64|"}))
     assert bucket_stats_text(progress_of(CONNECT)) is None
 

@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[4] / "shared" / "data" / "reconstructr"
 CUT = datetime(2014, 1, 15, tzinfo=UTC)
 
 pytestmark = pytest.mark.skipif(
-    not DATA.exists(), reason="the data of third parties is beside the project, not in it"
+    not DATA.exists(), reason="the data of third parties is next to the project, not in it"
 )
 
 
