@@ -144,7 +144,7 @@ def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> list[tuple[int
     logic = SessionLogic(spec)
     sessions = logic.schema.empty_table()
     for batch in batches:
-        sessions = logic.fold.join(logic.program, sessions, batch, Horizon(None)).sessions
+        sessions = logic.join(sessions, batch, Horizon(None)).sessions
     sessions = sessions.sort_by("start")
     states = logic.fold.states(spec, sessions)
     return list(zip(sessions["events"].to_pylist(), states, strict=True))

@@ -39,20 +39,20 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
 from sessionkit._engine.sessions.ids import mark_of, session_ids
 from sessionkit._engine.sessions.intervals import BY_GAP, unite
-from sessionkit._engine.sessions.plan import Joined, Plan
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import instant_of
 from sessionkit.spec.functions import Failure
 
 
-def dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
+def dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Folded:
     """Drop the sessions of a plan that have events and aren't good; return the others."""
     failed, unions = plan.active & ~good, plan.unions
     parts = careful_folds(plan, unions.first[failed], unions.sizes[failed])
     failures = [_first_failure(plan, part) for part in parts]
     sessions = with_traces(plan, failed, program.sessions_after(plan, good, states))
     rows = dropped_sessions(plan, failed, failures)
-    return Joined(sessions, int(plan.counts[good].sum()), rows)
+    return Folded(sessions, int(plan.counts[good].sum()), rows)
 
 
 def dropped_sessions(plan: Plan, dropped: Mask, failures: Sequence[Failure]) -> list[Rejected]:

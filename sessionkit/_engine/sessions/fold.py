@@ -1,5 +1,5 @@
 """
-Events join the open sessions of a group, which the functions of the user fold.
+Sessions are folded by the functions of the user.
 
 All are folded at once, in a loop that says only which sessions fail. Where some do, or leave states
 that don't fit their fields, what becomes of them is up to `on_error`: the reason is raised; or
@@ -18,7 +18,7 @@ from sessionkit._engine.rows.objects import build_events, decode_keys, decode_st
 from sessionkit._engine.rows.table import Mask, Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
 from sessionkit._engine.sessions.dropping import dropped
-from sessionkit._engine.sessions.plan import Horizon, Joined, Plan
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.rejecting import rejected
 from sessionkit.errors import StateValueError
@@ -26,42 +26,7 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 
 
-def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
-    """
-    Let events, in any order, join the open sessions of a group.
-
-    Raises:
-        FoldError: A function failed, and the spec says `on_error="raise"`.
-        StateValueError: A state doesn't fit its fields, and the spec says so too.
-    """
-    events, left_out = program.read(arrived)
-    while True:
-        found = program.accept(sessions, events, horizon)
-        for late in found.late:
-            left_out += _refused_first(program.spec, late)
-        if (plan := found.plan) is None:
-            return Joined(sessions, 0, [*left_out, *found.duplicates])
-        objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
-        if refused:
-            # What belongs together depends on the other events alone.
-            reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
-            left_out += Rejected.with_reasons("quarantined", reasons, plan.events.table)
-            events = plan.events.without(reasons).joined(found.repeated)
-            continue
-        folded = _fold_plan(program, plan, objects)
-        failed, left = list[Rejected](), None
-        if program.duplicates is not None and program.spec.on_error == "reject":
-            failed = [part for part in folded.rejected if part.kind == "failed"]
-            left = program.duplicates.left(plan.events, found.repeated, failed)
-        if left is None:
-            left_out += [*found.duplicates, *folded.rejected]
-            return Joined(folded.sessions, folded.events, left_out)
-        # What failed was not processed, so the next event with its id counts.
-        left_out += failed
-        events = left
-
-
-def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
+def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     """Quarantine the late events that their class refuses."""
     _, refused = build_events(spec, late.rows)
     if not refused:
@@ -74,8 +39,20 @@ def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     ]
 
 
-def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
-    """Fold every session of a plan that has events, given as objects in its order."""
+def fold_by_functions(program: Program, plan: Plan) -> Folded:
+    """
+    Fold every session of a plan that has events.
+
+    Raises:
+        FoldError: A function failed, and the spec says `on_error="raise"`.
+        StateValueError: A state doesn't fit its fields, and the spec says so too.
+    """
+    objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
+    if refused:
+        # What belongs together depends on the other events alone.
+        reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
+        quarantined = Rejected.with_reasons("quarantined", reasons, plan.events.table)
+        return Folded(None, 0, quarantined, reasons)
     spec, active = program.spec, plan.active
     if plan.failures and spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
@@ -100,7 +77,7 @@ def _fold_plan(program: Program, plan: Plan, objects: list[Any]) -> Joined:
         good, states = _without(good, states, misfits)
         columns = plan.encoded(good, states)
     if np.array_equal(good, active):
-        return Joined(program.sessions_after(plan, good, columns), len(objects), [])
+        return Folded(program.sessions_after(plan, good, columns), len(objects), [])
     left_out = dropped if spec.on_error == "drop_session" else rejected
     return left_out(program, plan, good, columns)
 

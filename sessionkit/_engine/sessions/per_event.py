@@ -8,7 +8,7 @@ from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import lists_of, micros, whole
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Closed, Horizon, Joined, Plan
+from sessionkit._engine.sessions.plan import Closed, Folded, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.logic import HELD, NUMBER
 from sessionkit.state._codec import codec_of
@@ -16,18 +16,10 @@ from sessionkit.state._codec import codec_of
 COLUMN = f"state.{HELD}"
 
 
-def join_per_event(
-    program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
-) -> Joined:
-    """Let events join the open sessions of a group, which store them; see `join`."""
-    events, rejected = program.read(arrived)
-    found = program.accept(sessions, events, horizon)
-    rejected += [*found.late, *found.duplicates]
-    if (plan := found.plan) is None:
-        return Joined(sessions, 0, rejected)
+def fold_per_event(program: Program, plan: Plan) -> Folded:
     held = _held(plan).filter(pa.array(plan.active))
-    after = program.sessions_after(plan, plan.active, [held])
-    return Joined(after, plan.events.table.num_rows, rejected)
+    sessions = program.sessions_after(plan, plan.active, [held])
+    return Folded(sessions, len(plan.events.starts), [])
 
 
 def _held(plan: Plan) -> pa.ListArray:

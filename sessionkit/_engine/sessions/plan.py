@@ -226,6 +226,21 @@ class Closed:
 
 
 @attrs.frozen
+class Folded:
+    """
+    The sessions after a plan is folded, how many of its events are part of one, and the others.
+
+    `gone` are the places of events that failed or were refused. The sessions are None where those
+    that are left need another plan.
+    """
+
+    sessions: pa.Table | None
+    events: int
+    rejected: list[Rejected]
+    gone: Collection[int] = ()
+
+
+@attrs.frozen
 class Joined:
     """The open sessions after events have joined them, how many did, and those that did not."""
 

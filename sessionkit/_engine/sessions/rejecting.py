@@ -37,13 +37,13 @@ from sessionkit._engine.sessions.cutting import (
     instants_of,
 )
 from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.plan import Joined, Plan
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules
 
 
-class Folded(NamedTuple):
+class Refolded(NamedTuple):
     """A session, the places of what is left of it, and its state."""
 
     piece: Piece
@@ -99,15 +99,15 @@ class Walk:
     alone: set[int] = attrs.field(factory=set)
     session: Session | None = None
 
-    def sessions(self) -> list[Folded]:
+    def sessions(self) -> list[Refolded]:
         turns, turn, end = instants_of(self.intervals), 0, self.part.places.stop
         while turn < len(turns) or not self._is_sound(end):
             turn = self._after(turn, turns[turn]) if turn < len(turns) else self._back()
-        found, cut_by = list[Folded](), None
+        found, cut_by = list[Refolded](), None
         while (session := self.session) is not None:
             left = self._left(session.start.place, end)
             piece = session.piece if cut_by is None else session.piece.cut_by(self.rules, cut_by)
-            found.append(Folded(piece, [one.place for one in left], session.state))
+            found.append(Refolded(piece, [one.place for one in left], session.state))
             cut_by = instant_of([one for one in left if one.at == left[0].at])
             end, self.session = session.start.place, session.previous
         return found[::-1]
@@ -223,7 +223,7 @@ class Walk:
                 self.failures[event] = failure
 
 
-def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Joined:
+def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Folded:
     """
     Fold the sessions that aren't good again, from what is stored, without the events that fail.
 
@@ -231,7 +231,7 @@ def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -
     What comes out is a plan again, without these events. So what holds for a plan (ids, duplicates,
     revisions, what rules store) holds for it.
     """
-    found, failures = list[Folded](), dict[int, Failure]()
+    found, failures = list[Refolded](), dict[int, Failure]()
     rules = _gap_alone(program) if program.rules is None else program.rules.rules
     intervals = RuledIntervals.of(rules, plan)
     whole, unions = by_times(rules, intervals), plan.unions
@@ -257,7 +257,7 @@ def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -
         *Rejected.with_reasons("late", reasons, plan.events.table),
     ]
     sessions = program.sessions_after(after, folded, columns)
-    return Joined(sessions, int(after.counts[folded].sum()), left_out)
+    return Folded(sessions, int(after.counts[folded].sum()), left_out, failures)
 
 
 def _gap_alone(program: Program) -> SessionRules:
@@ -268,12 +268,12 @@ def _in_time(
     plan: Plan,
     rules: SessionRules,
     intervals: RuledIntervals,
-    found: Sequence[Folded],
+    found: Sequence[Refolded],
     late_us: int | None,
-) -> tuple[list[Folded], list[int]]:
+) -> tuple[list[Refolded], list[int]]:
     """Return sessions, without their new events where they're late, and the late events."""
     numbers = plan.order - plan.touched.num_rows
-    left, late = list[Folded](), list[int]()
+    left, late = list[Refolded](), list[int]()
     closes, _ = closed_pieces(rules, [one.piece for one in found])
     for one, closes_us in zip(found, closes.tolist(), strict=True):
         events = [number for number in numbers[one.places].tolist() if number >= 0]
@@ -286,11 +286,11 @@ def _in_time(
         for place in one.places:
             if numbers[place] < 0:
                 instant = instant_of(intervals.part(rules, place, 1))
-                left.append(Folded(Piece.at(instant).after(rules, instant), [place]))
+                left.append(Refolded(Piece.at(instant).after(rules, instant), [place]))
     return left, late
 
 
-def _replanned(plan: Plan, rules: SessionRules, kept: Mask, others: Sequence[Folded]) -> Plan:
+def _replanned(plan: Plan, rules: SessionRules, kept: Mask, others: Sequence[Refolded]) -> Plan:
     """Return a plan of the sessions that are kept, and of others after them."""
     unions, pieces = plan.unions, [one.piece for one in others]
     new: list[npt.NDArray[Any]] = [

@@ -38,16 +38,16 @@ from sessionkit._engine.rows.table import (
 )
 from sessionkit._engine.sessions.aggregates.folding import (
     close_by_aggregates,
-    join_by_aggregates,
+    fold_by_aggregates,
     results_by_aggregates,
     states_by_aggregates,
     stored_fields,
 )
 from sessionkit._engine.sessions.close import close
-from sessionkit._engine.sessions.fold import join
+from sessionkit._engine.sessions.fold import fold_by_functions, refused_first
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.per_event import close_per_event, join_per_event
-from sessionkit._engine.sessions.plan import Closed, Horizon, Joined
+from sessionkit._engine.sessions.per_event import close_per_event, fold_per_event
+from sessionkit._engine.sessions.plan import Closed, Folded, Horizon, Joined, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec
@@ -61,12 +61,13 @@ class Fold:
     """
     How events become states, and states rows. Every fold groups events alike.
 
-    `fields` are those of the state as they are stored. `close` makes rows of sessions that are
-    over, at least one. The states of open sessions come as objects (`states`) or as `columns`.
+    `fields` are those of the state as they are stored. `fold` makes the states of a plan, `close`
+    rows of sessions that are over, at least one. The states of open sessions come as objects
+    (`states`) or as `columns`.
     """
 
     fields: Callable[[AnySessionSpec], Sequence[Field]]
-    join: Callable[[Program, pa.Table, pa.Table, Horizon], Joined]
+    fold: Callable[[Program, Plan], Folded]
     close: Callable[[Program, pa.Table], Closed]
     states: Callable[[AnySessionSpec, pa.Table], list[Any]]
     columns: Callable[[AnySessionSpec, pa.Table], list[pa.Array]]
@@ -85,15 +86,15 @@ def _stored(_: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
 
 
 FOLDS: Final = {
-    Functions: Fold(_fields, join, close, _decoded, _stored),
+    Functions: Fold(_fields, fold_by_functions, close, _decoded, _stored),
     Aggregates: Fold(
         stored_fields,
-        join_by_aggregates,
+        fold_by_aggregates,
         close_by_aggregates,
         states_by_aggregates,
         results_by_aggregates,
     ),
-    Events: Fold(_fields, join_per_event, close_per_event, _decoded, _stored),
+    Events: Fold(_fields, fold_per_event, close_per_event, _decoded, _stored),
 }
 
 
@@ -162,7 +163,7 @@ class SessionLogic:
         kept, closed = self._settled(memory.kept, clocks, only_final=True)
         joined = Joined(kept, 0, [])
         if arrived.num_rows:
-            joined = self.fold.join(self.program, kept, arrived, self.program.horizon(clocks))
+            joined = self.join(kept, arrived, self.program.horizon(clocks))
         outcome = self._outcome(joined, closed, Memory(joined.sessions, memory.buffered))
         if self.program.revisions is None:
             return outcome
@@ -175,8 +176,7 @@ class SessionLogic:
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
         joined = Joined(memory.kept, 0, [])
         if turns.due.num_rows:
-            horizon = self.program.horizon(clocks)
-            joined = self.fold.join(self.program, memory.kept, turns.due, horizon)
+            joined = self.join(memory.kept, turns.due, self.program.horizon(clocks))
         kept, closed = self._settled(joined.sessions, clocks)
         outcome = self._outcome(joined, closed, Memory(kept, turns.waiting))
         return attrs.evolve(
@@ -184,6 +184,26 @@ class SessionLogic:
             rejected=turns.rejected + outcome.rejected,
             buffered=turns.waiting.num_rows - memory.buffered.num_rows,
         )
+
+    def join(self, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
+        """Let events, in any order, join the open sessions of a group."""
+        program = self.program
+        events, rejected = program.read(arrived)
+        while True:
+            found = program.accept(sessions, events, horizon)
+            for late in found.late:
+                has_classes = program.functions is not None
+                rejected += refused_first(program.spec, late) if has_classes else [late]
+            if (plan := found.plan) is None:
+                return Joined(sessions, 0, [*rejected, *found.duplicates])
+            folded, ids = self.fold.fold(program, plan), program.duplicates
+            # What failed was not processed, so the next event with its id counts.
+            has_copies = ids is not None and ids.are_copied(plan, folded.gone, found.repeated)
+            if folded.sessions is not None and not has_copies:
+                rejected += [*found.duplicates, *folded.rejected]
+                return Joined(folded.sessions, folded.events, rejected)
+            rejected += [part for part in folded.rejected if part.kind != "late"]
+            events = plan.events.without(folded.gone).joined(found.repeated)
 
     def _outcome(self, joined: Joined, closed: Closed, memory: Memory) -> Outcome:
         revisions = self.program.revisions

@@ -103,6 +103,5 @@ def _open(logic: SessionLogic, memory: Memory) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
     sessions = memory.kept
     if memory.buffered.num_rows:
-        waiting = Horizon(None)
-        sessions = logic.fold.join(logic.program, sessions, memory.buffered, waiting).sessions
+        sessions = logic.join(sessions, memory.buffered, Horizon(None)).sessions
     return logic.open_in(sessions)

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.fold import join
 from sessionkit._engine.sessions.plan import Horizon, Joined
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import micros_of
@@ -59,9 +58,9 @@ def joined(
         "event.number": list(numbers),
     }
     arrived = pa.table(columns, schema=events_schema(spec))
-    program = SessionLogic(spec).program
+    logic = SessionLogic(spec)
     horizon = Horizon(micros_of(at(watermark)))
-    return join(program, program.schema.empty_table(), arrived, horizon)
+    return logic.join(logic.schema.empty_table(), arrived, horizon)
 
 
 def rejected(found: Joined) -> set[tuple[str, int]]:

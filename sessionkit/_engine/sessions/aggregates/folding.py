@@ -25,7 +25,7 @@ from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.dropping import dropped_sessions, with_traces
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Closed, Horizon, Joined, Plan
+from sessionkit._engine.sessions.plan import Closed, Folded, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit.aggregates import Condition
 from sessionkit.errors import StateValueError, with_hint
@@ -114,32 +114,22 @@ def _holds(bound: BoundAggregate, found: Mapping[str, pa.Array]) -> pa.Array:
     return whole(holds).fill_null(fill_value=False)
 
 
-def join_by_aggregates(
-    program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon
-) -> Joined:
-    """Let events join the open sessions of a group; see `join`."""
-    events, rejected = program.read(arrived)
-    found = program.accept(sessions, events, horizon)
-    while (plan := found.plan) is not None:
+def fold_by_aggregates(program: Program, plan: Plan) -> Folded:
+    rejected: list[Rejected] = []
+    while True:
         try:
-            joined = program.sessions_after(plan, plan.active, _states(plan))
+            sessions = program.sessions_after(plan, plan.active, _states(plan))
         except SumTooLargeError as error:
             failure, failed = _too_large(plan, error), error.sessions
-            if program.spec.on_error == "drop_session":
-                rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
-                untouched = with_traces(plan, failed, plan.untouched)
-                left = attrs.evolve(plan.only(~failed), untouched=untouched)
-                found = attrs.evolve(found, plan=left)
-                continue
-            failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
-            rejected += Rejected.with_failures("failed", failures, plan.events.table)
-            rejected += found.late
-            others = plan.events.without(failures).joined(found.repeated)
-            found = program.accept(sessions, others, horizon)
+            if program.spec.on_error != "drop_session":
+                failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
+                rejected = Rejected.with_failures("failed", failures, plan.events.table)
+                return Folded(None, 0, rejected, failures)
+            rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
+            untouched = with_traces(plan, failed, plan.untouched)
+            plan = attrs.evolve(plan.only(~failed), untouched=untouched)
         else:
-            rejected += [*found.late, *found.duplicates]
-            return Joined(joined, len(plan.events.starts), rejected)
-    return Joined(sessions, 0, [*rejected, *found.late, *found.duplicates])
+            return Folded(sessions, len(plan.events.starts), rejected)
 
 
 def _states(plan: Plan) -> list[pa.Array]:

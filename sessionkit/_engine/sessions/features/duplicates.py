@@ -12,7 +12,7 @@ Two different events of a key share a hash by chance with a probability of 1 in 
 a key have a pair that does with one of less than n**2 in 2**129.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import attrs
@@ -78,17 +78,14 @@ class Duplicates:
         rejected = Rejected.chosen("duplicate", REASON, events.table, repeated)
         return events.only(~repeated), events.only(repeated), rejected
 
-    def left(
-        self, first: WindowedEvents, repeated: WindowedEvents | None, failed: Sequence[Rejected]
-    ) -> WindowedEvents | None:
-        """Return the events except those that failed, if one of these has a copy; else None."""
-        if repeated is None or not failed:
-            return None
-        known = {one for part in failed for one in _names(part.rows)}
-        if known.isdisjoint(_names(repeated.table)):
-            return None
-        good = np.array([one not in known for one in _names(first.table)], np.bool_)
-        return first.only(good).joined(repeated)
+    def are_copied(
+        self, plan: Plan, gone: Collection[int], repeated: WindowedEvents | None
+    ) -> bool:
+        """Return whether one of the events at some places has a copy among those that repeat."""
+        if not gone or repeated is None:
+            return False
+        names = _names(plan.events.table.take(pa.array(list(gone), pa.int64())))
+        return not names.isdisjoint(_names(repeated.table))
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         return [plan.lists_of("ids", chosen), pa.repeat(pa.scalar(value=True), int(chosen.sum()))]
@@ -127,10 +124,10 @@ def forget_ids(sessions: pa.Table) -> pa.Table:
     return split(sessions, has_state(sessions) | is_trace(sessions))[0]
 
 
-def _names(events: pa.Table) -> list[tuple[Any, ...]]:
+def _names(events: pa.Table) -> set[tuple[Any, ...]]:
     """Return the key and the id of each event."""
     columns = [*key_columns(events), events["each.ids"]]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+    return set(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:
