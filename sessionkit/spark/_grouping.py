@@ -137,7 +137,6 @@ def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
 
 
 def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
-    """Return the condition that a group has a key."""
     values = [form[0].as_py() for form in key_forms(spec, key)]
     kinds = [key_form(field.type) for field in spec.key_fields]
     forms = [

@@ -16,10 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
 from sessionkit.spark.jobs.progress import (
+    DROPPED,
     event_times_in,
+    has_run,
     instant_in,
     newest_event_in,
     spark_watermark_in,
+    total,
     watermark_in,
 )
 
@@ -165,7 +168,7 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     Args:
         query: A query, running or stopped.
     """
-    batches = [entry for entry in query.recentProgress if "addBatch" in entry["durationMs"]]
+    batches = list(filter(has_run, query.recentProgress))
     session = SparkSession.getActiveSession()
     setting = "min" if session is None else str(session.conf.get(POLICY_SETTING, "min"))
     policy: Policy = "max" if setting.lower() == "max" else "min"
@@ -191,11 +194,7 @@ def _report(record: _Record) -> WatermarkReport:
     state = _state(record)
     silent = record.silent if state == "held_back" else ()
     since = instant_in(record.current[0]["timestamp"])
-    dropped = sum(
-        operator["numRowsDroppedByWatermark"]
-        for batch in record.batches
-        for operator in batch["stateOperators"]
-    )
+    dropped = sum(total(batch["stateOperators"], DROPPED) for batch in record.batches)
     lines = [_headline(record), _reason(record, state)]
     if dropped:
         first, last = record.batches[0]["batchId"], record.last["batchId"]
@@ -246,7 +245,7 @@ def _reason(record: _Record, state: WatermarkState) -> str:
                 "What waits for it stays open."
             )
         case "stalled":
-            rows = sum(batch["numInputRows"] for batch in record.current)
+            rows = total(record.current, "numInputRows")
             found = f"{rows} rows have arrived since then, none with an event time that moves it"
             if record.is_slowest_of_several:
                 return (

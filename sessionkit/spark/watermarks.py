@@ -65,7 +65,7 @@ def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     return tuple(
         Watermark(field.name, field.metadata[WATERMARK_METADATA] * MILLISECOND)
         for field in frame.schema.fields
-        if field.metadata and WATERMARK_METADATA in field.metadata
+        if WATERMARK_METADATA in field.metadata
     )
 
 

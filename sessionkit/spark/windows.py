@@ -40,7 +40,7 @@ from sessionkit.spark._window_rules import (
     read_positive_delay,
     read_shift,
 )
-from sessionkit.spec.shared import MILLISECOND
+from sessionkit.spark.watermarks import declare_watermark
 
 __all__ = [
     "UnboundedStateWarning",
@@ -395,4 +395,4 @@ class WindowedAggregation:
             warnings.warn(text, UnboundedStateWarning, stacklevel=3)
         if there is not None or delay is None:
             return frame
-        return frame.withWatermark(quoted(on), f"{delay // MILLISECOND} milliseconds")
+        return declare_watermark(frame, on, delay)

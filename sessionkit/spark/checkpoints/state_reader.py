@@ -143,7 +143,6 @@ def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:
 
 
 def reads_state(spark: SparkSession) -> bool:
-    """Return whether this release of Spark can read state."""
     return release_of(spark.version) >= FIRST_WITH_READER
 
 
@@ -164,7 +163,6 @@ def _reader(spark: SparkSession) -> DataFrameReader:
 
 
 def not_ours(path: str) -> StateMismatchError:
-    """Return the error for a checkpoint that sessionkit didn't write."""
     found = f"the checkpoint {path} was not written by sessionkit"
     return StateMismatchError(with_hint(found, "give each query a checkpoint of its own"))
 

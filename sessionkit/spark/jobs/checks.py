@@ -96,7 +96,7 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
 def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
     for column in schema.fields:
-        if frame.isStreaming and column.metadata and WATERMARK_METADATA in column.metadata:
+        if frame.isStreaming and WATERMARK_METADATA in column.metadata:
             found = f"a watermark is already declared, on `{column.name}`"
             yield found, "remove withWatermark: the watermark_delay of the spec declares it"
     if spec.event_time is not None:

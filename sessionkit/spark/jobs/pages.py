@@ -57,7 +57,6 @@ def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
 
 
 def check_pages(spark: SparkSession) -> None:
-    """Check that Spark can store pages."""
     check_operator(spark)
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
