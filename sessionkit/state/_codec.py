@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, lru_cache
+from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +20,7 @@ from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import Convert, FieldType, Form, same
 
 T = TypeVar("T")
+Places: TypeAlias = npt.NDArray[np.int64] | None
 HALF_WORD: Final = 32
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -75,10 +79,10 @@ class ClassCodec:
         every = f"the {len(objects)} objects fit one by one, but not together"
         raise StateValueError(every)
 
-    def decode(self, columns: Sequence[pa.Array]) -> list[Any]:
+    def decode(self, columns: Sequence[pa.Array], places: Places = None) -> list[Any]:
         """Rebuild the objects from their columns, in the order of the fields; at least one."""
         types = map(attrgetter("type"), self.type.fields)
-        return list(map(self.type.build, *map(decode_column, types, columns)))
+        return list(map(self.type.build, *map(decode_column, types, columns, repeat(places))))
 
 
 def _is_flat(kind: FieldType) -> bool:
@@ -113,9 +117,11 @@ def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
         raise StateValueError(found) from misfit
 
 
-def decode_column(kind: FieldType, column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values of one field in their python form."""
-    values = _listed(column)
+def decode_column(
+    kind: FieldType, column: pa.Array | pa.ChunkedArray, places: Places = None
+) -> list[Any]:
+    """Return the values of one field at some places, by default all, in their python form."""
+    values = _listed(column, places)
     return values if kind.plain else list(map(kind.load, values))
 
 
@@ -139,18 +145,18 @@ def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
     return column.cast(half).cast(pa.int64())
 
 
-def _listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:
     """Return a column as Python values; without nulls, times and numbers as NumPy's numbers."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = whole.type
-    if whole.null_count:
-        listed: list[Any] = whole.to_pylist()
-    elif pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        listed = whole.view(pa.int64()).to_numpy().tolist()
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        listed = whole.to_numpy().tolist()
-    else:
-        listed = whole.to_pylist()
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        kind = pa.int64()
+    values = whole
+    if not whole.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values = whole.view(kind).to_numpy()
+    if places is not None:
+        values = values[places] if isinstance(values, np.ndarray) else values.take(places)
+    listed: list[Any] = values.tolist()
     return listed
 
 

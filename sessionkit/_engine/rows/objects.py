@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter, methodcaller
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import key_columns, prefixed_columns, whole
@@ -15,7 +14,7 @@ from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionE
 from sessionkit.spec.aggregates import condition_of, evaluated
 from sessionkit.spec.functions import name_of, wrong_class
 from sessionkit.spec.shared import AnySpec, key_class
-from sessionkit.state._codec import codec_of, decode_column
+from sessionkit.state._codec import Places, codec_of, decode_column
 from sessionkit.state._collections import Field
 
 S = TypeVar("S")
@@ -32,14 +31,14 @@ def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
     return list(map(make, zip(*columns, strict=True)))
 
 
-def decode_states(cls: type[S], table: pa.Table) -> list[S]:
-    """Return the state of every row, new objects at every call."""
+def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[S]:
+    """Return the states of the rows at some places, by default all; new objects at every call."""
     codec = codec_of(cls)
     if not codec.type.fields:
-        return [codec.type.build() for _ in range(table.num_rows)]
+        return [codec.type.build() for _ in range(_number(table, places))]
     columns = prefixed_columns(table, "state.")
     try:
-        return codec.decode(columns)
+        return codec.decode(columns, places)
     except Exception as error:
         what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
         hint = "let the class take what it has taken before, or raise `version`"
@@ -64,8 +63,12 @@ def encode_states(
         raise StateValueError(message) from misfit
 
 
+def _number(table: pa.Table, places: Places) -> int:
+    return table.num_rows if places is None else len(places)
+
+
 def build_events(
-    spec: AnySpec, table: pa.Table, places: npt.NDArray[np.int64] | None = None
+    spec: AnySpec, table: pa.Table, places: Places = None
 ) -> tuple[list[Any], dict[int, str]]:
     """
     Return the events at some places of a table, by default all, as objects of the user's class.
@@ -76,12 +79,9 @@ def build_events(
     codec, first = codec_of(spec.event), 1 + len(spec.keys)
     columns = table.columns[first : first + len(codec.type.fields)]
     if not columns:
-        number = table.num_rows if places is None else len(places)
-        return [codec.type.build() for _ in range(number)], {}
-    if places is not None:
-        taken = pa.array(places)
-        columns = list(map(methodcaller("take", taken), columns))
-    values = list(map(decode_column, map(attrgetter("type"), codec.type.fields), columns))
+        return [codec.type.build() for _ in range(_number(table, places))], {}
+    types = map(attrgetter("type"), codec.type.fields)
+    values = list(map(decode_column, types, columns, repeat(places)))
     try:
         return list(map(codec.type.build, *values)), {}
     except Exception:  # noqa: BLE001 (the user's own validators and converters)

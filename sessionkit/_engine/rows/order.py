@@ -1,7 +1,7 @@
 """The order of the events of one micro-batch in one bucket: by key, time and content."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,8 @@ from sessionkit._engine.rows.table import Mask, Numbers, prefixed_columns, whole
 
 SORTABLE_BITS: Final = 63
 """The bits of an integer that sorts as a number without a sign."""
+FEW: Final = 256
+"""Up to so many keys, Python is done with them before Arrow has begun."""
 
 
 def key_numbers(
@@ -35,6 +37,11 @@ def key_numbers(
 def _numbers(
     events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
 ) -> tuple[Numbers, Numbers]:
+    if len(events) + len(stored) <= FEW:
+        places: dict[Any, int] = {}
+        numbers = [places.setdefault(key, len(places)) for key in events.to_pylist()]
+        known = [places.get(key, -1) for key in stored.to_pylist()]
+        return np.array(numbers, np.int64), np.array(known, np.int64)
     values = whole(events).dictionary_encode()
     found = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
     return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)

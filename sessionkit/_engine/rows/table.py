@@ -186,7 +186,10 @@ def lists_of(values: pa.Array, sizes: Instants, missing: Mask | None = None) -> 
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # Nearly every column is in one piece, which `combine_chunks` takes longer to find out.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def whole_batch(rows: pa.Table) -> pa.RecordBatch:
@@ -245,6 +248,7 @@ def has_closed(sessions: pa.Table) -> Mask:
 
 def unmarked(rows: pa.Table) -> tuple[pa.Table, Instants]:
     """Return rows without their marks, and these."""
-    if BEHIND.name not in rows.column_names:
+    place = rows.schema.get_field_index(BEHIND.name)
+    if place < 0:
         return rows, np.zeros(rows.num_rows, np.int64)
-    return rows.drop_columns(BEHIND.name), marks_of(rows)
+    return rows.remove_column(place), marks_of(rows)

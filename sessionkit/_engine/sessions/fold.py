@@ -86,12 +86,12 @@ def _folded(functions: SessionFold, plan: Plan, objects: list[Any]) -> tuple[lis
     """Return the state of each session that has events, and the places of those that fail."""
     spec, active = plan.spec, plan.active
     keys: list[Any] = []
-    stored, counts_stored = plan.states_of(active)
+    places, counts_stored = plan.states_of(active)
     if functions.create is not None:
         new = active.copy()
         new[active] = counts_stored == 0
         keys = decode_keys(spec, plan.keys_of(new))
-    opened = decode_states(spec.state, stored)
+    opened = decode_states(spec.state, plan.touched, places)
     events = objects
     if functions.takes_time:
         events = functions.timed(objects, plan.events.starts[plan.event_places])

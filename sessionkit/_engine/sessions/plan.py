@@ -160,15 +160,15 @@ class Plan(Members):
         marks[goes_on] = marks_of(self.touched)[self.order[first[goes_on]]]
         return marks
 
-    def states_of(self, chosen: Mask) -> tuple[pa.Table, Numbers]:
+    def states_of(self, chosen: Mask) -> tuple[Numbers, Numbers]:
         """
-        Return the open sessions that joined the chosen ones, and how many joined each.
+        Return the places of the open sessions that joined the chosen ones, and how many each.
 
         Without those whose events are all in rows that discard them: they have no state.
         """
         stays = self.unions.spread(chosen) & (self.events_before > 0)
         counts = self.unions.reduced(np.add, stays.astype(np.int64))[chosen]
-        return self.touched.take(pa.array(self.order[stays])), counts
+        return self.order[stays], counts
 
     def keys_of(self, chosen: Mask) -> pa.Table:
         """Return the key columns of the chosen sessions, each of which has events."""

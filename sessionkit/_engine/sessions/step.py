@@ -26,6 +26,7 @@ from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
+    Mask,
     Numbers,
     concat,
     has_closed,
@@ -140,16 +141,16 @@ class SessionLogic:
     def migrated(self, old: AnySessionSpec, kept: pa.Table) -> pa.Table:
         return self.program.migrated(old, kept)
 
-    def open_in(self, kept: pa.Table) -> pa.Table:
-        """Return the open sessions, without closed ones that wait or are only remembered."""
+    def are_open(self, kept: pa.Table) -> Mask:
+        """Mark the open sessions, not closed ones that wait or are only remembered."""
         are_open = has_state(kept)
         if self.program.revisions is not None:
             are_open &= ~has_closed(kept)
-        return split(kept, are_open)[0]
+        return are_open
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, and when the oldest began."""
-        starts = micros(self.open_in(kept)["start"])
+        starts = micros(kept["start"])[self.are_open(kept)]
         return len(starts), int(starts.min()) if len(starts) else None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:

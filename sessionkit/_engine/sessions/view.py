@@ -104,4 +104,4 @@ def _open(logic: SessionLogic, memory: Memory) -> pa.Table:
     sessions = memory.kept
     if memory.buffered.num_rows:
         sessions = logic.join(sessions, memory.buffered, Horizon(None)).sessions
-    return logic.open_in(sessions)
+    return sessions.filter(pa.array(logic.are_open(sessions)))

@@ -52,6 +52,7 @@ HEADER: Final = struct.Struct(">4sH8sI")
 BOND: Final = struct.Struct(">II")
 CRC_BYTES: Final = 4
 IDENTITY: Final = struct.Struct(">I")
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 TABLE: Final = struct.Struct(">Q")
 PAGE: Final = struct.Struct(">4sI")
 ORIGIN: Final = struct.Struct(">8sqq")
@@ -124,11 +125,10 @@ def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origi
     written = ORIGIN.pack(origin.query, origin.batch, origin.watermark_ms)
     parts: list[Any] = [written, IDENTITY.pack(len(stored)), stored]
     for table in tables:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        stream = sink.getvalue()
-        parts += [TABLE.pack(stream.size), stream]
+        # A writer of streams writes the same bytes, and takes three times as long for a few rows.
+        rows = [batch.serialize() for batch in table.combine_chunks().to_batches()]
+        stream = [table.schema.serialize(), *rows, END_OF_STREAM]
+        parts += [TABLE.pack(sum(map(len, stream))), *stream]
     checksum = _checksum_of_header(FORMAT_VERSION, bond)
     for part in parts:
         checksum = zlib.crc32(part, checksum)

@@ -87,18 +87,18 @@ class Reading:
         self, logic: Logic, kept: pa.Table, buffered: pa.Table, marks: Marks | None = None
     ) -> Memory:
         """Return stored tables as those of the spec, with marks where it has any."""
-        if BEHIND.name in logic.schema.names and BEHIND.name not in kept.schema.names:
+        place = logic.schema.get_field_index(BEHIND.name)
+        if place >= 0 and kept.schema.get_field_index(BEHIND.name) < 0:
             marks = np.zeros(kept.num_rows, np.int64) if marks is None else marks
             # At its place, so that what the rules in force have stored needn't be put in order.
-            place = min(logic.schema.get_field_index(BEHIND.name), kept.num_columns)
-            kept = kept.add_column(place, BEHIND, pa.array(marks))
+            kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
-        names, waiting = logic.schema.names, logic.nothing.buffered.schema.names
+        schema, waiting = logic.schema, logic.nothing.buffered.schema
         # A class may have its fields reordered.
         return Memory(
-            kept if kept.schema.names == names else kept.select(names),
-            buffered if buffered.schema.names == waiting else buffered.select(waiting),
+            kept if kept.schema == schema else kept.select(schema.names),
+            buffered if buffered.schema == waiting else buffered.select(waiting.names),
         )
 
     def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:

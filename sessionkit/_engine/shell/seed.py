@@ -89,7 +89,7 @@ class SeedFormat:
         """
         # On a driver, the rows of a seed alone have these columns.
         seeded = [frame for frame in frames if KEPT_COLUMN in frame.columns]
-        kept, held = packs_in(seeded, KEPT_COLUMN), packs_in(seeded, HELD_COLUMN)
+        kept, held = packs_in(seeded, KEPT_COLUMN, HELD_COLUMN)
         if not kept and not held:
             return None
         if state.exists:
