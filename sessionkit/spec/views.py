@@ -126,7 +126,7 @@ class KeyState(Generic[S]):
     The state of one key, during one call.
 
     What is stored is what `set` was given, as it is when the call returns. An object from `get`
-    that is changed and not `set` again is not stored.
+    that is changed and not `set` again is not stored; a `StatefulDriver` refuses that.
     """
 
     _held: Held

@@ -17,6 +17,7 @@ from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.driver import SessionDriver
+from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.literals import clock_text, literal
@@ -226,7 +227,8 @@ def explain_session(
     for given in events:
         run.take(*_arrival(spec, key, given))
     if watermark is not None:
-        run.driver.advance_watermark_to(watermark)
+        on_clock(watermark, "the watermark")
+        run.driver.advance_watermark_to(max(watermark, run.driver.watermark or watermark))
     while not run.driver.is_idle:
         run.run_batch()
     idle = None if spec.close_idle_after is None else rule_text(spec, "idle")

@@ -31,6 +31,7 @@ from tests.support.orders import (
     Told,
     spec_of,
 )
+from tests.support.stateful_specs import unwatched
 
 
 @attrs.frozen
@@ -114,12 +115,12 @@ def run(
     spec: StatefulSpec[Any, Any, Any], script: Sequence[Step], *, shuffled: bool = False
 ) -> Any:
     """Run a script through the driver; return what each batch did, and what is stored."""
-    driver, done = StatefulDriver(spec, processing_time=NOON), []
+    driver, done = unwatched(StatefulDriver(spec, processing_time=NOON)), []
     for step in script:
         for arrival in reversed(step.arrivals) if shuffled else step.arrivals:
             driver.add(*arrival)
         if step.restart:
-            driver = StatefulDriver.restore(spec, driver.snapshot())
+            driver = unwatched(StatefulDriver.restore(spec, driver.snapshot()))
         move(driver, step)
         result = driver.run_batch()
         rows = sorted(driver.take_rows(), key=lambda row: row.key)

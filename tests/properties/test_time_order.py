@@ -32,6 +32,7 @@ from tests.support.orders import (
     Told,
     spec_of,
 )
+from tests.support.stateful_specs import unwatched
 
 END = NOON + timedelta(days=1)
 SINCE_CREATED = TimeToLive("5 seconds", clock="event_time")
@@ -81,7 +82,7 @@ def run(
     spec: StatefulSpec[Any, Any, Any], events: Sequence[Arrival], cuts: Sequence[tuple[int, bool]]
 ) -> Any:
     """Run events in batches of these sizes, each with a restart or none before it; then the end."""
-    driver, rest, rows = StatefulDriver(spec), list(events), []
+    driver, rest, rows = unwatched(StatefulDriver(spec)), list(events), []
     for size, restarts in cuts:
         batch, rest = rest[:size], rest[size:]
         for arrival in reversed(batch):
@@ -89,7 +90,7 @@ def run(
         driver.run_batch()
         rows += driver.take_rows()
         if restarts and rest:
-            driver = StatefulDriver.restore(spec, driver.snapshot())
+            driver = unwatched(StatefulDriver.restore(spec, driver.snapshot()))
         if rest and _before(rest[0].at) > (driver.watermark or NOON - SECOND):
             driver.advance_watermark_to(_before(rest[0].at))
     for arrival in rest:
@@ -188,7 +189,7 @@ def test_a_jump_of_the_watermark_is_as_many_small_steps(layout: str, data: st.Da
     spec = ordered(timeout, on_timer, order="arrival", layout=layout)
     found = []
     for instants in ([], HALF_SECONDS):
-        driver = StatefulDriver(spec)
+        driver = unwatched(StatefulDriver(spec))
         driver.add("a", NOON, Told(0, told))
         driver.run_batch()
         for instant in [*instants, END]:

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec, UserFunctionError
+from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import StatefulDriver
 from tests.support.options import grouped
 
@@ -81,6 +82,12 @@ def summing(
 
 def driver_of(spec: StatefulSpec[Any, Any, Any], processing_time: datetime | None = None) -> Driver:
     return StatefulDriver(spec, processing_time=processing_time)
+
+
+def unwatched(driver: Driver) -> Driver:
+    """Let a driver call the functions as Spark does, which loses what they change without `set`."""
+    driver._worker = worker_of(driver.spec, with_rejected=True)
+    return driver
 
 
 def adding(driver: Driver, key: Any, event_time: datetime | None, *numbers: int) -> list[Added]:

@@ -329,7 +329,7 @@ def run(
     for arrival in arrived:
         driver.add(*arrival)
         driver.run_batch()
-    driver.advance_watermark_to(watermark)
+    driver.advance_watermark_to(max(watermark, driver.watermark or watermark))
     driver.run_until_idle()
     return driver
 

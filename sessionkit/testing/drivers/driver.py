@@ -11,14 +11,13 @@ import pandas as pd
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._engine.shell.seed import check_migration
-from sessionkit._engine.shell.worker import Worker, check_until, worker_of
+from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, E, R, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.state._codec import codec_of
+from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.query import (
     Clocks,
     MicroBatch,
@@ -36,6 +35,7 @@ from sessionkit.testing.drivers.results import (
     ResultRow,
     SessionEvent,
     SessionRow,
+    frame_of,
     read_output,
     row_order,
 )
@@ -63,6 +63,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     # What the query would leave if it stopped now, but for the rows that wait and the counts.
     _left: Snapshot
     _worker: Worker
+    _watch: watch.Watch
     _waiting: list[dict[str, Any]]
     _can_run_without_data: bool
     _rows: list[Row]
@@ -76,13 +77,13 @@ class Driver(Generic[Spec, Event, Row, Result]):
             raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
         self.spec = spec
         self._rows, self._rejections, self._events = [], [], []
-        clocks = Clocks(processing=on_clock(processing_time, "processing_time"))
-        self._start(Snapshot(clocks))
+        self._start(Snapshot(Clocks(processing=on_clock(processing_time, "processing_time"))))
 
     def _start(self, left: Snapshot) -> None:
         """Start a query after what one has left, or a seed for it."""
         seed = None if left.seed is None else left.seed.format
         self._worker = worker_of(self.spec, with_rejected=True, seed=seed)
+        self._watch = watch.Watch.over(self._worker)
         self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
         # Spark runs no batch without data before one with data since the start.
         self._can_run_without_data = False
@@ -123,7 +124,6 @@ class Driver(Generic[Spec, Event, Row, Result]):
         Raises:
             SpecError: The spec has no event time, or `until` has no time zone.
         """
-        check_until(spec, until)
         driver = cls(spec, processing_time=processing_time)
         left, output = after_batch(spec, history, until, driver._left.clocks)
         driver._start(left)
@@ -140,7 +140,6 @@ class Driver(Generic[Spec, Event, Row, Result]):
             StateMismatchError: It can't be migrated; the message names each difference.
             StateValueError: A key doesn't fit its new type.
         """
-        check_migration(self.spec, spec)
         return self.restore(spec, after_migration(self.spec, spec, self.snapshot()))
 
     def snapshot(self) -> Snapshot:
@@ -180,10 +179,13 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """
-        Add a row to the source, by column name; a column that is missing is null.
+        Add a row to the source, by column name, such as one of `frame.to_dict("records")`.
+
+        A column that is missing is null. A column that isn't read is ignored, as on Spark.
 
         Raises:
-            ScriptError: There is no such column, or a value doesn't have the type of its column.
+            ScriptError: One that isn't read is there while another is missing, as where a name is
+                misspelled; or a value doesn't have the type of its column.
         """
         self._waiting.append(read_row(self.spec, row))
 
@@ -203,7 +205,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         Move the watermark of the next batch, as an event one delay later would have done.
 
-        As in Spark, it never goes back: an earlier instant leaves it where it is.
+        As in Spark, it never goes back: an earlier instant leaves it where it is, and warns. Before
+        the first micro-batch it can make events late there, which Spark can't: `run_batch` warns.
 
         Raises:
             ScriptError: The spec has no watermark, or this one isn't a whole millisecond, or isn't
@@ -211,6 +214,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         self._move("the watermark", self._left.clocks.with_watermark(self.spec, instant))
         self._can_run_without_data = True
+        watch.check_watermark(instant, self.watermark)
 
     def advance_processing_time(self, span: Duration) -> None:
         """
@@ -246,7 +250,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
         Raises:
             UserFunctionError: A function failed, and the spec says `on_error="raise"`. Nothing
-                has changed then, as in Spark, whose query would stop here.
+                has changed then, as in Spark, whose query would stop here. Or, whatever it says,
+                `process` or `on_timer` changed a state without `set`, which Spark would lose.
         """
         left, watermark = self._left, self.watermark
         by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
@@ -254,7 +259,9 @@ class Driver(Generic[Spec, Event, Row, Result]):
             return BatchResult(None, watermark, [], [], Counts())
         read = self.snapshot().next_rows
         after, frames = MicroBatch(self.spec, self._worker, left).run(read)
+        self._watch.report()
         output = read_output(self.spec, frames)
+        watch.check_late(left, output.counts)
         if left.planned is None:
             self._waiting = []
         if sink_fails:
@@ -284,6 +291,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def take_rows(self) -> list[Row]:
         """Return the result rows since the last call, sorted by key, and by start for sessions."""
+        if self._waiting and not self._left.batch_id:
+            watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
         taken, self._rows = self._rows, []
         return sorted(taken, key=row_order)
 
@@ -293,20 +302,13 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def take_frame(self) -> pd.DataFrame:
         """Return the result rows since the last call as a frame with the columns that Spark has."""
-        names = [field.name for field in self.spec.result_fields]
-        return pd.DataFrame([_values(self.spec, row) for row in self.take_rows()], columns=names)
+        return frame_of(self.spec, self.take_rows())
 
     def take_rejections(self, kind: str | None = None) -> list[Rejection]:
         """Return what was rejected since the last call: all, or one kind of it."""
         chosen = [r for r in self._rejections if kind is None or r.kind == kind]
         self._rejections = [r for r in self._rejections if kind is not None and r.kind != kind]
         return chosen
-
-
-def _values(spec: AnySpec, row: Any) -> list[Any]:
-    fields = codec_of(type(row.result)).type.fields
-    shown = [getattr(row, field.name.removeprefix("session_")) for field in spec.own_fields]
-    return [*row.key, *shown, *(getattr(row.result, field.name) for field in fields)]
 
 
 @attrs.define(init=False)

@@ -14,10 +14,16 @@ from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import whole_batch
 from sessionkit._engine.shell.payload import Origin
-from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat, migrated
+from sessionkit._engine.shell.seed import (
+    HELD_COLUMN,
+    KEPT_COLUMN,
+    SeedFormat,
+    check_migration,
+    migrated,
+)
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import Neighbours
-from sessionkit._engine.shell.worker import Worker, end_us, worker_of
+from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import output_frame
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, Packs, packs_of
 from sessionkit._instants import (
@@ -310,6 +316,7 @@ def after_batch(
     spec: AnySpec, history: Iterable[Mapping[str, Any]], until: datetime, clocks: Clocks
 ) -> tuple[Snapshot, pd.DataFrame]:
     """Return what a query begins with after a batch over history, and the output of the batch."""
+    check_until(spec, until)
     name = spec.event_time or ""
     taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
     packs = Packs.of_frames([input_frame(spec, taken)] if taken else [])
@@ -321,6 +328,7 @@ def after_batch(
 
 def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
     """Return what a query begins with under other rules than those of the query that left this."""
+    check_migration(old, new)
     memories = memories_of(old, left)
     until_us, floors = None, [BEGINNING_US]
     if left.seed is not None:

@@ -163,6 +163,18 @@ def row_order(row: Any) -> tuple[Any, ...]:
     return row.key, getattr(row, "start", None)
 
 
+def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
+    """Return result rows as a frame with the columns that Spark has."""
+    own = [field.name.removeprefix("session_") for field in spec.own_fields]
+    fields = [field.name for field in codec_of(spec.result).type.fields]
+
+    def values(row: Any) -> list[Any]:
+        shown = [getattr(row, name) for name in own]
+        return [*row.key, *shown, *(getattr(row.result, name) for name in fields)]
+
+    return pd.DataFrame(map(values, rows), columns=[field.name for field in spec.result_fields])
+
+
 class Output(NamedTuple):
     """What a worker returned for the groups of a micro-batch."""
 

@@ -40,6 +40,10 @@ def event_row(
     _add(row, _key_columns(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
         _add(row, {name: event_time}, event, "as the event time")
+    unknown = sorted(passthrough.keys() - spec.read_columns.keys())
+    if unknown:
+        found = f"the spec reads no column `{unknown[0]}`"
+        raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(spec.read_columns))}"))
     _add(row, passthrough, event, "in the passthrough columns")
     if name not in {None, *row}:
         found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
@@ -73,16 +77,20 @@ def plain_key(key: Any) -> Any:
 
 
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
-    """Return a copy of a row whose columns the spec reads, with values that fit them."""
-    unknown = sorted(row.keys() - spec.read_columns.keys())
-    if unknown:
-        found = f"the spec reads no column `{unknown[0]}`"
-        raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(spec.read_columns))}"))
+    """Return the columns of a row that the spec reads, with values that fit them."""
+    read = spec.read_columns.keys()
+    unknown, missing = sorted(row.keys() - read), sorted(read - row.keys())
+    if unknown and missing:
+        found = f"the spec reads no column `{unknown[0]}`, and the row has no `{missing[0]}`"
+        raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(read))}"))
+    taken = {
+        name: None if value is pd.NaT else value for name, value in row.items() if name in read
+    }
     if spec.event_time is not None:
-        aware(row.get(spec.event_time), spec.event_time)
+        aware(taken.get(spec.event_time), spec.event_time)
     for column in wire_columns(spec):
-        _wire_value(column, row)
-    return dict(row)
+        _wire_value(column, taken)
+    return taken
 
 
 def aware(instant: object, name: str) -> datetime | None:

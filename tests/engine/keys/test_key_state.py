@@ -24,6 +24,7 @@ from tests.support.stateful_specs import (
     failure,
     report,
     summing,
+    unwatched,
 )
 from tests.support.strategies import classes_with_objects
 
@@ -300,7 +301,7 @@ def spoil(key: Any, name: str, state: KeyState[Numbers], times: KeyTimes) -> Add
 
 def test_an_object_changed_in_place_is_not_stored() -> None:
     """Only `set` stores: what a call does to the object of `get` is gone behind it."""
-    driver = driver_of(summing(keep, state=Numbers))
+    driver = unwatched(driver_of(summing(keep, state=Numbers)))
     adding(driver, "ann", at("09:00"), 1)
 
     adding(driver, "ann", at("09:01"), 13)
@@ -317,7 +318,7 @@ def test_a_timer_does_not_see_what_was_not_set(layout: str) -> None:
         times.set_event_timer("one", at("08:00"))
         times.set_event_timer("two", at("08:30"))
 
-    driver = driver_of(summing(act, spoil, state=Numbers, layout=layout))
+    driver = unwatched(driver_of(summing(act, spoil, state=Numbers, layout=layout)))
     adding(driver, "ann", at("09:30"), 1)
 
     rows = adding(driver, "ann", at("09:31"), 13)
@@ -334,7 +335,7 @@ def test_a_timer_that_spoils_its_object_spoils_no_state() -> None:
         times.set_event_timer("one", at("08:00"))
         times.set_event_timer("two", at("08:30"))
 
-    driver = driver_of(summing(act, spoil, state=Numbers))
+    driver = unwatched(driver_of(summing(act, spoil, state=Numbers)))
     driver.advance_watermark_to(at("09:00"))
 
     rows = adding(driver, "ann", at("09:30"), 1)

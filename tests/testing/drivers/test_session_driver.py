@@ -121,11 +121,39 @@ def test_the_watermark_counts_whole_milliseconds() -> None:
 
 
 def test_a_watermark_that_would_go_back_stays_where_it_is() -> None:
-    """As in Spark; the micro-batches after it are the same."""
+    """As in Spark; the micro-batches after it are the same, and the driver warns."""
     driver = driver_of()
     before = all_of(driver)
-    driver.advance_watermark_to(at("09:49:59.999"))
+    text = r"go back to 09:49:59.999: it stays at 09:50\n\nHint:"
+    with pytest.warns(UserWarning, match=text) as said:
+        driver.advance_watermark_to(at("09:49:59.999"))
     assert before == all_of(driver)
+    assert [__file__] == [warning.filename for warning in said]
+
+
+def test_a_watermark_before_the_first_micro_batch_that_makes_events_late_is_said() -> None:
+    """On Spark the first micro-batch has none: the test shows what can't be."""
+    driver = SessionDriver(visits)
+    driver.advance_watermark_to(at("11:00"))
+    driver.add("ann", at("10:00"), PAGE)
+    driver.add("ann", at("10:50"), PAGE)
+    text = r"late in the first micro-batch: 1 of 2 events.*\n\nHint:"
+    with pytest.warns(UserWarning, match=text):
+        driver.run_batch()
+    driver.add("ann", at("10:00"), PAGE)
+    assert 1 == driver.run_batch().counts.late
+
+
+def test_results_before_any_micro_batch_are_said_to_be_none() -> None:
+    """Where events wait; of a driver without events, and after a micro-batch, nothing is said."""
+    driver = SessionDriver(visits)
+    assert [] == driver.take_results()
+    driver.add("ann", at("10:00"), PAGE)
+    with pytest.warns(UserWarning, match=r"no micro-batch has run yet\n\nHint: call run_batch"):
+        assert [] == driver.take_results()
+    driver.run_batch()
+    driver.add("ann", at("10:00"), PAGE)
+    assert [] == driver.take_results()
 
 
 @pytest.mark.parametrize(
@@ -529,6 +557,28 @@ def test_what_cannot_be_a_row_is_refused(add: Callable[[Driver], None], said: st
         add(driver)
     assert "\n\nHint: " in str(refused.value)
     assert before == all_of(driver)
+
+
+def test_the_rows_of_a_frame_feed_the_driver() -> None:
+    """As on Spark, a column that the spec doesn't read is ignored, and a missing time is a null."""
+    frame = pd.DataFrame(
+        {
+            "user_id": ["ann", "bob"],
+            "ts": pd.to_datetime(["2026-01-01 10:00Z", "NaT"]),
+            "url": ["/", "/"],
+            "seconds": [1.0, 2.0],
+            "browser": ["lynx", "lynx"],
+        }
+    )
+    driver = SessionDriver(visits)
+    rows: list[Any] = frame.to_dict("records")
+    for row in rows:
+        driver.add_row(row)
+    driver.run_batch()
+
+    assert ["ann"] == [session.key.user_id for session in driver.open_sessions()]
+    assert ["its event time is null"] == [one.reason for one in driver.take_rejections()]
+    assert all("browser" not in row for row in driver.snapshot().unread)
 
 
 def test_an_event_is_read_when_it_is_added() -> None:

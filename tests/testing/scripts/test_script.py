@@ -267,9 +267,12 @@ def test_what_is_no_step_is_refused() -> None:
 
 
 def test_a_watermark_that_would_go_back_is_said_to_stay() -> None:
-    """The step holds, as in Spark; the script that fails later shows that nothing moved."""
+    """The step holds, as in Spark, with a warning; a script that fails later says so too."""
     steps = [add("ann", at("10:00"), PAGE), run_batch(), advance_watermark_to(at("09:00"))]
-    with pytest.raises(ExpectationError) as failure:
+    with (
+        pytest.warns(UserWarning, match="can't go back to 09:00: it stays at 09:50"),
+        pytest.raises(ExpectationError) as failure,
+    ):
         run_script(visits, [*steps, expect_open()])
     assert "ignored: the watermark stays at 09:50" in str(failure.value)
 

@@ -1,0 +1,159 @@
+"""What a driver says that Spark doesn't: a state that is lost, a timer that nobody has set."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from datetime import datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+import sessionkit
+from sessionkit._engine.counts import Counts
+from sessionkit._engine.keys.step import KeyLogic
+from sessionkit._engine.shell.worker import Worker
+from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.shared import set_derived
+from sessionkit.spec.views import MISSING, KeyState, KeyTimes
+from sessionkit.state._codec import codec_of
+from sessionkit.testing.drivers.query import Snapshot
+from sessionkit.testing.literals import clock_text
+
+PACKAGE: Final = str(Path(sessionkit.__file__).parent)
+
+
+def warn(found: str, hint: str) -> None:
+    """Warn at the line of the test: the last one outside of sessionkit."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(with_hint(found, hint), stacklevel=level)
+
+
+def check_watermark(instant: datetime, stays: datetime | None) -> None:
+    """Warn if the watermark was to go back."""
+    if stays is not None and instant < stays:
+        found = f"the watermark can't go back to {clock_text(instant)}: it stays at"
+        hint = "it never goes back on Spark; a new driver has none yet"
+        warn(f"{found} {clock_text(stays)}", hint)
+
+
+def check_late(before: Snapshot, counts: Counts) -> None:
+    """Warn if events were late in the first micro-batch, where Spark has no watermark yet."""
+    if counts.late and not before.batch_id and before.seed is None:
+        found = f"late in the first micro-batch: {counts.late} of {counts.events} events"
+        hint = "no event is late there on Spark; call run_batch() before advance_watermark_to(...)"
+        warn(f"{found}, as `advance_watermark_to` was called before it", hint)
+
+
+# -- the functions of a spec for keys ------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class WatchedState(KeyState[Any]):
+    """The state of a key that remembers what it has handed out, as it was then."""
+
+    _handed: list[tuple[Any, Any]] = attrs.field(factory=list)
+
+    def get(self, default: Any = MISSING) -> Any:
+        value = super().get(default)
+        if value.__class__ is self._kind.cls:
+            self._handed.append((value, deepcopy(value)))
+        return value
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an object was changed, and what the call leaves isn't what it was given."""
+        held = self._held
+        if held.is_set or held.was_removed or held.is_last:
+            return False
+        return any(_stored(value) != _stored(before) for value, before in self._handed)
+
+
+def _stored(value: Any) -> str | None:
+    """Return what would be stored of a state, as text, where a NaN equals another."""
+    try:
+        return repr([column.to_pylist() for column in codec_of(type(value)).encode([value])])
+    except StateValueError:
+        return None
+
+
+@attrs.define(eq=False)
+class WatchedTimes(KeyTimes):
+    """The times of a key that remember which timers were deleted that it hasn't."""
+
+    missed: list[str] = attrs.field(factory=list)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of its timers, and of those that this call has set."""
+        return {*self._held.armed, *self._held.newly}
+
+    def delete_timer(self, name: str) -> None:
+        if name not in self._held.armed:
+            self.missed.append(name)
+        super().delete_timer(name)
+
+
+@attrs.define
+class Watch:
+    """What the functions of a spec did in the calls of a micro-batch; the names of all timers."""
+
+    lost: list[str] = attrs.field(factory=list)
+    missed: list[str] = attrs.field(factory=list)
+    timers: set[str] = attrs.field(factory=set)
+
+    @classmethod
+    def over(cls, worker: Worker) -> "Watch":
+        """Watch the functions that a worker calls for a key."""
+        watch, logic = cls(), worker.logic
+        if isinstance(logic, KeyLogic) and logic.program.handler != "bucket":
+            on_timer = logic.program.on_timer
+            program = attrs.evolve(
+                logic.program,
+                function=watch._watched("process", logic.program.function),
+                on_timer=on_timer and watch._watched("on_timer", on_timer),
+            )
+            set_derived(logic, program=program)
+        return watch
+
+    def _watched(self, role: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
+            own = WatchedState(*attrs.astuple(state, recurse=False))
+            clocks = WatchedTimes(*attrs.astuple(times, recurse=False))
+            self.timers |= clocks.names
+            found = function(key, given, own, clocks)
+            if isinstance(found, Iterator):
+                found = list(found)  # what a generator does is part of the call
+            self.timers |= clocks.names
+            self.missed += clocks.missed
+            if own.is_lost:
+                self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
+            return found
+
+        # Errors name the function.
+        watched.__module__ = function.__module__
+        watched.__qualname__ = getattr(function, "__qualname__", None) or repr(function)
+        return watched
+
+    def report(self) -> None:
+        """
+        Say what the functions did in vain since the last call.
+
+        Raises:
+            UserFunctionError: One changed the state that it was given, and didn't set it.
+        """
+        (lost, self.lost), (missed, self.missed) = (self.lost, []), (self.missed, [])
+        if lost:
+            found = f"{lost[0]}, changed the state that `get` gave it without `set`: Spark loses it"
+            hint = "call state.set(...) before it returns, or change a copy: copy.deepcopy(...)"
+            raise UserFunctionError(found, hint=hint)
+        for name in sorted(set(missed) - self.timers):
+            close = get_close_matches(name, sorted(self.timers), 1)
+            if close:
+                found = f"`delete_timer({name!r})`: no key has had a timer of this name"
+                warn(found, f"did you mean {close[0]!r}?")

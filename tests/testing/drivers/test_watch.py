@@ -1,0 +1,187 @@
+"""What a driver says that Spark doesn't: a state that is lost, a timer that nobody has set."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive, UserFunctionError
+from sessionkit.testing import StatefulDriver, at, minutes
+from tests.support.options import evolved
+from tests.support.stateful_specs import Added, Amount, Sum, adding, driver_of, summing
+
+
+@attrs.define(eq=False)
+class Total:
+    """A state that is compared by identity, with what isn't equal to itself."""
+
+    mean: float
+    numbers: list[int] = attrs.field(factory=list)
+
+
+def doing(act: Callable[..., Any], **changes: Any) -> StatefulDriver[Any, Any, Any]:
+    """Return a driver whose `process` does this with state and times."""
+    spec = summing(lambda key, events, state, times: act(state, times), **changes)
+    return driver_of(spec)
+
+
+# -- a state that is changed without `set` -------------------------------------------------------
+
+
+def change(state: KeyState[Sum], times: KeyTimes) -> None:
+    state.get(Sum(0)).total += 1
+
+
+def change_and_set(state: KeyState[Sum], times: KeyTimes) -> None:
+    held = state.get(Sum(0))
+    held.total += 1
+    state.set(held)
+    held.total += 1
+
+
+def replace(state: KeyState[Sum], times: KeyTimes) -> None:
+    state.set(Sum(state.get(Sum(0)).total + 1))
+
+
+def change_and_remove(state: KeyState[Sum], times: KeyTimes) -> Added:
+    held = state.get(Sum(0))
+    held.total += 1
+    state.remove()
+    return Added("last", held.total)
+
+
+def read(state: KeyState[Sum], times: KeyTimes) -> Added:
+    return Added("is", state.get(Sum(0)).total)
+
+
+def ask(state: KeyState[Sum], times: KeyTimes) -> None:
+    assert state.get(None) is None
+
+
+def test_a_state_that_is_changed_without_set_is_refused() -> None:
+    """Nothing has changed then, and the micro-batch can run again; a default counts too."""
+    driver = doing(change)
+    driver.add("ann", at("09:00"), Amount(1))
+    before = driver.snapshot()
+    for _ in range(2):
+        with pytest.raises(UserFunctionError, match="`process`.*for Key.key='ann'.*without `set`"):
+            driver.run_batch()
+    assert before == driver.snapshot()
+
+
+@pytest.mark.parametrize("act", [change_and_set, replace, change_and_remove, read, ask])
+def test_what_spark_stores_is_not_refused(act: Callable[..., Any]) -> None:
+    """A state that is set, removed or only read is never lost."""
+    driver = doing(act)
+    adding(driver, "ann", at("09:00"), 1)
+    adding(driver, "ann", at("09:01"), 1)
+
+
+def test_a_change_is_refused_whatever_becomes_of_failures() -> None:
+    """Under `on_error="reject"` Spark would go on without it too."""
+    driver = doing(change, on_error="reject")
+    driver.add("ann", at("09:00"), Amount(1))
+    with pytest.raises(UserFunctionError, match="without `set`"):
+        driver.run_batch()
+
+
+def test_a_generator_is_watched_to_its_end() -> None:
+    """What it does after its first row is part of the call."""
+
+    def act(state: KeyState[Sum], times: KeyTimes) -> Iterator[Added]:
+        held = state.get(Sum(0))
+        yield Added("so far", held.total)
+        held.total += 1
+
+    driver = doing(act)
+    driver.add("ann", at("09:00"), Amount(1))
+    with pytest.raises(UserFunctionError, match="without `set`"):
+        driver.run_batch()
+
+
+def test_what_would_be_stored_is_compared() -> None:
+    """Neither a class without equality nor a NaN is a change; one deep inside is."""
+
+    def keep(state: KeyState[Total], times: KeyTimes) -> None:
+        if not state.exists:
+            state.set(Total(float("nan")))
+        elif len(state.get().numbers) > 5:
+            state.get().numbers.append(1)
+
+    def spoil(state: KeyState[Total], times: KeyTimes) -> None:
+        state.get(Total(0.0)).numbers.append(1)
+
+    driver = doing(keep, state=Total)
+    adding(driver, "ann", at("09:00"), 1)
+    adding(driver, "ann", at("09:01"), 1)
+    with pytest.raises(UserFunctionError, match="without `set`"):
+        adding(doing(spoil, state=Total), "ann", at("09:00"), 1)
+
+
+def test_the_last_call_of_a_key_may_change_its_state() -> None:
+    """A policy has ended the key: nothing is kept of it, so nothing is lost."""
+
+    def count(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(len(events)))
+
+    def end(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        held = state.get()
+        held.total += 1
+        return Added(name, held.total)
+
+    policy = TimeToLive(minutes(5), clock="event_time")
+    driver = driver_of(evolved(summing(count, end), timeout=policy))
+    adding(driver, "ann", at("09:00"), 1)
+    driver.advance_watermark_to(at("10:00"))
+    driver.run_batch()
+    assert [("time_to_live", 2)] == [(row.what, row.total) for row in driver.take_results()]
+
+
+def test_a_change_in_on_timer_is_refused() -> None:
+    """It is named with its role, and with the name of the function."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(1))
+        times.set_event_timer("one", at("08:00"))
+
+    def spoil(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
+        state.get().total += 1
+
+    driver = driver_of(summing(act, spoil))
+    adding(driver, "ann", at("09:00"), 1)
+    driver.advance_watermark_to(at("09:00"))
+    with pytest.raises(UserFunctionError, match="`on_timer`.*spoil.*without `set`"):
+        driver.run_batch()
+
+
+# -- a timer that nobody has set -----------------------------------------------------------------
+
+
+def timers_of(*names: str, deleted: str) -> StatefulSpec[Any, Any, Any]:
+    """Return a spec whose `process` deletes a timer, then sets some."""
+
+    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.delete_timer(deleted)
+        for name in names:
+            times.set_event_timer(name, at("18:00"))
+
+    def off(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None: ...
+
+    return summing(act, off)
+
+
+def test_a_misspelled_timer_is_said() -> None:
+    """It may be a timer that isn't there any more, so the driver only warns."""
+    driver = driver_of(timers_of("silence", "ping", deleted="silense"))
+    text = "`delete_timer.'silense'.`: no key has had .*\n\nHint: did you mean 'silence'"
+    with pytest.warns(UserWarning, match=text):
+        adding(driver, "ann", at("09:00"), 1)
+
+
+@pytest.mark.parametrize("deleted", ["silence", "warm-up"])
+def test_a_timer_that_is_not_there_is_deleted_in_silence(deleted: str) -> None:
+    """One that is set sooner or later, and one whose name is like no other."""
+    driver = driver_of(timers_of("silence", "ping", deleted=deleted))
+    adding(driver, "ann", at("09:00"), 1)
+    adding(driver, "ann", at("09:01"), 1)
