@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.spark_settings import quick_settings, spark_release
+from tests.support.spark_settings import (
+    AS_USERS_HAVE_IT,
+    changed,
+    quick_settings,
+    spark_release,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 # `pytester` is pytest's own: it tests the plugin.
 pytest_plugins = ["pytester", "tests.support.figures"]
@@ -26,6 +37,26 @@ PATHS_THAT_TAKE_LONG = (
     "tests/testing/test_merge_law.py",
     "tests/testing/test_strategies.py",
     "tests/properties/",
+)
+
+# They show several partitions of state, any spec whatever, or what the code that Spark generates
+# does and takes.
+PATHS_AS_USERS_HAVE_IT = (
+    "tests/differential/",
+    "tests/faults/",
+    "tests/project/test_speed.py",
+    "tests/spark/checkpoints/",
+    "tests/spark/jobs/test_aggregates.py",
+    "tests/spark/jobs/test_balance.py",
+    "tests/spark/jobs/test_bucket_count.py",
+    "tests/spark/jobs/test_generated_code.py",
+    "tests/spark/jobs/test_pages.py",
+    "tests/spark/jobs/test_per_key.py",
+    "tests/spark/jobs/test_reconciling.py",
+    "tests/spark/jobs/test_restart.py",
+    "tests/spark/monitor/",
+    "tests/spark/test_grouping.py",
+    "tests/spark/test_plan.py",
 )
 
 
@@ -70,3 +101,13 @@ def _rank(item: pytest.Item) -> int:
 def spark_settings() -> dict[str, str]:
     """Give what `tests/support/spark_settings.py` says and explains."""
     return quick_settings()
+
+
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Give the session of all tests, quick for tiny batches or as users have it."""
+    if request.node.nodeid.startswith(PATHS_AS_USERS_HAVE_IT):
+        with changed(spark, AS_USERS_HAVE_IT):
+            yield spark
+    else:
+        yield spark

@@ -1,6 +1,5 @@
 """The cases of `cases.json`: on the driver, and on Spark itself."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from tests.support.conformance.keyed import KEYED_RUNS, KeyedRun
 from tests.support.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
 from tests.support.options import evolved
 
-PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PLANNED: Final = list(planned())
 RUNS: Final = [run for run in PLANNED if isinstance(run, Run)]
 ON_DRIVER: Final[list[Run | KeyedRun]] = [*RUNS, *KEYED_RUNS]
@@ -48,15 +46,6 @@ def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
         return pytest.mark.long
     needs_stream = isinstance(run, KeyedRun) or len(run.steps) > 1
     return () if run.dialect == "spark" and needs_stream else pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def one_partition(spark: SparkSession) -> Iterator[SparkSession]:
-    """Shuffle into one partition: the two or three keys of a case need no more."""
-    before = str(spark.conf.get(PARTITIONS))
-    spark.conf.set(PARTITIONS, "1")
-    yield spark
-    spark.conf.set(PARTITIONS, before)
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in ON_DRIVER])
@@ -81,9 +70,9 @@ def test_in_pages(run: Run) -> None:
 @pytest.mark.parametrize(
     "run", [pytest.param(run, id=run.name, marks=_on_spark(run)) for run in ON_SPARK]
 )
-def test_on_spark(run: AnyRun, one_partition: SparkSession, tmp_path: Path) -> None:
+def test_on_spark(run: AnyRun, spark: SparkSession, tmp_path: Path) -> None:
     """A case comes to its answer on a Spark stream."""
-    assert run.expected == on_spark(run, one_partition, tmp_path)
+    assert run.expected == on_spark(run, spark, tmp_path)
 
 
 @pytest.mark.parametrize(

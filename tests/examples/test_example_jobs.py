@@ -31,25 +31,17 @@ def test_silent_sensors(spark: SparkSession, tmp_path: Path) -> None:
     assert silent.heard == recovered.heard
 
 
-class TestEnrichedVisits:
-    """A join with a table, and visits behind it."""
+def test_enriched_visits(spark: SparkSession, tmp_path: Path) -> None:
+    """Each visit has its section; a batch gives the same, and that which the stream has open."""
+    stream = enriched_visits.run(spark, tmp_path)
+    views = spark.read.parquet(str(tmp_path / "views"))
+    pages = spark.read.parquet(str(tmp_path / "pages"))
+    batch = sessionize(enriched(views, pages), VISITS).orderBy("user_id").collect()
 
-    def test_stream(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Each visit has its section, also one with a page that the table does not know."""
-        rows = enriched_visits.run(spark, tmp_path)
-
-        assert [
-            ("ann", 3, "shop", 70.0),
-            ("bob", 2, "(unknown)", 70.0),
-            ("cid", 1, "home", 9.0),
-        ] == [(row.user_id, row.pages, row.section, row.seconds) for row in rows]
-
-    def test_batch(self, spark: SparkSession, tmp_path: Path) -> None:
-        """The same views as one batch give the same visits, and that which the stream has open."""
-        stream = enriched_visits.run(spark, tmp_path)
-        views = spark.read.parquet(str(tmp_path / "views"))
-        pages = spark.read.parquet(str(tmp_path / "pages"))
-        batch = sessionize(enriched(views, pages), VISITS).orderBy("user_id").collect()
-
-        assert [row.asDict() for row in stream] == [row.asDict() for row in batch[:-1]]
-        assert "dan" == batch[-1].user_id
+    assert [
+        ("ann", 3, "shop", 70.0),
+        ("bob", 2, "(unknown)", 70.0),
+        ("cid", 1, "home", 9.0),
+    ] == [(row.user_id, row.pages, row.section, row.seconds) for row in stream]
+    assert [row.asDict() for row in stream] == [row.asDict() for row in batch[:-1]]
+    assert "dan" == batch[-1].user_id

@@ -20,6 +20,7 @@ from tests.spark.checkpoints.test_origins import spec_of, views
 from tests.support.faults.disks import DAMAGES
 from tests.support.faults.job import CHANGELOGS, PACKAGE, PROVIDERS
 from tests.support.figures import FIGURES
+from tests.support.spark_settings import changed
 from tests.support.streams import FileStream, needs_own_process
 
 pytestmark = [pytest.mark.long, pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")]
@@ -174,12 +175,9 @@ def said(act: Callable[[], Any], root: Path) -> str:
 @pytest.fixture(params=sorted(PROVIDERS))
 def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     """Let queries keep their state in one of Spark's stores."""
-    before = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, f"{PACKAGE}.{PROVIDERS[request.param]}")
-    spark.conf.set(CHANGELOGS, value=True)
-    yield request.param
-    spark.conf.unset(CHANGELOGS)
-    spark.conf.set(PROVIDER, str(before))
+    provider = f"{PACKAGE}.{PROVIDERS[request.param]}"
+    with changed(spark, {PROVIDER: provider, CHANGELOGS: "true"}):
+        yield request.param
 
 
 def test_no_damage_is_silent(

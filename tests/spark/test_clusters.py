@@ -1,4 +1,4 @@
-"""On a standalone master with two workers: what the how-to says, and the same rows."""
+"""On two executors that are processes of their own: what the how-to says, and the same rows."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pytest
 
-from scripts.matrix import standalone
 from sessionkit.testing import SessionDriver
 from tests.support.clusters import bare_python, cluster_environment
 from tests.support.spark_settings import SHORT_LIFE
@@ -22,6 +21,8 @@ PAGE: Final = (ROOT / "docs" / "how-to" / "clusters.md").read_text(encoding="utf
 MODULE: Final = re.compile(r"```python\n# not run here: this is (\S+), .*?\n(.*?)```", re.DOTALL)
 SHELL: Final = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 PIP: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1"}
+# Master and workers are threads of the driver; `make test-matrix` has a master of its own.
+MASTER: Final = "local-cluster[2,1,1024]"
 VIEWS: Final = [("ann", "/", 0), ("bob", "/", 5), ("ann", "/a", 29), ("bob", "/b", 40)]
 
 
@@ -53,29 +54,28 @@ def test_the_job_of_the_how_to_runs_on_two_executors(
         (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "in").mkdir()
     _write_views(tmp_path / "in" / "0.json")
-    with standalone(Path(sys.executable), environ, tmp_path / "work") as master:
-        found = subprocess.run(
-            ["/bin/bash", "-euc", "".join(SHELL.findall(PAGE))],
-            cwd=tmp_path,
-            env=environ | PIP | _commands(environ, wheels, master, tmp_path),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    found = subprocess.run(
+        ["/bin/bash", "-euc", "".join(SHELL.findall(PAGE))],
+        cwd=tmp_path,
+        env=environ | PIP | _commands(environ, wheels, tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert 0 == found.returncode, found.stdout + found.stderr
-    assert 2 == len(list((tmp_path / "work").glob("[12]/app-*/*")))
+    assert 2 == len(list((tmp_path / "spark" / "work").glob("app-*/*")))
     assert _on_driver(modules["my_visits.py"]) == _written(tmp_path / "out")
 
 
-def _commands(environ: dict[str, str], wheels: Path, master: str, folder: Path) -> dict[str, str]:
+def _commands(environ: dict[str, str], wheels: Path, folder: Path) -> dict[str, str]:
     """Return what the page's commands are run with: programs, the package, and two variables."""
     programs = [str(Path(environ["PYSPARK_PYTHON"]).parent), str(Path(sys.executable).parent)]
     return {
         "PATH": os.pathsep.join([*programs, os.environ["PATH"]]),
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheels),
-        "MASTER": master,
+        "MASTER": MASTER,
         "FOLDER": str(folder),
     }
 

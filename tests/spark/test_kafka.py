@@ -21,11 +21,12 @@ from sessionkit.spark._output_rules import output_rules
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
 from sessionkit.spark.sources import Avro, KafkaTopics, read_batch
-from tests.support.cells import Events, quick, try_cells
+from tests.support.cells import QUICK, Events, try_cells
 from tests.support.figures import FIGURES, Record
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
 from tests.support.postgres import Postgres, PostgresMissingError, running_postgres
 from tests.support.session_specs import collecting
+from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 
 READINGS = pa.schema(
@@ -227,7 +228,7 @@ def test_every_cell_agrees_with_spark(
 ) -> None:
     """Spark writes a micro-batch to Kafka in the cells that the table accepts, and no others."""
     options = {"kafka.bootstrap.servers": kafka.servers, "topic": "cells"}
-    with quick(spark):
+    with changed(spark, QUICK):
         outcomes = try_cells(Events(spark, tmp_path).write(), CELLS, options)
     record_property(FIGURES, f"Kafka, {kafka.connector.name}: {outcomes.summary(0, '')}")
 

@@ -18,8 +18,9 @@ from sessionkit.spark._output_rules import (
     check_output,
     output_rules,
 )
-from tests.support.cells import QUERIES, Events, quick, try_cells
+from tests.support.cells import QUERIES, QUICK, Events, try_cells
 from tests.support.figures import FIGURES, Record
+from tests.support.spark_settings import changed
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "output-modes.md"
 GENERATED = re.compile(r"<!-- (\w+): begin -->\n\n(.*?)\n\n<!-- \1: end -->", re.DOTALL)
@@ -31,7 +32,7 @@ def test_every_cell_agrees_with_spark(
     """Spark runs a micro-batch in the cells that the table accepts, and refuses the others."""
     cells = [rule for rule in output_rules() if rule.sink != "kafka"]
     kafka = len(output_rules()) - len(cells)
-    with quick(spark):
+    with changed(spark, QUICK):
         outcomes = try_cells(Events(spark, tmp_path).write(), cells, {})
     summary = outcomes.summary(kafka, "test_kafka.py tries those of Kafka")
     record_property(FIGURES, f"output rules: {summary}")

@@ -23,6 +23,7 @@ from sessionkit.spark.watermarks import (
     watermark_lag,
     watermark_of,
 )
+from tests.support.spark_settings import changed
 from tests.support.steps import Source, instant, running
 
 Options: TypeAlias = dict[str, Any]
@@ -151,9 +152,8 @@ class TestDeclare:
 
 @pytest.fixture(name="policy_max")
 def _policy_max(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(POLICY_SETTING, "max")
-    yield
-    spark.conf.unset(POLICY_SETTING)
+    with changed(spark, {POLICY_SETTING: "max"}):
+        yield
 
 
 class TestSeveral:

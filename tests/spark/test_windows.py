@@ -287,18 +287,18 @@ SHAPES: dict[str, Windows] = {
 
 
 def shuffled(seed: int) -> list[list[Event]]:
-    """Return six files of events at most nine minutes out of order, and one that ends all."""
+    """Return three files of events at most 18 minutes out of order, and two that end all."""
     chance = random.Random(seed)
     files = [
         [
             (
-                f"12:{start + chance.randrange(90) / 10}",
+                f"12:{start + chance.randrange(180) / 10}",
                 chance.choice(["dog", "owl"]),
                 chance.choice(["1 minute", "5 minutes"]),
             )
-            for _ in range(8)
+            for _ in range(16)
         ]
-        for start in range(0, 54, 9)
+        for start in range(0, 54, 18)
     ]
     return [*files, [("18:00", "end", "1 minute")], [("18:30", "end", "1 minute")]]
 
@@ -329,7 +329,7 @@ class TestStreamEqualsBatch:
 
     def test_complete(self, source: Sourced) -> None:
         """In complete mode the last micro-batch writes all windows of the batch, sorted."""
-        events = source(shuffled(9)[:4])
+        events = source(shuffled(9)[:3])
         counts = counted(SHAPES["session"]).order_by("window_start", "word", descending=True)
         counts = counts.output_mode("complete")
         with pytest.warns(UnboundedStateWarning):

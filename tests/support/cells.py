@@ -1,7 +1,6 @@
 """Trying cells of the table of output rules on the real Spark, many queries at a time."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +19,6 @@ ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
 QUICK: Final = {
     # A batch of one row is planned and compiled for longer than it runs.
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
@@ -133,20 +129,6 @@ class Outcomes:
 def expected(rule: OutputRule) -> str:
     """Return what the table says of a cell."""
     return ACCEPTED if rule.refused is None else REFUSED
-
-
-@contextmanager
-def quick(spark: SparkSession) -> Iterator[None]:
-    """Make the session quick for the smallest batches."""
-    before = {name: spark.conf.get(name, None) for name in QUICK}
-    for name, value in QUICK.items():
-        spark.conf.set(name, value)
-    yield
-    for name, old in before.items():
-        if old is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, old)
 
 
 def try_cells(events: Events, rules: Iterable[OutputRule], options: dict[str, str]) -> Outcomes:

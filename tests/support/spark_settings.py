@@ -1,12 +1,20 @@
 """The settings of a Spark session that runs thousands of tiny batches, and lives for minutes."""
 
+from __future__ import annotations
+
 import os
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sessionkit.spark._libraries import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
 
 SHORT_LIFE: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
@@ -18,6 +26,35 @@ Options of a JVM that lives for minutes.
 The second compiler costs more than it gains, and verifying Spark's own classes takes a tenth of the
 CPU time until a first query has ended.
 """
+
+FOR_TINY_BATCHES: Final = {
+    "spark.sql.shuffle.partitions": "1",
+    # Code for a handful of rows takes longer to generate and to compile than the rows do.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""What a session of the tests has, unless they show what depends on it."""
+AS_USERS_HAVE_IT: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
+
+@contextmanager
+def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a session have other settings meanwhile."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def spark_release() -> tuple[int, ...]:
@@ -51,6 +88,7 @@ def quick_settings(*class_path: str) -> dict[str, str]:
             f"{package}.FileSystemBasedCheckpointFileManager"
         ),
         "spark.python.daemon.module": "tests.support.daemon",
+        **FOR_TINY_BATCHES,
         **_files_and_classes(class_path),
         **_delta_settings(),
     }

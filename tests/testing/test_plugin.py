@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from examples.silent_sensors import Reading, sensors
 from examples.visits import View, visits
 from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver, at, minutes
+from sessionkit.testing.plugin import FAST_SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where the package is installed its entry point would register the plugin a second time.
@@ -120,8 +121,9 @@ def test_no_pyspark_is_loaded_before_spark_is_used(
 
 def test_spark_is_one_fast_local_session(spark: SparkSession, project: pytest.Pytester) -> None:
     """The suite's settings go before its own; where a session is active, that one is used."""
-    names = ("spark.master", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
-    assert ["local[2]", "America/New_York", "2"] == [spark.conf.get(name) for name in names]
+    names = ("spark.master", "spark.sql.session.timeZone", "spark.sql.streaming.pollingDelay")
+    assert ["local[2]", "America/New_York", "20ms"] == [spark.conf.get(name) for name in names]
+    assert "2" == FAST_SETTINGS["spark.sql.shuffle.partitions"]
     project.makepyfile(
         """
         def test_spark(spark):

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,16 +129,21 @@ SHORT_AND_LONG = [
 ]
 
 
+Streams = Callable[[str], FileStream]
+
+
 @pytest.fixture(scope="module")
-def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, FileStream]:
-    """Return a stopped query of each layout, after two micro-batches with data."""
-    found = {}
-    for layout in LAYOUTS:
-        spec = spec_of(layout, count)
-        found[layout] = FileStream(spark, spec, tmp_path_factory.mktemp(layout))
-        found[layout].put(views(0), views(1))
-        found[layout].run()
-    return found
+def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Streams:
+    """Return a stopped query of a layout, after two micro-batches with data."""
+
+    @cache
+    def stream_of(layout: str) -> FileStream:
+        found = FileStream(spark, spec_of(layout, count), tmp_path_factory.mktemp(layout))
+        found.put(views(0), views(1))
+        found.run()
+        return found
+
+    return stream_of
 
 
 def states(stream: FileStream, spec: Any) -> set[str]:
@@ -150,11 +155,12 @@ def states(stream: FileStream, spec: Any) -> set[str]:
 
 @pytest.mark.parametrize("layout", SHORT_AND_LONG)
 def test_a_query_goes_on_over_the_checkpoint_of_an_older_class(
-    streams: dict[str, FileStream], layout: str, tmp_path: Path
+    streams: Streams, layout: str, tmp_path: Path
 ) -> None:
     """By rules, or by a function; what neither covers is refused before the query starts."""
-    shutil.copytree(streams[layout].checkpoint, tmp_path / "checkpoint")
-    stream = attrs.evolve(streams[layout], folder=tmp_path, spec=spec_of(layout, count_pages))
+    before = streams(layout)
+    shutil.copytree(before.checkpoint, tmp_path / "checkpoint")
+    stream = attrs.evolve(before, folder=tmp_path, spec=spec_of(layout, count_pages))
     upgraded = spec_of(layout, add_words, upgrade={1: spelled})
     assert {"Words(words=['2'])"} == states(stream, upgraded)
     check_checkpoint(stream.checkpoint, upgraded, deep=True, spark=stream.spark)
@@ -233,10 +239,10 @@ DAMAGES: list[Callable[[Path], None]] = [
 
 @pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
 def test_damage_to_files_and_partitions_is_named(
-    streams: dict[str, FileStream], layout: str, tmp_path: Path, record_property: Any
+    streams: Streams, layout: str, tmp_path: Path, record_property: Any
 ) -> None:
     """With the partition or the file; none passes, and none ends in a trace of Java."""
-    stream = streams[layout]
+    stream = streams(layout)
     for damage in DAMAGES:
         copy = tmp_path / damage.__name__
         shutil.copytree(stream.checkpoint, copy)
@@ -258,10 +264,10 @@ def alter(file: Path, key: str, value: int) -> None:
 
 
 def test_rows_of_another_time_than_the_checkpoint_are_named(
-    streams: dict[str, FileStream], tmp_path: Path
+    streams: Streams, tmp_path: Path
 ) -> None:
     """State that is older than the offsets holds sessions that are closed; newer, those to come."""
-    stream = streams["buckets"]
+    stream = streams("buckets")
     for name, key, value, text in (
         (
             "older",
@@ -353,11 +359,9 @@ def replace(path: Path, source: Path) -> None:
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def test_changes_of_another_micro_batch_are_named(
-    streams: dict[str, FileStream], tmp_path: Path
-) -> None:
+def test_changes_of_another_micro_batch_are_named(streams: Streams, tmp_path: Path) -> None:
     """An older file is whole and has the right rows of its time; each says when it was written."""
-    stream = streams["buckets"]
+    stream = streams("buckets")
     shutil.copytree(stream.checkpoint, tmp_path / "copy")
     lose_a_change(tmp_path / "copy/state/0")
     found = r"version 2 of .*/state/0/1 has changes of mi"
@@ -404,10 +408,10 @@ def test_a_single_row_that_is_older_or_gone_is_named(
 
 
 def test_damage_to_what_a_checkpoint_says_of_its_operators_is_named(
-    streams: dict[str, FileStream], tmp_path: Path
+    streams: Streams, tmp_path: Path
 ) -> None:
     """By each check, and by a start; Spark raises what its parser does, or reads no state."""
-    stream = streams["buckets"]
+    stream = streams("buckets")
     for number, harm in enumerate(FILE_DAMAGES.values()):
         copy = attrs.evolve(stream, folder=tmp_path / f"{number}", files=stream.source)
         shutil.copytree(stream.checkpoint, copy.checkpoint)

@@ -139,7 +139,7 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     [
         {"drop_duplicates_for": "2 days"},
         {"allowed": "2 days"},
-        {"allowed": "2 days", "layout": "pages"},
+        pytest.param({"allowed": "2 days", "layout": "pages"}, marks=pytest.mark.long),
     ],
 )
 def test_closed_sessions_are_not_called_open(

@@ -1,10 +1,7 @@
 """Into how many buckets a stream hashes its keys, and what a restart makes of another number."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -18,6 +15,7 @@ from sessionkit.spark._grouping import PARTITIONS, for_stream
 from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
 from tests.support.options import evolved
 from tests.support.session_specs import collecting
+from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -42,17 +40,6 @@ def with_gap(rows: DataFrame) -> DataFrame:
     return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 
-@contextmanager
-def partitions(spark: SparkSession, setting: Any) -> Iterator[None]:
-    """Let a session have another number of shuffle partitions meanwhile."""
-    before = str(spark.conf.get(PARTITIONS))
-    spark.conf.set(PARTITIONS, setting)
-    try:
-        yield
-    finally:
-        spark.conf.set(PARTITIONS, before)
-
-
 def counts_stored(stream: FileStream) -> set[int]:
     """Return the number of buckets of each row of state."""
     rows = stored_groups(stream.checkpoint, stream.spark).select("state.bucket_count")
@@ -66,7 +53,7 @@ def test_a_stream_has_as_many_buckets_as_help(
     spark: SparkSession, setting: int, buckets: int
 ) -> None:
     """Four a shuffle partition, up to 64; beyond 64 partitions one each."""
-    with partitions(spark, setting):
+    with changed(spark, {PARTITIONS: str(setting)}):
         assert buckets == for_stream(SPEC, spark).storage.buckets
         assert 3 == for_stream(evolved(SPEC, bucket_count=3), spark).storage.buckets
         pages = for_stream(evolved(SPEC, layout="pages"), spark)
@@ -75,7 +62,7 @@ def test_a_stream_has_as_many_buckets_as_help(
     assert 64 == SPEC.storage.buckets
 
 
-@pytest.mark.parametrize("layout", ["buckets", "pages"])
+@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
 def test_a_restart_under_another_setting_says_what_to_pass(
     spark: SparkSession, tmp_path: Path, layout: str
 ) -> None:
@@ -88,7 +75,7 @@ def test_a_restart_under_another_setting_says_what_to_pass(
 
     stream.put(minutes(5))
     given = r"`bucket_count` is 12 in the spec, 8 in the checkpoint\s+Hint: pass storage=Storage\("
-    with partitions(spark, 3), stream.state_store():
+    with changed(spark, {PARTITIONS: "3"}), stream.state_store():
         if reads_state(spark):
             assert 40 == len(stream.open())
             with pytest.raises(StateMismatchError, match=given):
@@ -113,7 +100,7 @@ def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
     if not reads_state(spark):
         pytest.skip("Spark 3.5 can't read state")
     longer = collecting(EventTimeGap("30 minutes"))
-    with partitions(spark, 5):
+    with changed(spark, {PARTITIONS: "5"}):
         seed = migrate(old.checkpoint, SPEC, longer, str(tmp_path / "seed"), spark=spark)
 
     new = FileStream(

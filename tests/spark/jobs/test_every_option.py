@@ -3,6 +3,7 @@ Each option of a session spec: the driver, a batch and a stream come to the same
 
 Each rule is there alone, and all at once; other options share cases. A new option needs a case, or
 a test of its own where it can't be compared so. The stream has an event dated 2099 in its middle.
+Rules that are alone are left to a batch, unless the long tests run.
 
 All specs run in one query: each starts as many jobs for a micro-batch as it would alone, but shares
 what a query costs.
@@ -31,16 +32,14 @@ from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
 from sessionkit.timeouts._session_rules import CLOSED_BY
 from tests.support.options import grouped
+from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 
 # Half an hour before midnight in New York, on the day that has 23 hours.
 START: Final = datetime(2026, 3, 9, 3, 30, tzinfo=UTC)
 END: Final = START + timedelta(days=1)
 GAP: Final = timedelta(minutes=5)
-SETTINGS: Final = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.streaming.unsupportedOperationCheck": "false",
-}
+SETTINGS: Final = {"spark.sql.streaming.unsupportedOperationCheck": "false"}
 SCHEMA: Final = pa.schema(
     {
         "user": pa.string(),
@@ -214,12 +213,19 @@ SPECS: Final = {
 }
 
 
-# Where the long tests don't run: each rule by functions, and all at once by aggregates.
-REST: Final = [name for name in SPECS if name.endswith("aggregates") and not name.startswith("all")]
-FEW: Final = [name for name in SPECS if name not in REST]
-some = pytest.mark.parametrize(
-    "names", [pytest.param(FEW, id="few"), pytest.param(REST, id="rest", marks=pytest.mark.long)]
-)
+# Where the long tests don't run: a batch has each rule by functions, and both all at once.
+FEW: Final = [name for name in SPECS if name.startswith("all") or not name.endswith("aggregates")]
+# What only a stream shows of a rule, its stored columns, it shows of all at once.
+FEWER: Final = [name for name in FEW if name.startswith("all") or name in OPTIONS]
+
+
+def some(few: Sequence[str]) -> pytest.MarkDecorator:
+    """Run a test for some cases, and in the long tests for the rest."""
+    rest = [name for name in SPECS if name not in few]
+    return pytest.mark.parametrize(
+        "names",
+        [pytest.param(few, id="few"), pytest.param(rest, id="rest", marks=pytest.mark.long)],
+    )
 
 
 def views() -> list[list[dict[str, Any]]]:
@@ -341,17 +347,13 @@ def row_of_rejection(one: Rejection) -> tuple[Any, ...]:
 @pytest.fixture
 def quick(spark: SparkSession) -> Iterator[SparkSession]:
     """
-    Let many specs run in one query, each in one partition.
+    Let many specs run in one query.
 
     Spark refuses a second `applyInPandasWithState`, wherever it is. Here none sees what another
     returns, so each has the state and the watermark that it would have alone.
     """
-    before = {name: str(spark.conf.get(name)) for name in SETTINGS}
-    for name, value in SETTINGS.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    with changed(spark, SETTINGS):
+        yield spark
 
 
 @pytest.fixture(scope="module")
@@ -412,7 +414,7 @@ def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
         assert honest[1:-1] == sorted(n for own in numbers for n in own)
 
 
-@some
+@some(FEW)
 def test_a_batch_agrees(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found
 ) -> None:
@@ -422,7 +424,7 @@ def test_a_batch_agrees(
     assert {name: expected[name] for name in names} == found
 
 
-@some
+@some(FEWER)
 def test_a_stream_agrees(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from examples.visits import visits
 from sessionkit.spark import sessionize
+from tests.support.spark_settings import changed
 
 INPUT = "user_id string, ts timestamp, url string, seconds double"
 
@@ -16,9 +17,8 @@ INPUT = "user_id string, ts timestamp, url string, seconds double"
 @pytest.fixture(autouse=True)
 def _planned_at_once(spark: SparkSession) -> Iterator[None]:
     """Without adaptive execution, so that the plan is known before it runs."""
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
-    yield
-    spark.conf.unset("spark.sql.adaptive.enabled")
+    with changed(spark, {"spark.sql.adaptive.enabled": "false"}):
+        yield
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
 from sessionkit.spark import sessionize
+from tests.support.spark_settings import changed
 
 
 @attrs.frozen
@@ -159,11 +160,8 @@ def trees(spark: SparkSession, seed: int) -> DataFrame:
 @contextmanager
 def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
     """Let Spark send few rows at once, so that all of their lists may be empty."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = str(spark.conf.get(name))
-    spark.conf.set(name, ROWS_OF_A_BATCH)
-    yield
-    spark.conf.set(name, before)
+    with changed(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_OF_A_BATCH)}):
+        yield
 
 
 def by_number(frame: DataFrame) -> list[Row]:

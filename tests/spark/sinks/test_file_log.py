@@ -11,6 +11,7 @@ from sessionkit.errors import SpecError
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import numbers_from
+from tests.support.spark_settings import changed
 
 
 @pytest.mark.parametrize("least", [0, 1, 8, 9, 10, 19, 90, 99, 100, 137, 909])
@@ -120,14 +121,9 @@ def test_a_compacted_log(numbers: Numbers, spark: SparkSession, tmp_path: Path) 
         "spark.sql.streaming.fileSink.log.cleanupDelay": "1ms",
         "spark.sql.streaming.minBatchesToRetain": "1",
     }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
     numbers.put(2, 4)
-    try:
+    with changed(spark, settings):
         numbers.run("first")
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
     left = {path.name for path in (tmp_path / "out" / "_spark_metadata").glob("[0-9]*")}
 
     assert "0" not in left

@@ -18,6 +18,7 @@ from sessionkit.errors import SpecError
 from sessionkit.spark import ExactlyOnce, Files, Postgres, Routes
 from tests.support import postgres as server
 from tests.support.session_specs import collecting
+from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
@@ -96,17 +97,9 @@ class Query:
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_micro_batch_a_run(spark: SparkSession) -> Iterator[None]:
-    """No micro-batch without data and one partition: what a run adds is enough, and soon there."""
-    settings = {
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    """No micro-batch without data: what a run adds is enough, and soon there."""
+    with changed(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
+        yield
 
 
 @pytest.fixture

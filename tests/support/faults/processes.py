@@ -17,6 +17,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from tests.support.faults.job import COMMITTED, Life, live
+from tests.support.spark_settings import AS_USERS_HAVE_IT
 
 ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 120.0
@@ -123,13 +124,12 @@ def _settings(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "scratch"),
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.pollingDelay": "5ms",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **settings,
-        # As users have it.
+        **AS_USERS_HAVE_IT,
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
     }
 
