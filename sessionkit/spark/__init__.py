@@ -23,6 +23,7 @@ from sessionkit.spark.checkpoints.reading import (
 from sessionkit.spark.jobs.progress import Reconciliation, batch_counts, reconcile
 from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_all
 from sessionkit.spark.query import Temporary, start_query
+from sessionkit.spark.shorthand import Sessions, sessions
 from sessionkit.spark.sinks.values import (
     Console,
     Delta,
@@ -54,6 +55,7 @@ __all__ = [
     "Reconciliation",
     "Routes",
     "Seed",
+    "Sessions",
     "Sink",
     "StoredKey",
     "Temporary",
@@ -70,6 +72,7 @@ __all__ = [
     "reconcile",
     "sessionize",
     "sessionize_all",
+    "sessions",
     "start_query",
     "stored_keys",
     "stored_keys_frame",

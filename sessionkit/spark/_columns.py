@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Final
 
 from pyspark.sql import Column
@@ -82,7 +83,8 @@ def near(name: str, names: Sequence[str]) -> str:
     parent, _, child = name.partition(".")
     if child and parent in names:
         return f'move it to the top level first: withColumn("{child}", col("{name}"))'
-    return "rename a column, or select it"
+    close = get_close_matches(name, names, n=1)
+    return f"write `{close[0]}`" if close else "rename a column, or select it"
 
 
 def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:

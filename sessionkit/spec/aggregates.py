@@ -1,7 +1,7 @@
 """The aggregates of a spec and the conditions on its events, checked against the event class."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from keyword import iskeyword
@@ -52,6 +52,24 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
         hint = f"write `{near[0]}`" if near else f"it has {', '.join(types) or 'none'}"
         raise SpecError(with_hint(found, hint))
     return types[name]
+
+
+def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataType]) -> list[str]:
+    """Return the names of the fields that a condition reads; each is asked for its type."""
+    if isinstance(condition, str):
+        return [condition]
+    read: dict[str, pa.DataType] = {}
+    while True:
+        # Arrow doesn't list the fields of an expression; it names the first that a table lacks.
+        try:
+            evaluated(pa.schema(read).empty_table(), [condition])
+        except pa.ArrowException as error:
+            unknown = UNKNOWN.search(str(error))
+            if unknown is None or unknown[1] in read:
+                return list(read)
+            read[unknown[1]] = type_of(unknown[1])
+        else:
+            return list(read)
 
 
 def check_condition(event: type[Any], what: str, condition: Condition | None) -> None:

@@ -1,0 +1,219 @@
+"""Sessions of a frame in one call: a spec whose classes and types come from the frame's schema."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from types import GenericAlias
+from typing import Annotated, Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from sessionkit._instants import Duration
+from sessionkit.aggregates import Aggregate
+from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.spark._columns import check_columns, near
+from sessionkit.spark.jobs.run import sessionize
+from sessionkit.spec.aggregates import fields_of_condition
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.shared import OnError
+from sessionkit.state import DecimalType
+from sessionkit.state._codec import codec_of
+from sessionkit.state._scalars import SCALARS
+from sessionkit.timeouts import EventTimeGap, SessionRules
+
+
+@attrs.frozen
+class Sessions:
+    """
+    The sessions of a frame, before it is said what of them is wanted; `sessions` makes it.
+
+    Attributes:
+        frame: The events: a stream or a batch.
+        keys: The key columns and their types, as the frame has them.
+        settings: The other arguments of the spec.
+    """
+
+    frame: DataFrame
+    keys: dict[str, Any]
+    settings: dict[str, Any]
+
+    def agg(self, **aggregates: Aggregate) -> DataFrame:
+        """
+        Return a row for each session: its key, id, start and end, and these aggregates.
+
+        A stream gives a row once the watermark has reached the end of the session, a batch gives
+        all, as `sessionize` says. No Python runs for an event.
+
+        Args:
+            aggregates: Aggregates of `sessionkit.aggregates`, by the columns that they become.
+
+        Raises:
+            SchemaError: An aggregate is of a column that the frame doesn't have, or whose type
+                can't be read.
+            SpecError: An aggregate doesn't fit its column.
+        """
+        return sessionize(self.frame, self.spec(**aggregates))
+
+    def events(self) -> DataFrame:
+        """
+        Return a row for each event: all its columns, its session's id, and its number in there.
+
+        An event comes once its session is over.
+
+        Raises:
+            SchemaError: A column has a type that can't be read; select the others first.
+        """
+        others = [name for name in self.frame.columns if name not in self._of_every_row]
+        spec = SessionSpec.per_event(self._event_class(others), keys=self.keys, **self.settings)
+        return sessionize(self.frame, spec)
+
+    def spec(self, **aggregates: Aggregate) -> AnySessionSpec:
+        """
+        Return the spec of the rows that `agg` gives for the same aggregates.
+
+        Test it with `SessionDriver`, pass it to `sessionize` for rejected rows, a seed or a clock,
+        or begin with it when aggregates are no longer enough. Its event class has the columns that
+        the aggregates read, all of them Optional, since Spark knows of few columns that they have
+        no nulls.
+
+        Args:
+            aggregates: As for `agg`.
+
+        Raises:
+            SchemaError: As for `agg`.
+            SpecError: As for `agg`.
+        """
+        if not aggregates:
+            found = "`agg` takes the aggregates that a row has, found none"
+            raise SpecError(with_hint(found, "write .agg(events=agg.count())"))
+        read = dict.fromkeys(name for one in aggregates.values() for name in self._columns_of(one))
+        event = self._event_class(read)
+        return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)
+
+    @property
+    def _of_every_row(self) -> set[str]:
+        return {*self.keys, self.settings["event_time"]}
+
+    def _event_class(self, names: Iterable[str]) -> type[Any]:
+        return _class("Event", [self.frame.schema[name] for name in names])
+
+    def _columns_of(self, aggregate: Aggregate) -> Iterator[str]:
+        """Yield the columns that an aggregate reads."""
+        if not isinstance(aggregate, Aggregate):
+            return  # the spec says what is wrong
+        for _, part in aggregate.parts:
+            yield from self._columns_of(part)
+        of = None if aggregate.kind == "holds" else aggregate.of
+        for condition in (of, aggregate.where):
+            for name in () if condition is None else fields_of_condition(condition, self._type_of):
+                self._type_of(name)
+                yield name
+
+    def _type_of(self, name: str) -> pa.DataType:
+        if name not in self.frame.columns:
+            found = f"the aggregates read `{name}`; the frame has {', '.join(self.frame.columns)}"
+            raise SchemaError(with_hint(found, near(name, self.frame.columns)))
+        return codec_of(self._event_class([name])).schema.field(0).type
+
+
+def sessions(
+    frame: DataFrame,
+    *,
+    by: str | Sequence[str],
+    time: str,
+    gap: Duration | None = None,
+    delay: Duration | None = None,
+    timeout: EventTimeGap | SessionRules | None = None,
+    on_error: OnError = "raise",
+    lateness: Lateness = Lateness(),
+    results: Results = Results(),
+    inputs: Inputs = Inputs(),
+    storage: Storage = Storage(),
+) -> Sessions:
+    """
+    Find the sessions of a frame, with aggregates and without a class.
+
+        from sessionkit import aggregates as agg
+        from sessionkit.spark import sessions
+
+        visits = sessions(views, by="user", time="ts", gap="30 minutes", delay="10 minutes").agg(
+            pages=agg.count(), landing=agg.first("page")
+        )
+
+    The types are those of the frame's columns. What comes out is a DataFrame, for a stream and for
+    a batch; `start_query` starts a stream. Underneath is the spec that `.spec(...)` returns.
+
+    Args:
+        frame: The events: a stream or a batch. Columns that nothing asks for never reach Python.
+        by: The column, or columns, whose values have sessions of their own, such as the user.
+        time: The timestamp column that says when an event happened.
+        gap: How long a session stays open without events, in event time.
+        delay: How late an event may come, in event time, and still be counted for certain: the
+            `watermark_delay` of the spec. A stream needs it; a batch doesn't, as it has all events.
+        timeout: In place of `gap`, as for `SessionSpec`, like all that follows.
+        on_error: What becomes of a session whose sum doesn't fit its type.
+        lateness: When an event is late, and what becomes of it.
+        results: When sessions give rows, and which.
+        inputs: Which rows become events.
+        storage: How state is stored.
+
+    Raises:
+        SchemaError: The frame lacks one of these columns, or `time` isn't a timestamp.
+        SpecError: A stream has no `delay`; or something else cannot work.
+    """
+    if not isinstance(frame, DataFrame):
+        name, module = type(frame).__name__, type(frame).__module__.split(".")[0]
+        found = f"`sessions` takes a DataFrame of Spark, found a {name} of {module}"
+        hint = "pass spark.createDataFrame(frame); a test passes the spec to SessionDriver"
+        raise SchemaError(with_hint(found, hint))
+    keys = [by] if isinstance(by, str) else list(by)
+    check_columns(frame.schema, time, keys)
+    if frame.isStreaming and delay is None:
+        found = "a stream needs `delay`: without a watermark no session is ever over"
+        raise SpecError(with_hint(found, 'say how late an event may come, such as "10 minutes"'))
+    settings = {
+        "event_time": time,
+        "gap": gap,
+        "watermark_delay": "0 seconds" if delay is None else delay,
+        "timeout": timeout,
+        "on_error": on_error,
+        "lateness": lateness,
+        "results": results,
+        "inputs": inputs,
+        "storage": storage,
+    }
+    return Sessions(
+        frame, {key: annotation_of(frame.schema[key].dataType, key) for key in keys}, settings
+    )
+
+
+def annotation_of(kind: T.DataType, path: str) -> Any:
+    """Return what a field that is read from a column of this type is annotated with."""
+    match kind:
+        case T.DecimalType():
+            return Annotated[Decimal, DecimalType(kind.precision, kind.scale)]
+        case T.ArrayType():
+            return GenericAlias(list, annotation_of(kind.elementType, f"{path}[]") | None)
+        case T.MapType(keyType=T.StringType()):
+            values = annotation_of(kind.valueType, f"{path}[]") | None
+            return GenericAlias(dict, (str, values))
+        case T.StructType():
+            return _class("Struct", kind.fields, f"{path}.")
+    name = type(kind).__name__.removesuffix("Type")
+    for annotation, scalar in SCALARS.items():
+        if scalar.facts is not None and name in scalar.facts.columns:
+            return annotation
+    found = f"the column `{path}` is {kind.simpleString()}, which can't be read"
+    raise SchemaError(with_hint(found, "cast it, or select the columns without it"))
+
+
+def _class(name: str, columns: Iterable[T.StructField], path: str = "") -> type[Any]:
+    """Return a class with a field for each column; Spark says of few that they have no nulls."""
+    fields = {
+        one.name: attrs.field(type=annotation_of(one.dataType, path + one.name) | None)
+        for one in columns
+    }
+    return attrs.make_class(name, fields, frozen=True)

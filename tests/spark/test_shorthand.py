@@ -1,0 +1,223 @@
+"""Sessions of a frame in one call: the rows of the typed spec, on a batch, a stream and a test."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import Results, SchemaError, SessionSpec, SpecError
+from sessionkit import aggregates as agg
+from sessionkit.spark import Files, Sessions, sessionize, sessions, start_query
+from sessionkit.testing import SessionDriver
+from tests.support.streams import write_files
+
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+ROWS = [
+    ("ann", 0, "/shoes", 3),
+    ("bob", 10, "/hats", None),
+    ("ann", 20, "/thanks", 4),
+    ("ann", 5, None, 5),
+    ("ann", 90, "/jobs", 6),
+]
+TABLE = pa.table(
+    {
+        "user": [user for user, *_ in ROWS],
+        "ts": pa.array(
+            [NOON + timedelta(minutes=minute) for _, minute, *_ in ROWS],
+            pa.timestamp("us", tz="UTC"),
+        ),
+        "page": [page for *_, page, _ in ROWS],
+        "seconds": pa.array([seconds for *_, seconds in ROWS], pa.int32()),
+    }
+)
+WANTED = {
+    "pages": agg.count(),
+    "landing": agg.first("page"),
+    "seconds": agg.sum("seconds"),
+    "bought": agg.any(pc.field("page") == "/thanks"),
+    "long": agg.holds(pc.field("n") > 2, n=agg.count(where=pc.field("seconds") >= 3)),
+}
+
+
+@attrs.frozen
+class View:
+    page: str | None
+    seconds: int | None
+
+
+TYPED = SessionSpec.aggregate(
+    View, WANTED, keys={"user": str}, event_time="ts", gap="30 minutes", watermark_delay="10m"
+)
+
+
+@pytest.fixture(scope="module")
+def views(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    folder = tmp_path_factory.mktemp("views")
+    write_files(folder, [TABLE])
+    return spark.read.parquet(str(folder))
+
+
+def visits(frame: DataFrame) -> Sessions:
+    return sessions(frame, by="user", time="ts", gap="30 minutes", delay="10 minutes")
+
+
+def test_a_batch_gives_the_rows_of_the_typed_spec(views: DataFrame) -> None:
+    found = visits(views).agg(**WANTED)
+    wanted = sessionize(views, TYPED)
+    assert found.schema == wanted.schema
+    assert sorted(found.collect()) == sorted(wanted.collect())
+    assert {row.landing for row in found.collect()} == {"/shoes", "/hats", "/jobs"}
+
+
+def test_a_stream_goes_on_with_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """The classes are made anew at each start, and fit what is stored."""
+    out = str(tmp_path / "out")
+    for number in (0, 1):
+        write_files(tmp_path / "in", [TABLE.slice(3 * number, 3)], first=number)
+        schema = "user string, ts timestamp, page string, seconds int"
+        frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
+        start_query(
+            visits(frame).agg(**WANTED),
+            sink=Files("parquet", out),
+            trigger="availableNow",
+            checkpoint=str(tmp_path / "checkpoint"),
+        ).awaitTermination()
+    rows = {row.user: row for row in spark.read.parquet(out).collect()}
+    assert (rows["ann"].pages, rows["ann"].seconds, rows["ann"].bought) == (3, 12, True)
+    assert (rows["bob"].pages, rows["bob"].seconds, rows["bob"].long) == (1, 0, False)
+
+
+def test_its_spec_runs_without_spark(views: DataFrame) -> None:
+    spec = visits(views).spec(pages=agg.count(), landing=agg.first("page"))
+    assert [field.name for field in attrs.fields(spec.event)] == ["page"]
+    driver = SessionDriver(spec)
+    driver.add("ann", NOON, spec.event("/shoes"))
+    driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(minutes=30))
+    driver.run_batch()
+    assert [(row.pages, row.landing) for row in driver.take_results()] == [(1, "/shoes")]
+
+
+def test_events_keep_their_columns_and_get_a_session(views: DataFrame) -> None:
+    numbered = visits(views).events()
+    assert {*views.columns, "session_id", "number"} <= set(numbered.columns)
+    ids = {
+        (row.user, row.session_start): row.session_id
+        for row in visits(views).agg(n=agg.count()).collect()
+    }
+    found = [(row.user, row.number, row.page, row.seconds) for row in numbered.collect()]
+    assert sorted(found, key=str) == sorted(
+        [
+            ("ann", 1, "/shoes", 3),
+            ("ann", 2, None, 5),
+            ("ann", 3, "/thanks", 4),
+            ("ann", 1, "/jobs", 6),
+            ("bob", 1, "/hats", None),
+        ],
+        key=str,
+    )
+    assert {row.session_id for row in numbered.collect()} == set(ids.values())
+
+
+def test_every_type_that_can_be_read_is(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, NOON)], "k int, at timestamp").select(
+        "k",
+        "at",
+        F.lit(2).cast("short").alias("short"),
+        F.lit(1.5).cast("float").alias("float"),
+        F.lit("x").cast("binary").alias("raw"),
+        F.expr("date'2026-03-08'").alias("day"),
+        F.expr("cast(1.25 as decimal(9, 2))").alias("price"),
+        F.expr("interval 90 seconds").alias("spent"),
+        F.expr("array(1, null)").alias("list"),
+        F.expr("map('a', true)").alias("flags"),
+        F.expr("named_struct('x', 1, 'ys', array('y'))").alias("inner"),
+    )
+    (row,) = sessions(frame, by="k", time="at", gap="1 minute").events().collect()
+    assert (row.k, row.short, row.float, bytes(row.raw)) == (1, 2, 1.5, b"x")
+    assert (row.day, row.price, row.spent) == (
+        date(2026, 3, 8),
+        Decimal("1.25"),
+        timedelta(seconds=90),
+    )
+    assert (row.list, row.flags, row.inner.x, row.inner.ys) == ([1, None], {"a": True}, 1, ["y"])
+
+
+def test_several_keys_and_groups_of_the_spec(views: DataFrame) -> None:
+    of = sessions(
+        views, by=["user", "page"], time="ts", gap="30 minutes", results=Results(emit="on_update")
+    )
+    rows = of.agg(n=agg.count()).collect()
+    assert [row.is_final for row in rows] == [True] * len(rows)
+    assert {(row.user, row.page) for row in rows} == {
+        ("ann", "/shoes"),
+        ("bob", "/hats"),
+        ("ann", "/thanks"),
+        ("ann", "/jobs"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (
+            lambda of: of.agg(x=agg.first("pag")),
+            SchemaError,
+            "read `pag`; the frame has user, ts",
+        ),
+        (lambda of: of.agg(x=agg.any(pc.field("pge") == "x")), SchemaError, "read `pge`"),
+        (lambda of: of.agg(x=agg.count(where="here")), SchemaError, "read `here`"),
+        (lambda of: of.agg(x=agg.sum("page")), SpecError, "`Event.page` is none of int, float"),
+        (lambda of: of.agg(x=3), SpecError, "`x` must be an aggregate, found 3"),
+        (lambda of: of.agg(), SpecError, "write .agg(events=agg.count())"),
+    ],
+)
+def test_an_aggregate_that_cannot_work_is_refused(
+    views: DataFrame, call: Callable[[Sessions], Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as raised:
+        call(visits(views))
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"by": "usr"}, SchemaError, "the key `usr` is missing; the frame has user, ts, page"),
+        ({"time": "at"}, SchemaError, "the event time `at` is missing"),
+        ({"time": "page"}, SchemaError, "must be a timestamp, found string"),
+        ({"gap": "soon"}, SpecError, "`gap`"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused(
+    views: DataFrame, arguments: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as raised:
+        sessions(views, **{"by": "user", "time": "ts", "gap": "1m", **arguments}).agg(n=agg.count())
+    assert said in str(raised.value)
+
+
+def test_a_stream_needs_a_delay(spark: SparkSession) -> None:
+    frame = spark.readStream.format("rate").load()
+    with pytest.raises(SpecError, match="a stream needs `delay`"):
+        sessions(frame, by="value", time="timestamp", gap="1 minute")
+
+
+def test_what_is_no_frame_of_spark_is_refused(views: DataFrame) -> None:
+    with pytest.raises(SchemaError, match=r"found a DataFrame of pandas"):
+        sessions(TABLE.to_pandas(), by="user", time="ts", gap="1 minute")
+
+
+def test_a_column_that_cannot_be_read_is_named(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, NOON)], "k int, at timestamp")
+    frame = frame.withColumn("odd", F.expr("array(map(1, 2))"))
+    with pytest.raises(SchemaError, match=r"`odd\[\]` is map<int,int>"):
+        sessions(frame, by="k", time="at", gap="1 minute").events()
