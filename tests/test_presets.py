@@ -249,7 +249,7 @@ def test_what_a_checkpoint_remembers_of_engaged_sessions() -> None:
     engaged = presets.ga4_engaged(page_view=IS_VIEW, key_event=IS_KEY)
     spec = spec_of(presets.ga4(), engaged=engaged)
 
-    identity = json.loads(logic_of(spec).identity)
+    identity = json.loads(logic_of(spec).program.identity)
 
     parts = ["engaged.lasted", "engaged.page_views", "engaged.key_events"]
     assert f"engaged({', '.join(parts)}), None" == identity["aggregates"]["engaged"]

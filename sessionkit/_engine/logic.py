@@ -142,25 +142,8 @@ class BucketStats:
     watermark_us: int | None = None
 
 
-class Logic(Protocol):
-    """
-    The rules of one spec, and the fold that keeps them.
-
-    A step needs the rows of those keys only that have events, or for which something is due: what
-    it does to one key never depends on another.
-    """
-
-    @property
-    def spec(self) -> AnySpec:
-        """The rules and functions."""
-
-    @property
-    def nothing(self) -> Memory:
-        """The memory of a group that remembers nothing."""
-
-    @property
-    def readings(self) -> dict[bytes, Any]:
-        """How rows are read, by the identity under which they were written, as far as known."""
+class Compiled(Protocol):
+    """What a spec compiles to, as far as it says what is stored of a group."""
 
     @property
     def identity(self) -> bytes:
@@ -174,18 +157,43 @@ class Logic(Protocol):
     def schema(self) -> pa.Schema:
         """The schema of the rows that are kept: open sessions, or keys."""
 
+    def obstacles(self, old: Any) -> list[str]:
+        """Return a line for each thing that stops rows of another spec of this kind."""
+
+    def migrated(self, old: Any, kept: pa.Table) -> pa.Table:
+        """Return rows of another spec of this kind with the columns that are stored here."""
+
+
+class Logic(Protocol):
+    """
+    The rules of one spec, and the fold that keeps them.
+
+    A step needs the rows of those keys only that have events, or for which something is due: what
+    it does to one key never depends on another.
+    """
+
+    @property
+    def spec(self) -> AnySpec:
+        """The rules and functions."""
+
+    @property
+    def program(self) -> Compiled:
+        """What the spec compiles to."""
+
+    @property
+    def nothing(self) -> Memory:
+        """The memory of a group that remembers nothing."""
+
+    @property
+    def readings(self) -> dict[bytes, Any]:
+        """How rows are read, by the identity under which they were written, as far as known."""
+
     def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group; what a function of the user did may be an error."""
 
     @property
     def keeps_only_open(self) -> bool:
         """Whether each row that is kept is an open session or a key, but for traces."""
-
-    def obstacles(self, old: Any) -> list[str]:
-        """Return a line for each thing that stops rows of another spec of this kind."""
-
-    def migrated(self, old: Any, kept: pa.Table) -> pa.Table:
-        """Return rows of another spec of this kind with the columns that are stored here."""
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, or keys, and when the oldest session began."""

@@ -207,7 +207,7 @@ def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
         )
         for name in ("kept", "held")
     }
-    tables = [logic_of(spec).schema.empty_table(), *(pa.table(part) for _, part in parts)]
+    tables = [logic_of(spec).program.schema.empty_table(), *(pa.table(part) for _, part in parts)]
     names = [f"k{place}" for place in range(len(spec.keys))]
     keys = [pa.StructArray.from_arrays(key_forms(spec, table), names) for table in tables]
     ends = pa.array(accumulate(map(len, keys)), pa.int32())

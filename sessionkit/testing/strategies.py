@@ -142,7 +142,7 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
 def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> list[tuple[int, Any]]:
     """Return of each open session how many events it has, and its state."""
     logic = SessionLogic(spec)
-    sessions = logic.schema.empty_table()
+    sessions = logic.program.schema.empty_table()
     for batch in batches:
         sessions = logic.join(sessions, batch, Horizon(None)).sessions
     sessions = sessions.sort_by("start")

@@ -16,6 +16,7 @@ Numbers are timestamps of microseconds in UTC.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Generic
 
 import attrs
@@ -150,7 +151,7 @@ class Program:
             no_rows=no_results(spec),
         )
 
-    @property
+    @cached_property
     def identity(self) -> bytes:
         """The rules and the types under which keys are stored, as JSON."""
         entries: dict[str, Any] = {
@@ -162,6 +163,16 @@ class Program:
             "by_bucket": self.handler == "bucket",
         }
         return json.dumps(entries, sort_keys=True).encode()
+
+    def obstacles(self, old: AnyStatefulSpec) -> list[str]:
+        """Return nothing: the identity has all that matters."""
+        del old
+        return []
+
+    def migrated(self, old: AnyStatefulSpec, kept: pa.Table) -> pa.Table:
+        """Return the keys as they are: every spec stores the same of them."""
+        del old
+        return kept
 
     def due(self, keys: pa.Table) -> dict[Clock, Numbers]:
         """

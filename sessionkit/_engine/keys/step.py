@@ -18,7 +18,7 @@ Rules of this file:
    when its bucket happens to be looked at again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -38,7 +38,6 @@ from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Numbers, Rejected, concat, micros
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.state._collections import Field
 from sessionkit.timeouts import Clock
 
 
@@ -55,33 +54,11 @@ class KeyLogic:
 
     @cached_property
     def nothing(self) -> Memory:
-        return Memory(self.schema.empty_table(), self.program.no_events)
-
-    @cached_property
-    def identity(self) -> bytes:
-        return self.program.identity
-
-    @property
-    def state_fields(self) -> Sequence[Field]:
-        return self.program.state_fields
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.program.schema
+        return Memory(self.program.schema.empty_table(), self.program.no_events)
 
     @property
     def keeps_only_open(self) -> bool:
         return True
-
-    def obstacles(self, old: AnyStatefulSpec) -> list[str]:
-        """Return nothing: the identity has all that matters."""
-        del old
-        return []
-
-    def migrated(self, old: AnyStatefulSpec, kept: pa.Table) -> pa.Table:
-        """Return the keys as they are: every spec stores the same of them."""
-        del old
-        return kept
 
     def open_stats(self, kept: pa.Table) -> tuple[int, None]:
         """Return how many keys there are; they don't begin."""

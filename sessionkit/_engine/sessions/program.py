@@ -7,6 +7,7 @@ options of the spec. A feature that a spec doesn't use is None here, so nothing 
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -149,7 +150,7 @@ class Program:
             functions=SessionFold.of(spec) if isinstance(spec.logic, Functions) else None,
         )
 
-    @property
+    @cached_property
     def identity(self) -> bytes:
         """The rules and the types under which sessions are stored, as JSON."""
         spec = self.spec

@@ -120,26 +120,8 @@ class SessionLogic:
         return Memory(self.program.schema.empty_table(), no_events(self.spec))
 
     @cached_property
-    def identity(self) -> bytes:
-        return self.program.identity
-
-    @property
-    def state_fields(self) -> Sequence[Field]:
-        return self.program.state_fields
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        return self.program.schema
-
-    @cached_property
     def keeps_only_open(self) -> bool:
         return self.program.duplicates is None and self.program.revisions is None
-
-    def obstacles(self, old: AnySessionSpec) -> list[str]:
-        return self.program.obstacles(old)
-
-    def migrated(self, old: AnySessionSpec, kept: pa.Table) -> pa.Table:
-        return self.program.migrated(old, kept)
 
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""

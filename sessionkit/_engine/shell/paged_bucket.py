@@ -61,7 +61,7 @@ class Bucket:
     @classmethod
     def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "Bucket":
         """Return a bucket whose pages are as this release writes them; marks are stored apart."""
-        kept = pa.schema([field for field in logic.schema if field.name != BEHIND.name])
+        kept = pa.schema([field for field in logic.program.schema if field.name != BEHIND.name])
         return cls(directory, kept, events_schema(logic.spec), Reading(), idle)
 
     @classmethod

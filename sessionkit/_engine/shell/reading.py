@@ -87,14 +87,14 @@ class Reading:
         self, logic: Logic, kept: pa.Table, buffered: pa.Table, marks: Marks | None = None
     ) -> Memory:
         """Return stored tables as those of the spec, with marks where it has any."""
-        place = logic.schema.get_field_index(BEHIND.name)
+        place = logic.program.schema.get_field_index(BEHIND.name)
         if place >= 0 and kept.schema.get_field_index(BEHIND.name) < 0:
             marks = np.zeros(kept.num_rows, np.int64) if marks is None else marks
             # At its place, so that what the rules in force have stored needn't be put in order.
             kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
-        schema, waiting = logic.schema, logic.nothing.buffered.schema
+        schema, waiting = logic.program.schema, logic.nothing.buffered.schema
         # A class may have its fields reordered.
         return Memory(
             kept if kept.schema == schema else kept.select(schema.names),
@@ -135,7 +135,7 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
     Where rules or classes forbid that, a StateMismatchError names each difference.
     """
     found = Reading()
-    if identity != logic.identity:
+    if identity != logic.program.identity:
         comparison = compared(logic, json.loads(identity))
         comparison.check("the stored state")
         found = comparison.reading
@@ -168,7 +168,7 @@ class Comparison:
 
 def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     """Compare an identity under which something was stored with the rules of a spec."""
-    now, version = json.loads(logic.identity), then["state_version"]
+    now, version = json.loads(logic.program.identity), then["state_version"]
     changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
     names = {name for name in changed if name not in CLASSES}
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
@@ -217,7 +217,7 @@ def _reading(
         state.problems.extend(identity_differences(then, now, {"state_version"}))
         return Reading()
     cls = steps[0].old if steps else spec.state
-    fields = codec_of(cls).type.fields if steps else logic.state_fields
+    fields = codec_of(cls).type.fields if steps else logic.program.state_fields
     changes = changes_of(then["state"], fields, cls.__name__, state)
     if "aggregates" in now:
         state.renames.clear()  # their columns have the names of aggregates, which say what they are

@@ -57,7 +57,9 @@ class SeedFormat:
         idle_us: int = BEGINNING_US,
     ) -> "SeedFormat":
         held = events_schema(logic.spec)
-        return cls(logic.identity, logic.schema, held, watermark_us, until_us, idle_us)
+        return cls(
+            logic.program.identity, logic.program.schema, held, watermark_us, until_us, idle_us
+        )
 
     @property
     def buckets(self) -> int:
@@ -120,11 +122,11 @@ def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, p
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
     """Raise a StateMismatchError with each reason why one spec can't take over from another."""
-    before, after = logic_of(old), logic_of(new)
+    before, after = logic_of(old).program, logic_of(new).program
     was, now = json.loads(before.identity), json.loads(after.identity)
     lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
     lines += [*_keys(old, new), *_waiting(old, new)]
-    # Logic of another kind is a difference already, and knows no rules of this one.
+    # A program of another kind is a difference already, and knows no rules of this one.
     lines += after.obstacles(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be migrated:\n  " + "\n  ".join(lines)
@@ -159,7 +161,7 @@ def migrated(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
     """Return what was stored under one spec as another stores it; each key in exactly one form."""
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
     logic = logic_of(new)
-    kept = _fitted(old, logic.migrated(old, memory.kept), logic.schema)
+    kept = _fitted(old, logic.program.migrated(old, memory.kept), logic.program.schema)
     return Memory(kept, _fitted(old, held, events_schema(new)))
 
 

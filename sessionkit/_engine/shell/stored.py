@@ -172,7 +172,10 @@ def pack_row(
     tables: Sequence[pa.Table],
     origin: Origin,
 ) -> tuple[Any, ...]:
-    return (*columns, pack(logic.identity, tables, _bond(logic.spec, group, columns), origin))
+    return (
+        *columns,
+        pack(logic.program.identity, tables, _bond(logic.spec, group, columns), origin),
+    )
 
 
 def unpack_row(

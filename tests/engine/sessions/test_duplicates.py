@@ -339,8 +339,8 @@ def test_without_it_nothing_is_stored() -> None:
     without = spec_of(drop_duplicates_for=None)
     logic, dropping = logic_of(without), logic_of(spec_of())
 
-    assert {"ids", "exists"} == {*dropping.schema.names} - {*logic.schema.names}
-    assert b"event_id" not in logic.identity
+    assert {"ids", "exists"} == {*dropping.program.schema.names} - {*logic.program.schema.names}
+    assert b"event_id" not in logic.program.identity
 
 
 def test_another_id_is_refused_over_a_checkpoint() -> None:

@@ -60,7 +60,7 @@ def joined(
     arrived = pa.table(columns, schema=events_schema(spec))
     logic = SessionLogic(spec)
     horizon = Horizon(micros_of(at(watermark)))
-    return logic.join(logic.schema.empty_table(), arrived, horizon)
+    return logic.join(logic.program.schema.empty_table(), arrived, horizon)
 
 
 def rejected(found: Joined) -> set[tuple[str, int]]:

@@ -130,7 +130,7 @@ def test_a_seed_for_other_rules_or_under_way_is_refused() -> None:
     """A seed is read by the query that it was made for, in its first micro-batch."""
     spec, other = keyed(str), keyed(int)
     form = SeedFormat.of(logic_of(spec), BEGINNING_US)
-    batch = whole_batch(logic_of(spec).schema.empty_table()).serialize().to_pybytes()
+    batch = whole_batch(logic_of(spec).program.schema.empty_table()).serialize().to_pybytes()
     frame = pd.DataFrame({KEPT_COLUMN: [batch], HELD_COLUMN: [None]}, dtype=object)
 
     assert form.read(logic_of(spec), [frame], Group(exists=False)) is not None

@@ -194,7 +194,9 @@ def compared_rows(
 ) -> list[tuple[Comparison, int, int]]:
     """Return what rows of several states, with the times of the first and the last, are now."""
     logic = logic_of(sessions(ignore, now, "buckets", **more))
-    identities = [logic_of(sessions(ignore, state, "buckets")).identity for state, _, _ in rows]
+    identities = [
+        logic_of(sessions(ignore, state, "buckets")).program.identity for state, _, _ in rows
+    ]
     found = [compared(logic, json.loads(identity)) for identity in identities]
     return [(one, first, last) for one, (_, first, last) in zip(found, rows, strict=True)]
 
