@@ -251,8 +251,7 @@ def _header(payload: bytes) -> tuple[int, bytes, int]:
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
-    if version not in HEADER_BYTES:
-        check_format(version)
+    check_format(version)
     return int(version), bond, int(checksum)
 
 

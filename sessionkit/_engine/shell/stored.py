@@ -188,8 +188,7 @@ def unpack_row(
     StateError.
     """
     *columns, payload = row
-    if columns[0] != FORMAT_VERSION:
-        check_format(columns[0])
+    check_format(columns[0])
     found = unpack(bytes(payload))
     what = f"the stored row of {_as_text(group).decode()}"
     found.origin.check(now, what)
