@@ -27,7 +27,7 @@ OLDEST_JAVA = 17
 # Every Spark since 3.5 runs on Java 17, so this is what is installed if there is none.
 WANTED_JAVA = "17"
 
-PROJECT = ".[avro,demo,hypothesis,monitor,postgres,spark]"
+PROJECT = ".[avro,demo,hypothesis,monitor,postgres,report,spark]"
 INSTALL = ["install", "--quiet", "--editable", PROJECT, "--group", "dev", "--group", "docs"]
 
 JAVA_FOLDERS = (

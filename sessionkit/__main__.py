@@ -1,9 +1,10 @@
 """
-Look into a checkpoint from the command line, or watch the queries of a process.
+Look into a checkpoint from the command line, watch queries, or report on what they wrote.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
     python -m sessionkit watch URL [--every 1s]
+    python -m sessionkit report ROWS --out report.html [--dimension COLUMN] ...
 """
 
 import sys
@@ -29,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
-        "python -m sessionkit", description="Look into a checkpoint, or watch queries."
+        "python -m sessionkit",
+        description="Look into a checkpoint, watch queries, or report on sessions.",
     )
     commands = parser.add_subparsers(required=True, dest="command")
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
@@ -44,12 +46,28 @@ def _parser() -> ArgumentParser:
     watch = commands.add_parser("watch", help="how the queries of a process stand, live")
     watch.add_argument("url", help="its metrics, such as http://127.0.0.1:9108/metrics")
     watch.add_argument("--every", default="1s", help="how long between two looks, such as 5s")
+    report = commands.add_parser("report", help="a page of charts on the sessions of a table")
+    report.add_argument(
+        "rows", help="a folder or file of Parquet, a Delta table, or postgresql://..."
+    )
+    report.add_argument("--out", required=True, help="where to write the page")
+    report.add_argument("--table", help="the table of the database")
+    report.add_argument("--title", default="Sessions", help="the title of the page")
+    for role in ("events", "path", "entry", "exit", "engaged", "bounce", "number", "dimension"):
+        report.add_argument(
+            f"--{role}", help=f"the column of the {role}, if its name doesn't say so"
+        )
+    report.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
+    report.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
     return parser
 
 
 def _lines(asked: Namespace) -> Iterator[str]:
     if asked.command == "watch":
         import_module("sessionkit.spark.monitor").watch_endpoint(asked.url, every=asked.every)
+        return
+    if asked.command == "report":
+        yield _reported(**vars(asked))
         return
     spec = None if asked.spec is None else _spec(asked.spec)
     # Spark is loaded only here: `--help` and wrong arguments don't need it.
@@ -66,6 +84,16 @@ def _lines(asked: Namespace) -> Iterator[str]:
         yield from reports.inspected(asked.checkpoint, spec, spark=session)
     else:
         yield from reports.sessions_of_key(asked.checkpoint, spec, asked.key, spark=session)
+
+
+def _reported(
+    *, command: str, rows: str, out: str, table: str | None, title: str, **columns: Any
+) -> str:
+    package = import_module(f"sessionkit.{command}")
+    page = package.report(
+        rows, out=out, table=table, title=title, columns=package.Columns(**columns)
+    )
+    return f"{out}: {len(page) / 1e6:.1f} MB"
 
 
 def _spec(text: str) -> Any:

@@ -28,6 +28,7 @@ PUBLIC = [
     "sessionkit.aggregates",
     "sessionkit.errors",
     "sessionkit.presets",
+    "sessionkit.report",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
     "sessionkit.spark.monitor",

@@ -1,0 +1,106 @@
+"""What the columns of result rows say: found by their names and types, or named by the user."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from sessionkit.errors import SchemaError, with_hint
+
+OWN: Final = (
+    "kind",
+    "session_id",
+    "session_start",
+    "session_end",
+    "closed_by",
+    "revision",
+    "is_final",
+    "supersedes",
+    "reason",
+)
+"""The columns that sessionkit adds."""
+Kind: TypeAlias = Literal["number", "text", "bool", "list", "other"]
+
+ROLES: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
+    "events": ("number", ("events", "pages", "views", "hits", "clicks")),
+    "path": ("list", ("path", "pages", "urls")),
+    "entry": ("text", ("entry", "landing", "first_page")),
+    "exit": ("text", ("exit", "last_page")),
+    "engaged": ("bool", ("engaged", "is_engaged")),
+    "bounce": ("bool", ("bounce", "bounced", "is_bounce")),
+    "number": ("number", ("session_number",)),
+    "dimension": ("text", ()),
+}
+"""The kind of column of each role, and the names by which it is found if the user names none."""
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
+@attrs.frozen(kw_only=True)
+class Columns:
+    """
+    Which columns of result rows say what; None where no column does, and its charts are left out.
+
+    Attributes:
+        keys: Those that tell users apart: all before `session_id`, if not said.
+        events: How many events a session has: a number.
+        path: What a user saw, in order: a list of text.
+        entry: The first of it: text. Left out, the first of `path`.
+        exit: The last of it: text. Left out, the last of `path`.
+        engaged: Whether the user did more than look: a bool.
+        bounce: Whether the user left at once: a bool. Left out, sessions of one event.
+        number: Which session of its user it is, from 1: a number. Left out, the first one in the
+            rows is that of a new user.
+        dimension: What sessions are compared by, such as a channel: text.
+        funnel: The steps of a funnel, in order: bools, each of which says whether a session got
+            there.
+    """
+
+    keys: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    events: str | None = None
+    path: str | None = None
+    entry: str | None = None
+    exit: str | None = None
+    engaged: str | None = None
+    bounce: str | None = None
+    number: str | None = None
+    dimension: str | None = None
+    funnel: tuple[str, ...] = attrs.field(default=(), converter=_names)
+
+    def found_in(self, kinds: Mapping[str, Kind]) -> "Columns":
+        """
+        Return them with what the names of the columns say too.
+
+        Raises:
+            SchemaError: The rows have no sessions, or lack a column that is named, or it is of
+                another kind.
+        """
+        names = list(kinds)
+        for name in ("session_id", "session_start", "session_end", *self.keys):
+            _check(name, kinds)
+        for name in self.funnel:
+            _check(name, kinds, "bool")
+        found: dict[str, Any] = {}
+        for role, (kind, usual) in ROLES.items():
+            given = getattr(self, role)
+            if given is not None:
+                _check(given, kinds, kind)
+            likely = (name for name in usual if kinds.get(name) == kind)
+            found[role] = given or next(likely, None)
+        before = names[: names.index("session_id")]
+        found["keys"] = self.keys or tuple(name for name in before if name not in OWN)
+        return attrs.evolve(self, **found)
+
+
+def _check(name: str, kinds: Mapping[str, Kind], wanted: Kind | None = None) -> None:
+    if name not in kinds:
+        found = f"the rows have no column `{name}`; they have {', '.join(kinds)}"
+        near = get_close_matches(name, kinds, n=1)
+        hint = f"write `{near[0]}`" if near else "pass the rows that `sessionize` returns"
+        raise SchemaError(with_hint(found, hint))
+    if wanted is not None and kinds[name] != wanted:
+        found = f"`{name}` must be a {wanted} column, found {kinds[name]}"
+        raise SchemaError(with_hint(found, "name another column"))

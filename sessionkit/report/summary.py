@@ -1,0 +1,316 @@
+"""The small tables that a report shows: counts by time and dimension, whatever the rows' number."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from sessionkit.errors import SchemaError, with_hint
+from sessionkit.report.columns import Columns, Kind
+from sessionkit.report.engines import ROWS, Engine
+
+Table: TypeAlias = list[dict[str, Any]]
+
+SESSIONS: Final = "sessionkit_sessions"
+"""The view of the sessions: the last row of each."""
+HOUR: Final = 3_600_000
+DAY: Final = 24 * HOUR
+SIZES: Final = {"hour": HOUR, "day": DAY}
+UNITS: Final = (("hour", 4 * DAY), ("day", 120 * DAY), ("week", 800 * DAY))
+"""What is counted by, up to which span of the data in milliseconds; beyond the last, months."""
+MOST_VALUES: Final = 6
+MOST_PAGES: Final = 8
+STEPS: Final = 4
+"""How many pages of a session the picture of paths shows."""
+SHOWN_SESSIONS: Final = 12
+LENGTHS: Final = (0, 1, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
+"""Where the bins of the length of a session begin, in seconds."""
+COUNTS: Final = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1_000)
+QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+OTHER: Final = "other"
+NONE: Final = "(none)"
+
+
+@attrs.frozen(kw_only=True)
+class Summary:
+    """
+    What a report shows. Times are milliseconds since the epoch, in UTC; lengths are seconds.
+
+    Attributes:
+        columns: Which columns of the rows said what.
+        unit: By what sessions are counted: `hour`, `day`, `week` or `month` of their start.
+        totals: By time and dimension: sessions, new users, engaged and bounced sessions.
+        users: Users by time.
+        lengths: Sessions by bin of their length, by time and dimension.
+        counts: Sessions by bin of their events.
+        quantiles: Length and events at some quantiles.
+        reasons: Sessions by why they closed.
+        pages: Sessions by entry and by exit page.
+        flow: Sessions by step and by the pages before and after it.
+        funnel: Sessions by the step of the funnel that they reached.
+        kinds: Rows that aren't sessions, by kind and reason.
+        longest: The longest sessions.
+        busiest: Those of the most events.
+    """
+
+    columns: Columns
+    unit: str
+    totals: Table
+    users: Table
+    lengths: Table
+    counts: Table
+    quantiles: Table
+    reasons: Table
+    pages: Table
+    flow: Table
+    funnel: Table
+    kinds: Table
+    longest: Table
+    busiest: Table
+
+
+def summarized(engine: Engine, columns: Columns) -> Summary:
+    """
+    Aggregate result rows.
+
+    Raises:
+        SchemaError: The rows lack a column, or there is no session.
+    """
+    kinds = engine.kinds()
+    columns = columns.found_in(kinds)
+    asked = _Asked(engine, columns, kinds)
+    engine.define(SESSIONS, asked.sessions())
+    unit = asked.unit()
+    return Summary(
+        columns=columns,
+        unit=unit,
+        totals=asked.totals(unit),
+        users=asked.users(unit),
+        lengths=asked.binned(unit, "length", LENGTHS),
+        counts=asked.binned(unit, "events", COUNTS) if columns.events else [],
+        quantiles=asked.quantiles(),
+        reasons=asked.by(unit, "closed_by") if "closed_by" in kinds else [],
+        pages=asked.pages(unit),
+        flow=asked.flow(),
+        funnel=asked.funnel(unit),
+        kinds=asked.kinds_of_rows(unit),
+        longest=asked.most("length"),
+        busiest=asked.most("events") if columns.events else [],
+    )
+
+
+@attrs.frozen
+class _Asked:
+    """The queries, in the dialect of an engine."""
+
+    engine: Engine
+    columns: Columns
+    kinds: Mapping[str, Kind]
+
+    def name(self, column: str) -> str:
+        quote = self.engine.dialect.quote
+        return quote + column.replace(quote, 2 * quote) + quote
+
+    def sessions(self) -> str:
+        """Return the query of all sessions, the last row of each, in columns of known names."""
+        dialect, columns = self.engine.dialect, self.columns
+        keys = ", ".join(dialect.text.format(self.name(key)) for key in columns.keys) or "'-'"
+        chosen = {
+            "id": self.name("session_id"),
+            "began": self.name("session_start"),
+            "ended": self.name("session_end"),
+            "who": f"concat_ws(' ', {keys})",
+            "length": dialect.seconds.format("session_start", "session_end"),
+        }
+        roles = ("events", "path", "engaged", "bounce", "number", "dimension")
+        chosen |= {
+            role: self.name(getattr(columns, role)) for role in roles if getattr(columns, role)
+        }
+        if columns.events and not columns.bounce:
+            chosen["bounce"] = f"{chosen['events']} = 1"
+        for role, item in (("entry", dialect.item), ("exit", dialect.last)):
+            if getattr(columns, role):
+                chosen[role] = self.name(getattr(columns, role))
+            elif columns.path:
+                chosen[role] = item.format(chosen["path"], 1)
+        chosen |= {f"step_{n}": self.name(name) for n, name in enumerate(columns.funnel)}
+        if "closed_by" in self.kinds:
+            chosen["closed_by"] = self.name("closed_by")
+        listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
+        return f"SELECT {listed} FROM {self._last_rows()}"
+
+    def _last_rows(self) -> str:
+        """Return what has one row of each session, where there are several revisions too."""
+        only = " WHERE kind = 'session'" if "kind" in self.kinds else ""
+        if "revision" not in self.kinds:
+            return f"(SELECT * FROM {ROWS}{only}) AS chosen"
+        gone = self.engine.dialect.explode.format("supersedes")
+        return f"""(
+            SELECT * FROM (
+                SELECT *, row_number() OVER latest AS place FROM {ROWS}{only}
+                WINDOW latest AS (PARTITION BY session_id ORDER BY revision DESC)
+            ) AS numbered
+            WHERE place = 1 AND session_id NOT IN (
+                SELECT gone FROM (SELECT {gone} AS gone FROM {ROWS}{only}) AS merged
+                WHERE gone IS NOT NULL
+            )
+        ) AS chosen"""
+
+    def unit(self) -> str:
+        millis = self.engine.dialect.millis
+        (found,) = self.engine.ask(
+            f"SELECT {millis.format('min(began)')} AS first, {millis.format('max(began)')} AS last "
+            f"FROM {SESSIONS}"
+        )
+        if found["first"] is None:
+            text = "there is no session in the rows"
+            raise SchemaError(with_hint(text, "wait until the query has written some"))
+        span = found["last"] - found["first"]
+        return next((unit for unit, most in UNITS if span <= most), "month")
+
+    def _at(self, unit: str, time: str = "began") -> str:
+        """Return the milliseconds of the start of the unit of a time, in UTC."""
+        if unit in SIZES:
+            millis = self.engine.dialect.millis.format(time)
+            return f"CAST(floor({millis} / {SIZES[unit]}) AS BIGINT) * {SIZES[unit]}"
+        return self.engine.dialect.truncated.format(time, unit)
+
+    def _grouped(self) -> str:
+        """Return the sessions, each with its value of the dimension; rare values are one."""
+        if self.columns.dimension is None:
+            return f"(SELECT *, 'all' AS value FROM {SESSIONS}) AS grouped"
+        return f"""(
+            SELECT sessions.*, CASE WHEN dimension IS NULL THEN '{NONE}'
+                WHEN frequent IS NULL THEN '{OTHER}' ELSE dimension END AS value
+            FROM {SESSIONS} AS sessions LEFT JOIN (
+                SELECT dimension AS frequent FROM {SESSIONS} WHERE dimension IS NOT NULL
+                GROUP BY dimension ORDER BY count(*) DESC, dimension LIMIT {MOST_VALUES}
+            ) AS top ON dimension = frequent
+        ) AS grouped"""
+
+    def totals(self, unit: str) -> Table:
+        columns = self.columns
+        new = "CAST(number = 1 AS INT)" if columns.number else "CAST(began = first AS INT)"
+        firsts = f"(SELECT who AS one, min(began) AS first FROM {SESSIONS} GROUP BY who) AS firsts"
+        joined = "" if columns.number else f" JOIN {firsts} ON who = one"
+        engaged = "CAST(engaged AS INT)" if columns.engaged else "NULL"
+        bounced = "CAST(bounce AS INT)" if columns.bounce or columns.events else "NULL"
+        return self.engine.ask(
+            f"SELECT {self._at(unit)} AS at, value, count(*) AS sessions, sum({new}) AS new, "
+            f"sum({engaged}) AS engaged, sum({bounced}) AS bounced "
+            f"FROM {self._grouped()}{joined} GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+
+    def users(self, unit: str) -> Table:
+        return self.engine.ask(
+            f"SELECT {self._at(unit)} AS at, value, count(DISTINCT who) AS users "
+            f"FROM {self._grouped()} GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+
+    def binned(self, unit: str, column: str, starts: Sequence[int]) -> Table:
+        cases = " ".join(
+            f"WHEN {column} >= {start} THEN {place}"
+            for place, start in reversed(list(enumerate(starts)))
+        )
+        return self.by(unit, f"CASE {cases} ELSE 0 END", name="bin")
+
+    def by(self, unit: str, expression: str, *, name: str = "what") -> Table:
+        return self.engine.ask(
+            f"SELECT {self._at(unit)} AS at, value, {expression} AS {name}, count(*) AS sessions "
+            f"FROM {self._grouped()} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+
+    def quantiles(self) -> Table:
+        return [row for what in ("length", "events") for row in self._quantiles(what)]
+
+    def _quantiles(self, what: str) -> Iterator[dict[str, Any]]:
+        if what == "events" and self.columns.events is None:
+            return
+        listed = ", ".join(
+            f"{self.engine.dialect.quantile.format(what, q)} AS q{place}"
+            for place, q in enumerate(QUANTILES)
+        )
+        for row in self.engine.ask(f"SELECT value, {listed} FROM {self._grouped()} GROUP BY 1"):
+            for place, q in enumerate(QUANTILES):
+                amount = float(row[f"q{place}"])
+                yield {"value": row["value"], "of": what, "quantile": q, "amount": amount}
+
+    def pages(self, unit: str) -> Table:
+        return [
+            {"role": role, **row}
+            for role in ("entry", "exit")
+            if self._has(role)
+            for row in self._pages(unit, role)
+        ]
+
+    def _has(self, role: str) -> bool:
+        return getattr(self.columns, role) is not None or self.columns.path is not None
+
+    def _pages(self, unit: str, role: str) -> Table:
+        return self.by(unit, self._frequent(role, role), name="page")
+
+    def _frequent(self, page: str, role: str) -> str:
+        top = (
+            f"SELECT {role} FROM {SESSIONS} WHERE {role} IS NOT NULL "
+            f"GROUP BY {role} ORDER BY count(*) DESC, {role} LIMIT {MOST_PAGES}"
+        )
+        return f"CASE WHEN {page} IN ({top}) THEN {page} ELSE '{OTHER}' END"
+
+    def flow(self) -> Table:
+        if self.columns.path is None:
+            return []
+        item = self.engine.dialect.item
+        steps = [item.format("path", place + 1) for place in range(STEPS)]
+        named = ", ".join(
+            f"CASE WHEN {step} IS NULL THEN NULL ELSE {self._frequent(step, 'entry')} END AS p{n}"
+            for n, step in enumerate(steps)
+        )
+        paths = f"(SELECT value, {named} FROM {self._grouped()}) AS paths"
+        found = [
+            row
+            for n in range(1, STEPS)
+            for row in self.engine.ask(
+                f"SELECT value, {n} AS step, p{n - 1} AS page, p{n} AS next, count(*) AS sessions "
+                f"FROM {paths} WHERE p{n - 1} IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+            )
+        ]
+        return found if any(row["next"] is not None for row in found) else []
+
+    def funnel(self, unit: str) -> Table:
+        steps = range(len(self.columns.funnel))
+        reached = [" AND ".join(f"step_{before}" for before in range(n + 1)) for n in steps]
+        sums = ", ".join(
+            f"sum(CASE WHEN {condition} THEN 1 ELSE 0 END) AS reached_{n}"
+            for n, condition in enumerate(reached)
+        )
+        if not sums:
+            return []
+        found = self.engine.ask(
+            f"SELECT {self._at(unit)} AS at, value, {sums} FROM {self._grouped()} "
+            "GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        return [
+            {"at": row["at"], "value": row["value"], "step": n, "sessions": row[f"reached_{n}"]}
+            for row in found
+            for n in steps
+        ]
+
+    def kinds_of_rows(self, unit: str) -> Table:
+        if "kind" not in self.kinds:
+            return []
+        time = "coalesce(event_time, session_start)"
+        time = time if "event_time" in self.kinds else "session_start"
+        return self.engine.ask(
+            f"SELECT {self._at(unit, time)} AS at, kind, coalesce(reason, kind) AS reason, "
+            f"count(*) AS counted FROM {ROWS} WHERE kind NOT IN ('session', 'event') "
+            "GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+
+    def most(self, column: str) -> Table:
+        millis = self.engine.dialect.millis
+        events = "events" if self.columns.events else "NULL"
+        return self.engine.ask(
+            f"SELECT id, who, {millis.format('began')} AS began, "
+            f"{millis.format('ended')} AS ended, length, {events} AS events FROM {SESSIONS} "
+            f"ORDER BY {column} DESC, began, id LIMIT {SHOWN_SESSIONS}"
+        )

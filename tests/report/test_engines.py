@@ -1,0 +1,93 @@
+"""Where result rows may lie: folders of Spark, files, frames and tables of PostgreSQL."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sessionkit.errors import SchemaError
+from sessionkit.report.engines import ROWS, engine_of
+from tests.support.postgres import Postgres
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def table_of(*ids: str) -> pa.Table:
+    times = pa.array([NOON] * len(ids), pa.timestamp("us", tz="UTC"))
+    return pa.table(
+        {
+            "user": ["ann"] * len(ids),
+            "session_id": ids,
+            "session_start": times,
+            "session_end": times,
+        }
+    )
+
+
+def ids_in(rows: Any, table: str | None = None) -> list[str]:
+    found = engine_of(rows, table).ask(f"SELECT session_id FROM {ROWS} ORDER BY 1")
+    return [row["session_id"] for row in found]
+
+
+def test_frames_in_memory() -> None:
+    assert ids_in(table_of("a", "b")) == ["a", "b"]
+    assert ids_in(table_of("a", "b").to_pandas()) == ["a", "b"]
+
+
+def test_a_file_and_a_folder_of_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"day={name}").mkdir()
+        pq.write_table(table_of(name), tmp_path / f"day={name}" / "part.parquet")
+    pq.write_table(table_of("c"), tmp_path / "_temporary.parquet")
+    assert ids_in(tmp_path) == ["a", "b"]
+    assert ids_in(tmp_path / "day=a" / "part.parquet") == ["a"]
+
+
+def test_a_folder_of_sparks_file_sink_has_what_its_log_names(tmp_path: Path) -> None:
+    """A micro-batch that failed leaves files that no reader of Spark takes."""
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    for name in ("a", "b", "c", "failed"):
+        pq.write_table(table_of(name), tmp_path / f"{name}.parquet")
+
+    def entry(*names: str) -> str:
+        lines = [f'{{"path":"file://{tmp_path}/{name}.parquet","action":"add"}}' for name in names]
+        return "\n".join(["v1", *lines])
+
+    (log / "0").write_text(entry("a"))
+    (log / "1.compact").write_text(entry("a", "b"))
+    (log / "2").write_text(entry("c"))
+    assert ids_in(tmp_path) == ["a", "b", "c"]
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="there are no Parquet files in"):
+        engine_of(tmp_path, None)
+
+
+def test_a_table_of_postgresql(postgres: Postgres) -> None:
+    postgres.run(
+        'CREATE TABLE visits ("user" text, session_id text, session_start timestamptz, '
+        "session_end timestamptz, path text[], pages bigint, seen numeric, note jsonb)"
+    )
+    postgres.run(
+        "INSERT INTO visits VALUES ('ann', 'a', now(), now(), NULL, NULL, 1.5, '{}'), "
+        "('bob', 'b', now(), now(), '{x,y}', 2, NULL, NULL)"
+    )
+    engine = engine_of(postgres.dsn, "visits")
+    assert engine.kinds()["path"] == "list"
+    assert engine.kinds()["pages"] == "number"
+    found = engine.ask(f"SELECT session_id, path, pages FROM {ROWS} ORDER BY 1")
+    assert found[1] == {"session_id": "b", "path": ["x", "y"], "pages": 2}
+    assert found[0]["path"] is None
+    with pytest.raises(SchemaError, match="which table"):
+        engine_of(postgres.dsn, None)
+
+
+@pytest.mark.spark
+def test_a_stream_is_refused(spark: Any) -> None:
+    with pytest.raises(SchemaError, match="this frame is a stream"):
+        engine_of(spark.readStream.format("rate").load(), None)

@@ -1,0 +1,117 @@
+"""The page of a report in a browser: marks in each chart, choices, and nothing from outside."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sessionkit.__main__ import main
+from sessionkit.report import Columns, report
+from tests.report.test_summary import COLUMNS, SCHEMA, SESSIONS, rows, value
+from tests.support.browser import Browser, BrowserMissingError, browser_in
+
+FIGURES = [
+    *("sessions", "users", "new", "engaged", "bounced", "lengths", "counts", "reasons"),
+    *("funnel", "entry", "exit", "flow", "kinds", "longest", "busiest"),
+]
+MARK = r'aria-roledescription="(?:bar|line mark|area mark|rect|point|area|text mark)"'
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    try:
+        return browser_in(tmp_path_factory.mktemp("browser"))
+    except BrowserMissingError as error:
+        pytest.skip(f"not run: {error}")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    report(pa.Table.from_pylist(rows(), SCHEMA), out=path, title="Visits & more", columns=COLUMNS)
+    return path
+
+
+def parts(dom: str) -> dict[str, str]:
+    """Return the part of the page of each figure."""
+    found = re.split(r'<figure id="figure-(\w+)"', dom)[1:]
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def test_every_chart_has_marks_and_a_description(browser: Browser, page: Path) -> None:
+    shown = browser.look(page)
+    assert shown.said == ()
+    figures = parts(shown.dom)
+    assert sorted(figures) == sorted(FIGURES)
+    for name, part in figures.items():
+        assert re.search(MARK, part), name
+        assert 'aria-label="' in part
+        assert part.count("<tr>") > 1, name
+    assert "<title>Visits &amp; more</title>" in shown.dom
+    assert f"<b>{len(SESSIONS)}</b>sessions" in shown.dom
+
+
+def test_a_reader_chooses_a_value_and_a_time(browser: Browser, page: Path) -> None:
+    of_value = [row for row in SESSIONS if value(row) == "channel 0"]
+    shown = browser.look(page, "value=channel+0")
+    assert f"<b>{len(of_value)}</b>sessions" in shown.dom
+    first = min(row["session_start"] for row in SESSIONS).date()
+    on_day = [row for row in of_value if row["session_start"].date() == first]
+    shown = browser.look(page, f"value=channel+0&from={first}&to={first}")
+    assert f"<b>{len(on_day)}</b>sessions" in shown.dom
+    assert shown.said == ()
+
+
+def test_it_is_drawn_in_dark_and_light_and_on_a_telephone(
+    browser: Browser, page: Path, tmp_path: Path
+) -> None:
+    light = browser.picture(page, tmp_path / "light.png")
+    assert light == browser.picture(page, tmp_path / "again.png")
+    assert light != browser.picture(page, tmp_path / "dark.png", dark=True)
+    narrow = browser.look(page, width=500)
+    widths = [float(found) for found in re.findall(r'<svg[^>]*? width="([\d.]+)"', narrow.dom)]
+    assert len(widths) == len(FIGURES)
+    assert max(widths) <= 500
+
+
+def test_it_asks_no_network(page: Path) -> None:
+    """A policy in the page forbids it, and its scripts and styles are in it."""
+    text = page.read_text()
+    assert "default-src 'none'" in text
+    before_scripts = text[: text.index('<script type="application/json"')]
+    assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=", before_scripts)
+    assert len(text) < 2_000_000
+
+
+def test_rows_of_few_columns_have_a_page_too(browser: Browser, tmp_path: Path) -> None:
+    names = ["user", "session_id", "session_start", "session_end"]
+    table = pa.Table.from_pylist(rows(20)[:20], SCHEMA).select(names)
+    report(table, out=tmp_path / "few.html", columns=Columns())
+    shown = browser.look(tmp_path / "few.html")
+    assert sorted(parts(shown.dom)) == ["lengths", "longest", "new", "sessions", "users"]
+    assert shown.said == ()
+
+
+def test_what_rows_say_is_text(browser: Browser, tmp_path: Path) -> None:
+    """A page of a visitor's choice can't run in the reader's browser."""
+    bad = "</script><script>console.error('run')</script>"
+    made = [{**row, "path": [bad], "channel": bad} for row in rows(20)[:20]]
+    report(
+        pa.Table.from_pylist(made, SCHEMA),
+        out=tmp_path / "bad.html",
+        columns=Columns(dimension="channel"),
+    )
+    assert browser.look(tmp_path / "bad.html").said == ()
+
+
+def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.Table.from_pylist(rows(), SCHEMA), tmp_path / "rows.parquet")
+    out = tmp_path / "report.html"
+    arguments = [str(tmp_path / "rows.parquet"), "--out", str(out), "--dimension", "channel"]
+    assert main(["report", *arguments, "--funnel", "viewed", "carted"]) == 0
+    assert re.search(r"report\.html: 1\.\d MB", capsys.readouterr().out)
+    assert "chart-funnel" in out.read_text()
+    assert main(["report", str(tmp_path / "none"), "--out", str(out)]) == 1
+    assert "there are no Parquet files" in capsys.readouterr().err
