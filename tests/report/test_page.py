@@ -68,7 +68,6 @@ def test_it_is_drawn_in_dark_and_light_and_on_a_telephone(
     browser: Browser, page: Path, tmp_path: Path
 ) -> None:
     light = browser.picture(page, tmp_path / "light.png")
-    assert light == browser.picture(page, tmp_path / "again.png")
     assert light != browser.picture(page, tmp_path / "dark.png", dark=True)
     narrow = browser.look(page, width=500)
     widths = [float(found) for found in re.findall(r'<svg[^>]*? width="([\d.]+)"', narrow.dom)]
