@@ -90,6 +90,34 @@ def test_the_readme_shows_a_test_of_ten_lines() -> None:
     assert len(body.splitlines()) <= 10
 
 
+def test_the_readme_is_short() -> None:
+    """Some 600 words besides its blocks."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    words = re.sub(r"^```.*?^```$", "", readme, flags=re.DOTALL | re.MULTILINE).split()
+    assert len(words) <= 700
+
+
+def test_the_readme_has_the_figures_of_the_benchmarks() -> None:
+    """Each number of seconds stands in docs/benchmarks.md, and each load."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    measured = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    figures = re.findall(r"\| (\d+\.\d+)(?= )", readme[readme.index("## Speed") :])
+
+    assert figures
+    assert [] == [figure for figure in figures if f"| {figure} |" not in measured]
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    """A recipe is in the list of the cookbook, a public name in the reference."""
+    listed = LINK.findall((ROOT / "docs" / "pages.md").read_text(encoding="utf-8"))
+    parts = ("how-to", "explanation", "reference", "tutorial")
+    written = [page for part in parts for page in (ROOT / "docs" / part).glob("*.md")]
+    assert set() == {page.relative_to(ROOT / "docs").as_posix() for page in written} - set(listed)
+    recipes = LINK.findall((ROOT / "docs" / "cookbook" / "index.md").read_text(encoding="utf-8"))
+    kept = {page.name for page in (ROOT / "docs" / "cookbook").glob("*.md")} - {"index.md"}
+    assert set() == kept - set(recipes)
+
+
 def test_no_link_of_the_readme_is_broken_on_pypi() -> None:
     """The package's page has no files beside it, so links to files are built as their paths."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
