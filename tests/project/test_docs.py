@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
-TABLE = re.compile(r"^```text\n(\+-.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 NOT_RUN = "# not run here: "
 
@@ -70,15 +69,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_readme_begins_with_a_short_job_and_its_rows() -> None:
-    """A first job has at most 14 lines without imports and empty ones; its rows are shown."""
+def test_the_readme_begins_with_five_lines_and_their_rows() -> None:
+    """The call has five lines, and its rows are shown; a class follows."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    job = BLOCK.findall(readme)[0]
-    lines = [line for line in job.splitlines() if line and "import" not in line]
+    first, second = BLOCK.findall(readme)[:2]
+    call = first[first.index("visits = ") : first.index("visits.drop")]
 
-    assert len(lines) <= 14
-    assert "SessionSpec.of(" in job
-    assert TABLE.search(readme)
+    assert len(call.splitlines()) == 5
+    assert PRINTED.match(readme, readme.index(first) + len(first) + 3)
+    assert "SessionSpec.of(" in second
 
 
 def test_the_readme_shows_a_test_of_ten_lines() -> None:
