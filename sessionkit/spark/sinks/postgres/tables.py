@@ -91,10 +91,13 @@ SELECT %(name)s AS name, obj_description(oid, 'pg_class') AS comment,
         FROM pg_attribute
         WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped) AS types,
        ARRAY(SELECT to_json(ARRAY(SELECT attname::text FROM pg_attribute
-                                  WHERE attrelid = indrelid AND attnum = ANY(indkey)))
+                                  WHERE attrelid = indrelid
+                                  AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1])))
              FROM pg_index
-             WHERE indrelid = pg_class.oid AND indisunique AND indpred IS NULL) AS unique_by
+             WHERE indrelid = pg_class.oid AND indisunique AND indisvalid AND indimmediate
+             AND indpred IS NULL AND indexprs IS NULL) AS unique_by
 FROM pg_class WHERE oid = to_regclass(%(name)s)"""
+"""`unique_by` has what ON CONFLICT takes; columns of INCLUDE follow the `indnkeyatts` of a key."""
 SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
 
 
@@ -195,7 +198,7 @@ class Relation:
 
     Attributes:
         role: The role whose privileges are checked: not always the one that logged in.
-        unique_by: The columns of each unique index.
+        unique_by: The columns of each unique index by which a row can replace another.
     """
 
     name: str
@@ -324,6 +327,7 @@ def _check_fits(found: Relation, table: Table, schema: T.StructType) -> None:
             raise unfit_error(table.label, field, there, made)
     if table.key and {*table.key} not in map(set, found.unique_by):
         lacks = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
+        lacks += "; one that is partial, deferrable, unfinished or has an expression doesn't count"
         key = table.sql("{key}").as_string(None)
         hint = f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({key})"
         raise SpecError(with_hint(lacks, hint))

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
@@ -26,10 +27,15 @@ FORGET = 'DROP TABLE "We%b"."{}"; DELETE FROM "We%b".sessionkit_batches'
 COUNT = "SELECT count(*) FROM {}"
 
 
-def checked(sink: Postgres, query_id: str | None = None) -> Ledger:
-    """Check a table for rows with an id, as `start_query` does."""
-    rows: Any = SimpleNamespace(schema=ID)
-    return TableWriter(sink, ()).ledger(rows, query_id)
+def checked(
+    sink: Postgres,
+    query_id: str | None = None,
+    schema: T.StructType = ID,
+    key: tuple[str, ...] = (),
+) -> Ledger:
+    """Check a table for rows of a schema, as `start_query` does."""
+    rows: Any = SimpleNamespace(schema=schema)
+    return TableWriter(sink, key).ledger(rows, query_id)
 
 
 def batch_of(
@@ -66,6 +72,52 @@ def test_a_table_of_the_user_stays(postgres: server.Postgres, spark: SparkSessio
 
     assert [(1,)] == postgres.rows("SELECT mine FROM numbers_staging")
     assert [(5,)] == postgres.rows("SELECT id FROM numbers")
+
+
+UNIQUE: Final = {
+    "plain": "CREATE UNIQUE INDEX ON {} (b, a)",
+    "constraint": "ALTER TABLE {} ADD UNIQUE (a, b)",
+    "nulls": "ALTER TABLE {} ADD UNIQUE NULLS NOT DISTINCT (a, b)",
+    "includes": "CREATE UNIQUE INDEX ON {} (a, b) INCLUDE (c)",
+}
+OTHER: Final = {
+    "expression": "CREATE UNIQUE INDEX ON {} (a, b, lower(c))",
+    "included": "CREATE UNIQUE INDEX ON {} (a) INCLUDE (b)",
+    "partial": "CREATE UNIQUE INDEX ON {} (a, b) WHERE c IS NULL",
+    "deferrable": "ALTER TABLE {} ADD UNIQUE (a, b) DEFERRABLE",
+    "deferred": "ALTER TABLE {} ADD UNIQUE (a, b) DEFERRABLE INITIALLY DEFERRED",
+    "repeated": "CREATE INDEX ON {} (a, b)",
+}
+UPSERT: Final = "INSERT INTO {} VALUES ('1', '2') ON CONFLICT (a, b) DO UPDATE SET c = excluded.c"
+
+
+@pytest.mark.parametrize("kind", [*UNIQUE, *OTHER])
+def test_a_unique_index_is_one_by_which_a_row_replaces_another(
+    postgres: server.Postgres, kind: str
+) -> None:
+    """The sink takes those that the server takes for ON CONFLICT, and no others."""
+    name, schema = f"by_{kind}", T.StructType([T.StructField(one, T.StringType()) for one in "ab"])
+    postgres.run(f"CREATE TABLE {name} (a text, b text, c text)")
+    postgres.run({**UNIQUE, **OTHER}[kind].format(name))
+    sink, key = Postgres(postgres.dsn, name), ("a", "b")
+    if kind in UNIQUE:
+        checked(sink, schema=schema, key=key)
+        postgres.run(UPSERT.format(name))
+        return
+    with pytest.raises(SpecError, match=r"no unique index of exactly \(a, b\)") as refused:
+        checked(sink, schema=schema, key=key)
+    assert f'ALTER TABLE "public"."{name}" ADD PRIMARY KEY ("a", "b")' in str(refused.value)
+    with pytest.raises(psycopg.Error):
+        postgres.run(UPSERT.format(name))
+
+
+def test_an_index_that_was_not_finished_does_not_count(postgres: server.Postgres) -> None:
+    """CREATE INDEX CONCURRENTLY leaves one behind where it finds two rows with one key."""
+    postgres.run("CREATE TABLE unfinished AS SELECT 1::bigint AS id FROM generate_series(1, 2)")
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection, pytest.raises(psycopg.Error):
+        connection.execute("CREATE UNIQUE INDEX CONCURRENTLY ON unfinished (id)")
+    with pytest.raises(SpecError, match=r"no unique index of exactly \(id\)"):
+        checked(Postgres(postgres.dsn, "unfinished"), key=("id",))
 
 
 @pytest.mark.parametrize(
