@@ -1,6 +1,6 @@
 """What Hypothesis generates: classes that can be stored, objects of them, and events."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -9,11 +9,13 @@ from types import GenericAlias
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
-from hypothesis import reject
+from hypothesis import HealthCheck, Phase, find, reject, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._scalars import (
@@ -28,6 +30,8 @@ from sessionkit.state._scalars import (
 )
 from sessionkit.state._times import DatetimeType, TimedeltaType
 from sessionkit.state._types import FieldType
+from sessionkit.timeouts import SessionRules, TimeoutPolicy
+from sessionkit.timeouts._policies import deadlines_of
 
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")
@@ -89,7 +93,7 @@ def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
     return _values(codec_of(cls).type, MODEST if modest else ANY)
 
 
-def keys_of(spec: AnySessionSpec) -> SearchStrategy[tuple[Any, ...]]:
+def keys_of(spec: AnySpec) -> SearchStrategy[tuple[Any, ...]]:
     """Make keys, as tuples of modest values of the key columns."""
     return st.tuples(*(_values(field.type, MODEST) for field in spec.key_fields))
 
@@ -254,6 +258,24 @@ def timelines(
     return some_keys.flatmap(of_keys).map(as_they_arrive)
 
 
+def first_example(
+    strategy: SearchStrategy[T], is_one: Callable[[T], bool], max_examples: int
+) -> T | None:
+    """Return the smallest example found for a condition, the same in every run; or None."""
+    search = settings(
+        max_examples=max_examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        return find(strategy, is_one, settings=search)
+    except NoSuchExample:
+        return None
+
+
 @st.composite
 def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list[T]]:
     """
@@ -269,20 +291,24 @@ def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list
     return [list(items[low:high]) for low, high in pairwise([0, *sorted(borders), len(items)])]
 
 
-def instants(spec: AnySessionSpec, *, gaps: int) -> SearchStrategy[datetime]:
+def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
     """Make event times within a few gaps that gather at the boundaries of the rules of a spec."""
-    half_gap = spec.timeout.longest / 2
+    half_gap, delay = _longest(spec.timeout) / 2, spec.watermark_delay or timedelta(0)
     return st.builds(
-        lambda half_gaps, delays, nudge: (
-            START + half_gaps * half_gap + delays * spec.watermark_delay + nudge
-        ),
+        lambda half_gaps, delays, nudge: START + half_gaps * half_gap + delays * delay + nudge,
         st.integers(0, 2 * gaps),
         st.integers(0, 1),
         st.sampled_from(NUDGES),
     )
 
 
-def arrival(spec: AnySessionSpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
+def _longest(timeout: TimeoutPolicy | SessionRules) -> timedelta:
+    if isinstance(timeout, SessionRules):
+        return timeout.longest
+    return max((one.span for one in deadlines_of(timeout)), default=timedelta(hours=1))
+
+
+def arrival(spec: AnySpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
     """Return the arrival of an event whose fields agree with the columns of the same names."""
     columns = dict(zip(spec.keys, key, strict=True)) | {spec.event_time: time}
     shared = {

@@ -1,46 +1,114 @@
 """
-Hypothesis strategies for tests of sessions, and a check that the order of events is irrelevant.
+Hypothesis strategies for tests of specs, and checks of what makes a spec wrong on a stream.
 
 Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit imports it.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from itertools import chain, zip_longest
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+import attrs
 import pyarrow as pa
-from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample
+from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit.errors import ExpectationError, with_hint
+from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._times import DatetimeType
+from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.generators import (
+    START,
     AnySessionSpec,
     Arrival,
     arrival,
     attrs_classes,
     cuts,
+    first_example,
     instants,
     keys_of,
     objects_of,
     timelines,
 )
 
-__all__ = ["Arrival", "attrs_classes", "check_merge_law", "cuts", "objects_of", "timelines"]
+__all__ = [
+    "Arrival",
+    "attrs_classes",
+    "check_merge_law",
+    "check_spec",
+    "cuts",
+    "objects_of",
+    "timelines",
+]
 
 MOST_EVENTS: Final = 5
+TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
 ROUNDING: Final = 1e-9
 Ways: TypeAlias = list[tuple[Arrival, int]]
 """Events of one key in time order, and in which batch each comes the second time."""
+
+
+def check_spec(
+    spec: AnySpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 50
+) -> None:
+    """
+    Look for what makes a spec wrong on a stream: the first test to write for one.
+
+    It runs generated events on the driver of the spec, and looks for
+
+    * a function that fails for an event that its class allows, where that stops the query; or a
+      state that is changed without `set`;
+    * functions that give another result when the same events run again, since they look at a
+      clock, at random numbers, or at what other calls left behind;
+    * a `SessionSpec` whose session depends on how its events come, see `check_merge_law`;
+    * a `StatefulSpec` whose state depends on how events are cut into micro-batches, under
+      `order="arrival"`.
+
+    The same program tries the same examples in every run. Takes a few seconds; no Spark is
+    started.
+
+    Args:
+        spec: The definition, a `SessionSpec` or a `StatefulSpec`.
+        events: The events to choose from; by default objects of the event class with modest values,
+            as for `check_merge_law`.
+        max_examples: How many timelines are run in each search; the functions of a session alone
+            are tried with four times as many.
+
+    Raises:
+        ExpectationError: Something was found; the text shows all of it, each with the fewest events
+            that were found for it.
+        FieldTypeError: A field of the event class cannot be generated; pass `events`.
+    """
+    runs = _runs(spec, events)
+    failing = _failing(spec, runs, max_examples)
+    others = [look(spec, runs, max_examples) for look in (_unstable, _by_cut)]
+    try:
+        if isinstance(spec, SessionSpec):
+            check_merge_law(spec, events, max_examples=4 * max_examples)
+    except ExpectationError as error:
+        others.append(str(error))
+    except UserFunctionError as error:
+        failing = failing or FAILS.format(error)
+    found = [text for text in (failing, *others) if text is not None]
+    if found:
+        count = "something" if len(found) == 1 else f"{len(found)} things"
+        texts = "\n\n".join(f"{number}. {text}" for number, text in enumerate(found, start=1))
+        msg = f"{count} in this {type(spec).__name__} will go wrong on a stream\n\n{texts}"
+        raise ExpectationError(msg)
 
 
 def check_merge_law(
@@ -72,19 +140,127 @@ def check_merge_law(
     """
     if spec.order == "event_time":
         return
-    search = settings(
-        max_examples=max_examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )
+    found = first_example(_ways(spec, events), partial(_differ, spec), max_examples)
+    if found is not None:
+        raise ExpectationError(_text(spec, _smallest(spec, found)))
+
+
+# -- runs on a driver ----------------------------------------------------------------------------
+
+Batches: TypeAlias = list[list[Arrival]]
+FAILS: Final = "a function fails, and the query stops:\n{}"
+LAST: Final = START + timedelta(days=1000)
+LONG: Final = timedelta(days=2000)
+
+
+def _runs(spec: AnySpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Batches]:
+    """Make events of up to two keys in time order, no two at one instant, in micro-batches."""
+    made = objects_of(spec.event, modest=True) if events is None else events
+    some_keys = st.lists(keys_of(spec), min_size=1, max_size=2)
+
+    def of_keys(keys: list[tuple[Any, ...]]) -> SearchStrategy[list[Any]]:
+        parts = st.tuples(st.sampled_from(keys), instants(spec, gaps=3), made)
+        return st.lists(parts, min_size=1, max_size=MOST_EVENTS, unique_by=itemgetter(1))
+
+    def in_time_order(parts: list[Any]) -> list[Arrival]:
+        return [arrival(spec, *part) for part in sorted(parts, key=itemgetter(1))]
+
+    return some_keys.flatmap(of_keys).map(in_time_order).flatmap(cuts)
+
+
+def _driver(spec: Any, batches: Batches) -> Any:
+    """Return a driver that has run these micro-batches; no event is too far in its future."""
+    driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
+    driver = driver(spec, processing_time=LAST)
+    for batch in batches:
+        for one in batch:
+            driver.add(*one)
+        driver.run_batch()
+    return driver
+
+
+def _outcome(spec: AnySpec, batches: Batches) -> tuple[Any, ...] | UserFunctionError:
+    """Return what comes out once all is over, or why the query stops."""
     try:
-        found = find(_ways(spec, events), partial(_differ, spec), settings=search)
-    except NoSuchExample:
-        return
-    raise ExpectationError(_text(spec, _smallest(spec, found)))
+        driver = _driver(spec, batches)
+        if spec.watermark_delay is not None:
+            driver.advance_watermark_to(LAST)
+        if spec.clock == "processing_time":
+            driver.advance_processing_time(LONG)
+        driver.run_until_idle()
+    except UserFunctionError as error:
+        return error
+    return driver.take_rows(), driver.take_rejections()
+
+
+def _failing(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
+    def fails(batches: Batches) -> bool:
+        return isinstance(_outcome(spec, batches), UserFunctionError)
+
+    found = first_example(runs, fails, max_examples)
+    if found is None:
+        return None
+    return FAILS.format(f"{_listed(found)}\n{_outcome(spec, found)}")
+
+
+def _unstable(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
+    seen: list[tuple[Batches, Any, Any]] = []
+
+    def differ(batches: Batches) -> bool:
+        one, other = _outcome(spec, batches), _outcome(spec, batches)
+        errors = isinstance(one, UserFunctionError) or isinstance(other, UserFunctionError)
+        if not errors and not alike(one, other):
+            seen.append((batches, one, other))
+        return bool(seen) and seen[-1][0] is batches
+
+    # What isn't the same twice may not be found twice either.
+    with suppress(Flaky):
+        first_example(runs, differ, max_examples)
+    if not seen:
+        return None
+    batches, one, other = min(seen, key=lambda found: sum(map(len, found[0])))
+    pairs = zip_longest(chain(*one), chain(*other))
+    left, right = next(pair for pair in pairs if not alike(*pair))
+    text = f"the same events give two results:\n{_listed(batches)}\n  {left!r}\n  {right!r}"
+    hint = "let the functions depend on what they are given alone: on no clock, no random number"
+    return with_hint(text, f"{hint}, nothing that other calls leave")
+
+
+def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
+    """Say if the state of a key isn't what it would be after one micro-batch; no timer goes off."""
+    if not isinstance(spec, StatefulSpec) or spec.order == "event_time":
+        return None
+    if spec.watermark_delay is not None:
+        spec = attrs.evolve(spec, watermark_delay=LONG)
+
+    def states(batches: Batches) -> list[Any] | None:
+        try:
+            return [(one.key, one.state) for one in _driver(spec, batches).stored_keys()]
+        except UserFunctionError:
+            return None
+
+    def differ(batches: Batches) -> bool:
+        together, apart = states([list(chain(*batches))]), states(batches)
+        return None not in (together, apart) and not alike(together, apart)
+
+    found = first_example(runs, differ, max_examples)
+    if found is None:
+        return None
+    text = f"another cut into micro-batches gives another state:\n{_listed(found)}"
+    together, apart = states([list(chain(*found))]), states(found)
+    hint = "how events fall into micro-batches is chance: let the state depend on the events alone"
+    return with_hint(f"{text}\n  in these {len(found)}: {apart}\n  in one: {together}", hint)
+
+
+def _listed(batches: Batches) -> str:
+    return "\n".join(
+        f"  micro-batch {number}  {plain_key(one.key)!r}  {one.event_time:{TIME}}  {one.event!r}"
+        for number, batch in enumerate(batches, start=1)
+        for one in batch
+    )
+
+
+# -- the merge law -------------------------------------------------------------------------------
 
 
 def _ways(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Ways]:
@@ -101,7 +277,7 @@ def _ways(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStr
 
 
 def _differ(spec: AnySessionSpec, ways: Ways) -> bool:
-    return not _alike(*_both(spec, ways))
+    return not alike(*_both(spec, ways))
 
 
 def _smallest(spec: AnySessionSpec, ways: Ways) -> Ways:
@@ -150,7 +326,7 @@ def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> list[tuple[int
     return list(zip(sessions["events"].to_pylist(), states, strict=True))
 
 
-def _alike(left: Any, right: Any) -> bool:
+def alike(left: Any, right: Any) -> bool:
     """Compare by `==`; if that is false, allow floats that differ only by rounding."""
     if left.__class__ is not right.__class__:
         return False
@@ -161,11 +337,11 @@ def _alike(left: Any, right: Any) -> bool:
             both_nan = math.isnan(left) and math.isnan(right)
             return both_nan or math.isclose(left, right, rel_tol=ROUNDING, abs_tol=ROUNDING)
         case list() | tuple():
-            return len(left) == len(right) and all(map(_alike, left, right))
+            return len(left) == len(right) and all(map(alike, left, right))
         case Mapping():
-            return left.keys() == right.keys() and all(_alike(left[k], right[k]) for k in left)
+            return left.keys() == right.keys() and all(alike(left[k], right[k]) for k in left)
     return is_record(left.__class__) and all(
-        _alike(getattr(left, field.name), getattr(right, field.name))
+        alike(getattr(left, field.name), getattr(right, field.name))
         for field in attributes_of(left.__class__)
         if field.eq
     )
@@ -173,13 +349,13 @@ def _alike(left: Any, right: Any) -> bool:
 
 def _text(spec: AnySessionSpec, ways: Ways) -> str:
     pairs = zip(*_both(spec, ways), strict=True)
-    (_, one), (_, another) = next(pair for pair in pairs if not _alike(*pair))
+    (_, one), (_, another) = next(pair for pair in pairs if not alike(*pair))
     batches = [" ".join(str(place + 1) for place in batch) for batch in _batches(ways)]
     together = " ".join(str(place + 1) for place in range(len(ways)))
     lines = [
         f"the same events give two different {spec.state.__name__}, by the way in which they come:",
         *(
-            f"  {number}  {one.event_time:%Y-%m-%d %H:%M:%S.%f}  {one.event!r}"
+            f"  {number}  {one.event_time:{TIME}}  {one.event!r}"
             for number, (one, _) in enumerate(ways, start=1)
         ),
         f"one batch, {together}:",
