@@ -5,7 +5,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -17,6 +17,20 @@ from sessionkit.state._types import FieldType, key_form
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """What the metadata of a column says that result rows don't have, where its name doesn't."""
+
+ANY_FRAME: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
+A_STREAM: Final = "pass what spark.readStream returns, or a frame made from it"
+
+
+def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
+    """Check that an argument is a DataFrame of Spark, whose class says so on Connect too."""
+    kind = type(frame)
+    if hasattr(kind, "isStreaming"):
+        return
+    package = kind.__module__.partition(".")[0]
+    owner = "" if package == "builtins" else f"{package}."
+    found = f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}"
+    raise SchemaError(with_hint(found, hint))
 
 
 def quoted(name: str) -> str:
@@ -53,8 +67,10 @@ def check_event_time(schema: T.StructType, name: str) -> None:
         raise SchemaError(with_hint(*problem))
 
 
-def check_columns(schema: T.StructType, on: str | None, keys: Sequence[str]) -> None:
+def check_columns(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
     """Check that a frame has this event time, if there is one, and these keys."""
+    check_frame(frame, "frame")
+    schema = frame.schema
     if on is not None:
         check_event_time(schema, on)
     for key in keys:

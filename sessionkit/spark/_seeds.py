@@ -21,7 +21,7 @@ from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN, joined_packs, packed_by_group
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit.errors import SessionkitError, SpecError, with_hint
-from sessionkit.spark._columns import quoted
+from sessionkit.spark._columns import A_STREAM, check_frame, quoted
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Progress, active_session, folder_texts
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
@@ -105,6 +105,7 @@ class Seed:
         Raises:
             SessionkitError: There is no such source, or its rows don't say where they come from.
         """
+        check_frame(rows, "rows", A_STREAM)
         if source is not None:
             rows = _without_read(rows, *self._stopped_at(source))
         return rows.alias(self.marker)

@@ -152,7 +152,7 @@ class Deduplication:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
                 or the frame has a different watermark.
         """
-        check_columns(frame.schema, self.on, self.by)
+        check_columns(frame, self.on, self.by)
         for name in self.by:
             kind = frame.schema[name].dataType
             if isinstance(kind, FLOATS):

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
+from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
@@ -107,6 +108,7 @@ def start_query(
             each other, or the stored state is damaged, as far as `check` reads it.
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
     """
+    check_frame(frame, "frame", A_STREAM)
     timing = _timing(trigger)
     _check_depth(check, spec)
     if not frame.isStreaming:

@@ -170,7 +170,7 @@ def sessions(
         hint = "pass spark.createDataFrame(frame); a test passes the spec to SessionDriver"
         raise SchemaError(with_hint(found, hint))
     keys = [by] if isinstance(by, str) else list(by)
-    check_columns(frame.schema, time, keys)
+    check_columns(frame, time, keys)
     if frame.isStreaming and delay is None:
         found = "a stream needs `delay`: without a watermark no session is ever over"
         raise SpecError(with_hint(found, 'say how late an event may come, such as "10 minutes"'))

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_event_time, quoted, read_delay
+from sessionkit.spark._columns import check_event_time, check_frame, quoted, read_delay
 from sessionkit.spark._watermark_report import (
     POLICY_SETTING,
     Policy,
@@ -62,6 +62,7 @@ def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     A copy of an event-time column carries the watermark too, so there may be several. If the
     column has been dropped, the frame no longer shows that there is one.
     """
+    check_frame(frame, "frame")
     return tuple(
         Watermark(field.name, field.metadata[WATERMARK_METADATA] * MILLISECOND)
         for field in frame.schema.fields
@@ -102,6 +103,7 @@ def declare_watermark(
         )
         hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
         raise SpecError(with_hint(found, hint))
+    check_frame(frame, "frame")
     check_event_time(frame.schema, column)
     if not frame.isStreaming:
         return frame
@@ -141,6 +143,8 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
             are late.
         SpecError: The session has another policy.
     """
+    for frame in frames:
+        check_frame(frame, "frames")
     streams = [(place, frame) for place, frame in enumerate(frames, 1) if frame.isStreaming]
     for place, frame in streams:
         if not declared_watermarks(frame):
@@ -190,6 +194,7 @@ def guard_future(
         SpecError: The skew isn't a duration.
     """
     skew = duration(max_future_skew, "max_future_skew", zero_allowed=True)
+    check_frame(frame, "frame")
     check_event_time(frame.schema, column)
     if into in frame.columns:
         found = f"there is already a column `{into}`, where event times from the future would go"

@@ -319,7 +319,7 @@ class WindowedAggregation:
             UnboundedStateWarning: The stream would keep every window forever.
         """
         windows = self.windows
-        check_columns(frame.schema, windows.shape.on, windows.keys)
+        check_columns(frame, windows.shape.on, windows.keys)
         if frame.isStreaming:
             frame = self._watermarked(frame)
         groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
@@ -348,7 +348,7 @@ class WindowedAggregation:
         Raises:
             SchemaError: A column is missing, or the event time isn't a timestamp.
         """
-        check_columns(frame.schema, self.windows.shape.on, self.windows.keys)
+        check_columns(frame, self.windows.shape.on, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
         return reasoned.where("reason IS NOT NULL")
 

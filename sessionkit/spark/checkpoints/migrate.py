@@ -15,6 +15,7 @@ from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import check_until, end_us
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
 from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark._columns import ANY_FRAME, check_frame
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
     active_session,
@@ -138,6 +139,8 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: There is a seed already.
     """
+    way = 'without Spark, the backfill of a driver takes frame.to_dict("records") of pandas'
+    check_frame(history, "history", f"{ANY_FRAME}; {way}")
     check_until(spec, until)
     spec = for_stream(spec, history.sparkSession)
     chunks = state_at_end(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))

@@ -17,7 +17,7 @@ from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN, packs_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import column, quoted
+from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column, quoted
 from sessionkit.spark._grouping import (
     BUCKET,
     bucket_number,
@@ -65,6 +65,7 @@ class RunOptions:
 
 
 def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame:
+    _check_frames(events, spec, options)
     check_analysis(events)
     check_libraries(is_streaming=events.isStreaming)
     check_workers_of(events.sparkSession)
@@ -80,6 +81,15 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
     worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed)
     return unpacked_rows(_stream(events, worker, options), worker)
+
+
+def _check_frames(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
+    driver = "SessionDriver" if isinstance(spec, SessionSpec) else "StatefulDriver"
+    rows = 'the rows of a frame of pandas, frame.to_dict("records")'
+    way = f"in a test without Spark, add_row of a {driver} takes {rows}"
+    check_frame(events, "events", f"{ANY_FRAME}; {way}")
+    if options.clock is not None:
+        check_frame(options.clock, "clock", A_STREAM)
 
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
@@ -221,7 +231,8 @@ def sessionize(
             as events of these times would, and do nothing else. Pass it at each start too.
 
     Raises:
-        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column; or one
+            of them isn't a frame of Spark.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
             zone, or the spec no event time, or it says `with_events=True`; the seed is from
