@@ -28,11 +28,13 @@ or the name of a bool field. Where it is null, the event isn't chosen.
     agg.holds(pc.field("views") >= 2, views=agg.count(where=pc.field("kind") == "view"))
 """
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
 
 import attrs
-import pyarrow.compute as pc
 
+from sessionkit._aggregate import Aggregate, Condition
+from sessionkit._instants import Duration
+from sessionkit._instants import duration as _span
 from sessionkit.errors import SpecError, with_hint
 
 __all__ = [
@@ -45,6 +47,8 @@ __all__ = [
     "count_distinct",
     "duration",
     "first",
+    "funnel",
+    "funnel_times",
     "holds",
     "last",
     "max",
@@ -52,102 +56,6 @@ __all__ = [
     "min",
     "sum",
 ]
-
-Condition: TypeAlias = str | pc.Expression
-"""The name of a bool field of the event class, or a pyarrow expression over its fields."""
-
-Kind: TypeAlias = Literal[
-    "count",
-    "sum",
-    "mean",
-    "min",
-    "max",
-    "first",
-    "last",
-    "count_distinct",
-    "collect",
-    "any",
-    "all",
-    "duration",
-    "holds",
-]
-
-
-@attrs.frozen
-class Aggregate:
-    """
-    One aggregate of a session. The functions of this module make it.
-
-    Attributes:
-        kind: The name of the function.
-        of: The field that it is of; the condition, for `any`, `all` and `holds`; None for all
-            events.
-        where: Which events are chosen; None for all.
-        at_most: How many values `collect` and `count_distinct` keep.
-        parts: The aggregates that the condition of `holds` is over, by their names there.
-        is_from_now: Whether sessions that were open before it was added have none of their earlier
-            events in it.
-    """
-
-    kind: Kind
-    # Expressions have no `==` that compares them: it makes a third one.
-    of: Condition | None = attrs.field(default=None, eq=repr)
-    where: Condition | None = attrs.field(default=None, eq=repr)
-    at_most: int | None = None
-    parts: tuple[tuple[str, "Aggregate"], ...] = ()
-    is_from_now: bool = False
-
-    def from_now(self) -> "Aggregate":
-        """
-        Return the aggregate as one that is added to a query with a checkpoint.
-
-        A session that is open then has it of its later events alone; every later session has it of
-        all events. So its result may be None where that of no event is. Keep this for as long as
-        the checkpoint lives.
-
-        Raises:
-            SpecError: It is of the session as a whole: `duration`, alone or in `holds`.
-        """
-        if self.kind == "duration":
-            found = "`duration` is of a whole session, so it can't begin with later events"
-            raise SpecError(with_hint(found, "add it in a query with a new checkpoint"))
-        parts = tuple((name, part.from_now()) for name, part in self.parts)
-        return attrs.evolve(self, parts=parts, is_from_now=True)
-
-    def __attrs_post_init__(self) -> None:
-        """Check what needs no event class."""
-        takes_condition = self.kind in {"any", "all", "holds"}
-        if not isinstance(self.of, Condition if takes_condition else str | None):
-            wanted = "a condition" if takes_condition else "the name of a field, as text"
-            hint = f'write {self.kind}("seconds")'
-            hint = f'write {self.kind}(pc.field("kind") == "buy")' if takes_condition else hint
-            found = f"`{self.kind}` takes {wanted}, found {self.of!r}"
-            raise SpecError(with_hint(found, hint))
-        if not isinstance(self.where, Condition | None):
-            found = f"`where` takes an expression or the name of a bool field, found {self.where!r}"
-            raise SpecError(with_hint(found, 'write where=pc.field("kind") == "buy"'))
-        if self.kind == "holds":
-            self._check_parts()
-        if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
-            found = f"`at_most` must be a whole number from 1, found {self.at_most!r}"
-            raise SpecError(with_hint(found, "leave it out for the default"))
-
-    def _check_parts(self) -> None:
-        parts: tuple[tuple[str, object], ...] = self.parts
-        for name, part in parts:
-            if not isinstance(part, Aggregate) or part.parts:
-                found = f"`holds`: `{name}` must be an aggregate of events, found {part!r}"
-                raise SpecError(with_hint(found, f"write {name}=agg.count()"))
-        if not self.parts:
-            found = "`holds` takes the aggregates that its condition is over, found none"
-            raise SpecError(with_hint(found, 'write holds(pc.field("n") > 1, n=agg.count())'))
-
-    def __str__(self) -> str:
-        """Return it as it is written, without its filter."""
-        of = "" if self.of is None else repr(self.of) if isinstance(self.of, str) else str(self.of)
-        limit = "" if self.at_most is None else f", at_most={self.at_most}"
-        parts = "".join(f", {name}={part}" for name, part in self.parts)
-        return f"{self.kind}({of}{limit}{parts})"
 
 
 def count(field: str | None = None, *, where: Condition | None = None) -> Aggregate:
@@ -305,3 +213,71 @@ def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
             of the result, and none of them is a `holds` itself.
     """
     return Aggregate("holds", condition, parts=tuple(parts.items()))
+
+
+def funnel(
+    steps: Mapping[str, Condition] | Sequence[Condition],
+    *,
+    within: Duration | None = None,
+    strict: bool = False,
+    at_most: int = 1_000,
+    where: Condition | None = None,
+) -> Aggregate:
+    """
+    Return how many steps of a funnel a session has reached, in the order of time: an int.
+
+        agg.funnel({"viewed": is_view, "carted": is_cart, "bought": is_sale}, within="1 hour")
+
+    It's the most steps of any chain: an event of the first step, one of the second at the same time
+    or later, and so on, the last at most `within` after the first. Events of other steps, or of
+    none, may come in between. ClickHouse's `windowFunnel` gives the same. Events at one instant
+    have no order: together they may be several steps, and so may one event.
+
+    Args:
+        steps: The condition of each step, by its name. Without names, they are numbered.
+        within: How much later the last step may be than the first, inclusive; None for any time.
+            It may change while a checkpoint lives.
+        strict: Whether another event ends a chain. Between two steps there may then be events of
+            the earlier step alone, so use `where` to leave out what doesn't matter.
+        at_most: How many instants with an event of a step are kept, or, if `strict`, with any
+            event: the earliest. Where there are more, the result is None unless these alone reach
+            the last step.
+        where: Which events count.
+
+    Raises:
+        SpecError: There are no steps or more than 32, or another argument can't be used.
+    """
+    if isinstance(steps, str) or not isinstance(steps, Mapping | Sequence):
+        found = f"`funnel` takes steps, found {steps!r}"
+        raise SpecError(with_hint(found, 'write funnel(["is_view", "is_sale"])'))
+    named = steps if isinstance(steps, Mapping) else {str(n): s for n, s in enumerate(steps, 1)}
+    return Aggregate(
+        "funnel",
+        where=where,
+        at_most=at_most,
+        steps=tuple(named.items()),
+        within=None if within is None else _span(within, "within"),
+        strict=strict,
+    )
+
+
+def funnel_times(funnel: Aggregate) -> Aggregate:
+    """
+    List when a session reached each step of a funnel: as many times as the funnel counts steps.
+
+        far = agg.funnel({"viewed": is_view, "bought": is_sale})
+        {"far": far, "reached_at": agg.funnel_times(far)}
+
+    Of several chains that come equally far, it's the one whose last step is earliest; each of its
+    other steps is the last one that leads to the next.
+
+    Args:
+        funnel: The funnel. What it stores is stored for its times too.
+
+    Raises:
+        SpecError: It isn't a funnel.
+    """
+    if getattr(funnel, "kind", None) != "funnel":
+        found = f"`funnel_times` takes a funnel, found {funnel!r}"
+        raise SpecError(with_hint(found, 'write funnel_times(funnel(["is_view", "is_sale"]))'))
+    return attrs.evolve(funnel, kind="funnel_times")

@@ -107,7 +107,7 @@ class Sessions:
         for _, part in aggregate.parts:
             yield from self._columns_of(part)
         of = None if aggregate.kind == "holds" else aggregate.of
-        for condition in (of, aggregate.where):
+        for condition in (of, aggregate.where, *(step for _, step in aggregate.steps)):
             for name in () if condition is None else fields_of_condition(condition, self._type_of):
                 self._type_of(name)
                 yield name

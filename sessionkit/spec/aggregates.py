@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from keyword import iskeyword
@@ -128,6 +129,7 @@ class BoundAggregate:
     def conditions(self) -> list[Condition]:
         """The conditions that it asks of events."""
         own = [self.aggregate.where, self.aggregate.of if self.is_of_condition else None]
+        own += [condition for _, condition in self.aggregate.steps]
         known = [condition for condition in own if condition is not None]
         return known + [condition for part in self.parts for condition in part.conditions]
 
@@ -137,8 +139,10 @@ class BoundAggregate:
         aggregate = self.aggregate
         of = "" if self.is_of_condition or aggregate.of is None else aggregate.of
         if self.parts:
-            # A part of all events has a column whose type tells which it is.
-            of = ", ".join(p.name if p.aggregate.of is None else _named(p) for p in self.parts)
+            of = ", ".join(map(_named, self.parts))
+        if aggregate.steps:
+            of = ", ".join(name for name, _ in aggregate.steps)
+            of += "; strict" if aggregate.strict else ""
         since = ", from now" if aggregate.is_from_now else ""
         return f"{STORED_AS.get(aggregate.kind, aggregate.kind)}({of}), {aggregate.at_most}{since}"
 
@@ -150,8 +154,10 @@ class BoundAggregate:
                 return int
             case "any" | "all" | "holds":
                 return bool
-            case "count_distinct":
+            case "count_distinct" | "funnel":
                 return int | None
+            case "funnel_times":
+                return list[datetime] | None
             case "collect":
                 return list[_annotation(self.type)]  # type: ignore[misc]  # known when it runs
             case "sum" if isinstance(self.type, DecimalType):
@@ -163,7 +169,9 @@ class BoundAggregate:
 
 
 def _named(part: BoundAggregate) -> str:
-    return f"{part.name}: {part.text}"
+    # A count of events and a duration have a column whose type tells which it is.
+    is_known = part.aggregate.kind in {"count", "duration"} and part.aggregate.of is None
+    return part.name if is_known else f"{part.name}: {part.text}"
 
 
 def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggregate, ...]:
@@ -249,6 +257,8 @@ def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
         shown = aggregated_class([attrs.evolve(p, name=p.name.split(".")[1]) for p in parts])
         check_condition(shown, f"`{name}`: `holds`", aggregate.of)
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=False, parts=parts)
+    for step, condition in aggregate.steps:
+        check_condition(event, f"`{name}`: step `{step}`", condition)
     if aggregate.of is None:
         return BoundAggregate(name, aggregate, IntType(), may_be_missing=may_have_none)
     found = f"`{name}` is `{aggregate}`, and {event.__name__} has no field `{aggregate.of}`"

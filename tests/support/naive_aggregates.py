@@ -43,6 +43,15 @@ class Act:
 
 
 IS_BUY: Final = pc.field("kind") == "buy"
+STEPS: Final = {"seen": pc.field("kind") == "see", "good": "is_good", "bought": IS_BUY}
+FUNNELS: Final = {
+    "far": agg.funnel(STEPS),
+    "far_soon": agg.funnel(STEPS, within="5 seconds"),
+    "far_strictly": agg.funnel(STEPS, strict=True),
+    "far_of_bad": agg.funnel([IS_BUY, "is_good", IS_BUY], where="is_bad", strict=True),
+    "far_in_two": agg.funnel(STEPS, at_most=2, within="10 seconds"),
+    "far_in_two_strictly": agg.funnel(["is_bad", "is_good"], at_most=2, strict=True),
+}
 AGGREGATES: Final = {
     "events": agg.count(),
     "known": agg.count("maybe"),
@@ -96,6 +105,8 @@ AGGREGATES: Final = {
         most=agg.max("light"),
         good=agg.any("is_good"),
     ),
+    **FUNNELS,
+    **{f"{name}_at": agg.funnel_times(one) for name, one in FUNNELS.items()},
 }
 HOLDS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
     "is_engaged": lambda of: (
@@ -115,6 +126,7 @@ def _is_buy(event: Act) -> bool:
 
 ZEROS: Final[dict[Any, Any]] = {"weight": 0.0, "spent": timedelta(0)}
 CONDITIONS: Final[dict[str, Callable[[Act], bool | None]]] = {
+    repr(STEPS["seen"]): lambda event: event.kind == "see",
     repr(None): lambda event: True,
     repr(IS_BUY): _is_buy,
     repr("is_good"): lambda event: event.is_good,
@@ -149,6 +161,48 @@ def _distinct(values: list[Any], most: int) -> int | None:
         if not any(_compared(value, other) == 0 for other in found):
             found.append(value)
     return len(found) if len(found) <= most else None
+
+
+def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] | None:
+    """Return the times of the steps that are reached, by trying all chains."""
+    wanted = [CONDITIONS[repr(condition)] for _, condition in aggregate.steps]
+    found: dict[datetime, set[int]] = {}
+    for at, act in events:
+        if not CONDITIONS[repr(aggregate.where)](act):
+            continue
+        reached = {number for number, holds in enumerate(wanted) if holds(act)}
+        if reached or aggregate.strict:
+            found.setdefault(at, set()).update(reached)
+    instants = sorted(found.items())
+    most = aggregate.at_most or 0
+    chains = _chains(aggregate, instants[:most], len(wanted))
+    # The furthest, of these the one that is over first, of these the one that is late elsewhere.
+    best = max(
+        chains,
+        default=[],
+        key=lambda chain: (len(chain), -chain[-1], chain[::-1]),
+    )
+    if len(instants) > most and len(best) < len(wanted):
+        return None
+    return [instants[place][0] for place in best]
+
+
+def _chains(
+    aggregate: agg.Aggregate, instants: Sequence[tuple[datetime, set[int]]], steps: int
+) -> list[list[int]]:
+    chains = [[place] for place, (_, reached) in enumerate(instants) if 0 in reached]
+    for chain in chains:  # grows
+        step, last = len(chain), chain[-1]
+        for place in range(last, len(instants)):
+            between = [reached for _, reached in instants[last + 1 : place]]
+            fits = step < steps and step in instants[place][1]
+            if aggregate.within is not None:
+                fits = fits and instants[place][0] - instants[chain[0]][0] <= aggregate.within
+            if aggregate.strict:
+                fits = fits and all(step - 1 in reached for reached in between)
+            if fits:
+                chains.append([*chain, place])
+    return chains
 
 
 def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
@@ -219,6 +273,9 @@ def naive_row(events: Sequence[Pair]) -> Any:
 def _of_session(name: str, aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
     if name in HOLDS:
         return HOLDS[name]({part: _naive(one, events) for part, one in aggregate.parts})
+    if aggregate.steps:
+        times = _funnel(aggregate, events)
+        return times if aggregate.kind == "funnel_times" or times is None else len(times)
     return _naive(aggregate, events)
 
 

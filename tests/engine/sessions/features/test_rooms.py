@@ -27,6 +27,7 @@ FEATURES = frozenset(
         "idle.py",
         "rows/buffer.py",
         "rows/encoding.py",
+        "sessions/aggregates/sequences.py",
         "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",
@@ -94,6 +95,13 @@ def test_aggregates_without_options_enter_no_feature() -> None:
     spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **grouped(**SHARED, **GAP))
     assert set() == of_features(spec)
     assert "sessions/fold.py" not in entered(spec)
+
+
+def test_a_funnel_enters_the_sequences() -> None:
+    """No other aggregate does."""
+    funnel = agg.funnel([pc.field("number") > 0])
+    spec = SessionSpec.aggregate(Step, {"far": funnel}, **grouped(**SHARED, **GAP))
+    assert {"sessions/aggregates/sequences.py"} == of_features(spec)
 
 
 def test_functions_enter_no_aggregates() -> None:

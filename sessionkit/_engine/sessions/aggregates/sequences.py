@@ -1,0 +1,193 @@
+"""
+Aggregates of what came after what: how far sessions got in a funnel.
+
+A session stores the instants of the events that matter, each with the steps that they are of, as
+bits. So neither the order in which events come nor their cut into micro-batches matters, and an
+event that comes late finds its place.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._engine.rows.table import Mask, Numbers, lists_of, whole
+from sessionkit._engine.sessions.aggregates.rows import (
+    Kernel,
+    Rows,
+    array_of,
+    mask_of,
+    numbers_of,
+    own_column,
+)
+from sessionkit._instants import span_us
+from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit.state._collections import Field, ListType
+from sessionkit.state._scalars import IntType
+from sessionkit.state._times import DatetimeType
+
+Matrix: TypeAlias = npt.NDArray[Any]
+
+
+def _within(owners: Numbers, sizes: Numbers) -> Numbers:
+    """Return the place of each entry in its list; the entries are in the order of their owners."""
+    first = np.cumsum(sizes) - sizes
+    places: Numbers = np.arange(len(owners)) - first[owners]
+    return places
+
+
+def _owners(column: pa.Array) -> Numbers:
+    """Return the row of each entry of a column of lists."""
+    owners: Numbers = pc.list_parent_indices(column).to_numpy().astype(np.int64)
+    return owners
+
+
+# -- what is stored of a funnel -----------------------------------------------------------------
+
+
+def _funnel_stored(bound: BoundAggregate) -> list[Field]:
+    at = f"{bound.name}.at"
+    return [
+        Field(bound.name, ListType(IntType()), bound.name),
+        Field(at, ListType(DatetimeType()), at),
+    ]
+
+
+def _funnel(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the steps at each instant; one more than the limit says that there were more."""
+    before, kept, bits = rows.part(bound.name), *_steps_of(bound, rows)
+    stored_of, event_of = np.split(rows.plan.owners, [len(before)])
+    owners = np.concatenate([stored_of[_owners(before)], event_of[kept]])
+    steps = np.concatenate([numbers_of(before.flatten()), bits[kept]])
+    stored_times = numbers_of(rows.part(f"{bound.name}.at").flatten())
+    times = np.concatenate([stored_times, rows.times[kept]])
+    order = np.lexsort((times, owners))
+    owners, steps, times = owners[order], steps[order], times[order]
+    new = np.ones(len(owners), np.bool_)
+    new[1:] = (np.diff(owners) != 0) | (np.diff(times) != 0)
+    if not new.all():
+        steps = np.bitwise_or.reduceat(steps, np.flatnonzero(new))
+        owners, times = owners[new], times[new]
+    most = 1 + (bound.aggregate.at_most or 0)
+    sizes = np.bincount(owners, minlength=len(rows.plan.unions))
+    if sizes.max() > most:
+        stays = _within(owners, sizes) < most
+        steps, times, sizes = steps[stays], times[stays], np.minimum(sizes, most)
+    return [
+        lists_of(pa.array(steps), sizes),
+        lists_of(array_of(times, DatetimeType.arrow), sizes),
+    ]
+
+
+def _steps_of(bound: BoundAggregate, rows: Rows) -> tuple[Mask, Numbers]:
+    """Return which events are kept, and the steps of each event as bits."""
+    bits = np.zeros(len(rows.times), np.int64)
+    for place, (_, condition) in enumerate(bound.aggregate.steps):
+        bits |= mask_of(rows.conditions[repr(condition)]).astype(np.int64) << place
+    chosen = rows.chosen(bound)
+    kept = np.ones(len(bits), np.bool_) if bound.aggregate.strict else bits != 0
+    return kept if chosen is None else kept & chosen, bits
+
+
+# -- how far sessions got -----------------------------------------------------------------------
+
+
+@attrs.frozen
+class Instants:
+    """
+    What sessions have stored of a funnel, in the order of sessions and time.
+
+    Attributes:
+        steps: The steps at each instant, as bits.
+        times: When it was, in microseconds.
+        owners: The number of its session.
+        first: For each session, the place where its instants begin.
+        is_cut: For each session, whether it had more instants.
+    """
+
+    steps: Numbers
+    times: Numbers
+    owners: Numbers
+    first: Numbers
+    is_cut: Mask
+
+
+def _instants(bound: BoundAggregate, sessions: pa.Table) -> Instants:
+    steps, most = own_column(bound, sessions), bound.aggregate.at_most or 0
+    owners, times = _owners(steps), numbers_of(whole(sessions[f"state.{bound.name}.at"]).flatten())
+    sizes = np.bincount(owners, minlength=len(steps))
+    kept = _within(owners, sizes) < most
+    stored, cut = numbers_of(steps.flatten()), np.minimum(sizes, most)
+    first = np.cumsum(cut) - cut
+    return Instants(stored[kept], times[kept], owners[kept], first, sizes > most)
+
+
+def _chains(bound: BoundAggregate, of: Instants) -> Iterator[tuple[Numbers, Numbers]]:
+    """
+    Yield, for each step, the place where a chain that reaches it at an instant began; -1 for none.
+
+    It's the latest such place, which leaves the most time. With it comes the place of the step
+    before, the last one. Both are places of one session, since a chain is.
+    """
+    aggregate, places = bound.aggregate, np.arange(len(of.steps))
+    begun = np.where(of.steps & 1, places, -1)
+    yield begun, begun
+    for step in range(1, len(aggregate.steps)):
+        last = np.maximum.accumulate(np.where(begun >= 0, places, -1))
+        fits = (of.steps >> step & 1 == 1) & (last >= of.first[of.owners])
+        if aggregate.strict:
+            # Only instants of the step before may be between it and this one.
+            other = np.maximum.accumulate(np.where(of.steps >> (step - 1) & 1, -1, places))
+            fits[1:] &= last[1:] > other[:-1]
+        if aggregate.within is not None:
+            fits &= of.times - of.times[begun[last]] <= span_us(aggregate.within)
+        begun = np.where(fits, begun[last], -1)
+        yield begun, last
+
+
+def _reached(bound: BoundAggregate, of: Instants) -> tuple[Numbers, Mask]:
+    """Return how many steps each session has reached, and where that isn't known."""
+    reached = np.zeros(len(of.first), np.int64)
+    for begun, _ in _chains(bound, of):
+        has_step = np.zeros(len(reached), np.int64)
+        has_step[of.owners[begun >= 0]] = 1
+        reached += has_step
+    return reached, of.is_cut & (reached < len(bound.aggregate.steps))
+
+
+def _funnel_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    reached, unknown = _reached(bound, _instants(bound, sessions))
+    return pa.array(reached, mask=unknown)
+
+
+FUNNEL: Final = Kernel(_funnel_stored, _funnel, _funnel_result)
+
+
+def _funnel_times(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return the times of the steps of the earliest chain, found from its last step on."""
+    of = _instants(bound, sessions)
+    reached, unknown = _reached(bound, of)
+    reached[unknown] = 0
+    chains = list(_chains(bound, of))
+    places, times = (
+        np.zeros(len(reached), np.int64),
+        np.zeros((len(reached), len(chains)), np.int64),
+    )
+    for step in reversed(range(len(chains))):
+        # Written from the last to the first: the first stays.
+        ends = np.flatnonzero(chains[step][0] >= 0)[::-1]
+        earliest = np.zeros(len(reached), np.int64)
+        earliest[of.owners[ends]] = ends
+        is_last, has = reached == step + 1, reached > step
+        places[is_last] = earliest[is_last]
+        times[has, step] = of.times[places[has]]
+        places[has] = chains[step][1][places[has]]
+    found: Matrix = times[np.arange(len(chains)) < reached[:, np.newaxis]]
+    return lists_of(array_of(found, DatetimeType.arrow), reached, unknown)
+
+
+FUNNEL_TIMES: Final = Kernel(_funnel_stored, _funnel, _funnel_times)

@@ -1,0 +1,148 @@
+"""Aggregates of what came after what, at their limits."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import SessionSpec, SpecError, StateMismatchError
+from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver, at, minutes
+
+
+@attrs.frozen
+class Act:
+    kind: str
+    is_shown: bool = True
+
+
+Batch = dict[float, str]
+STEPS = {name: pc.field("kind") == name for name in "abc"}
+
+
+def spec_of(**aggregates: agg.Aggregate) -> SessionSpec[Act, Any, Any]:
+    return SessionSpec.aggregate(
+        Act, aggregates, keys={"user": str}, event_time="ts", gap="10m", watermark_delay="1 hour"
+    )
+
+
+def driven(aggregate: agg.Aggregate, *batches: Batch) -> Any:
+    """Return a driver that has run batches of kinds, a letter an event, by minutes after ten."""
+    driver = SessionDriver(spec_of(found=aggregate))
+    for batch in batches:
+        for minute, kinds in batch.items():
+            for kind in kinds:
+                driver.add("ann", at("10:00") + minutes(minute), Act(kind))
+        driver.run_batch()
+    return driver
+
+
+def found_of(aggregate: agg.Aggregate, *batches: Batch) -> Any:
+    (session,) = driven(aggregate, *batches).open_sessions()
+    return session.state.found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "loosely", "strictly"),
+    [
+        ({0: "b", 1: "c"}, 0, 0),
+        ({0: "a", 1: "b", 2: "c"}, 3, 3),
+        ({0: "a", 1: "c", 2: "b"}, 2, 1),
+        ({0: "a", 1: "b", 2: "d", 3: "c"}, 3, 2),
+        ({0: "a", 1: "a", 2: "b", 3: "b", 4: "c"}, 3, 3),
+        ({0: "a", 1: "b", 2: "a", 3: "c"}, 3, 2),
+        ({0: "cba"}, 3, 3),
+        ({0: "a", 1: "d", 2: "a", 3: "b"}, 2, 2),
+    ],
+)
+def test_a_funnel_says_how_far_a_session_came(kinds: Any, loosely: int, strictly: int) -> None:
+    """Other events may come in between, unless it's strict; those of an instant go together."""
+    assert loosely == found_of(agg.funnel(STEPS), kinds)
+    assert strictly == found_of(agg.funnel(STEPS, strict=True), kinds)
+
+
+@pytest.mark.parametrize(("within", "reached"), [("2m", 3), ("119s", 2), ("59s", 1)])
+def test_a_funnel_begins_with_any_event_of_its_first_step(within: str, reached: int) -> None:
+    """The last step may be exactly `within` later."""
+    funnel = agg.funnel(STEPS, within=within)
+
+    assert reached == found_of(funnel, {0: "a", 5: "a", 6: "b", 7: "c"})
+
+
+def test_the_times_of_a_funnel_are_those_of_its_earliest_end() -> None:
+    """Each step before the last one is as late as it may be."""
+    times = agg.funnel_times(agg.funnel(STEPS))
+    kinds: Batch = {0: "a", 1: "a", 2: "b", 3: "b", 4: "a", 5: "c", 6: "b", 7: "c"}
+
+    expected = [at("10:01"), at("10:03"), at("10:05")]
+    assert expected == found_of(times, kinds)
+    assert expected[:1] == found_of(times, {1: "a"})
+    assert [] == found_of(times, {1: "b"})
+
+
+def test_a_step_that_comes_late_finds_its_place() -> None:
+    """What is stored of each micro-batch is enough."""
+    funnel = agg.funnel(STEPS)
+    batches: list[Batch] = [{3: "c"}, {1: "a"}, {2: "b"}]
+
+    assert [0, 1, 3] == [found_of(funnel, *batches[:number]) for number in (1, 2, 3)]
+
+
+def test_a_funnel_beyond_its_limit_is_known_only_if_it_is_complete() -> None:
+    """The earliest instants are kept, so one that comes later and is earlier changes what is."""
+    funnel = agg.funnel(STEPS, at_most=3)
+    batches: list[Batch] = [{3: "a", 4: "b", 5: "b"}, {6: "c"}, {1: "b", 2: "c"}]
+
+    assert [2, None, None] == [found_of(funnel, *batches[:number]) for number in (1, 2, 3)]
+    assert 3 == found_of(funnel, {3: "b"}, {1: "c", 5: "c"}, {2: "a"}, {2.5: "bc"})
+    assert found_of(agg.funnel_times(funnel), *batches) is None
+
+
+def test_a_funnel_may_be_asked_for_in_a_condition_and_from_now_on() -> None:
+    """As any aggregate."""
+    bought = agg.holds(pc.field("far") >= 2, far=agg.funnel(STEPS))
+    assert found_of(bought, {0: "a", 1: "b"}) is True
+    driver = driven(agg.count(), {0: "a", 1: "b"})
+    added = spec_of(found=agg.count(), bought=bought.from_now())
+
+    (session,) = SessionDriver.restore(added, driver.snapshot()).open_sessions()
+
+    assert (2, False) == attrs.astuple(session.state)
+
+
+def test_a_checkpoint_keeps_the_steps_of_a_funnel_but_not_its_time() -> None:
+    """The time may change; the names of steps and what is kept may not."""
+    driver = driven(agg.funnel(STEPS), {0: "a", 1: "b", 3: "c"})
+
+    shorter = spec_of(found=agg.funnel(STEPS, within="1m"))
+    (session,) = SessionDriver.restore(shorter, driver.snapshot()).open_sessions()
+    assert 2 == session.state.found
+    for other in (agg.funnel({"c": "is_shown"}), agg.funnel(STEPS, strict=True)):
+        with pytest.raises(StateMismatchError, match=r"'funnel\(a, b, c\), 1000' in the ch"):
+            SessionDriver.restore(spec_of(found=other), driver.snapshot()).open_sessions()
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (lambda: agg.funnel({}), "takes 1 to 32 steps, found 0"),
+        (lambda: agg.funnel(["is_shown"] * 33), "takes 1 to 32 steps, found 33"),
+        (lambda: agg.funnel("is_shown"), "`funnel` takes steps, found 'is_shown'"),
+        (lambda: agg.funnel({"a": 1}), "step 'a' must be a condition, found 1"),
+        (lambda: agg.funnel(["is_shown"], strict=1), "`strict` must be True or False"),  # type: ignore[arg-type]
+        (lambda: agg.funnel(["is_shown"], within="-1s"), "`within`"),
+        (lambda: agg.funnel(["is_shown"], within=timedelta(0)), "`within` must be longer"),
+        (lambda: agg.funnel(["is_shown"], at_most=0), "`at_most` must be a whole number from 1"),
+        (lambda: agg.funnel_times(agg.count()), "`funnel_times` takes a funnel, found"),
+        (lambda: spec_of(x=agg.funnel(["is_showm"])), "`x`: step `1` is 'is_showm', and Act has"),
+        (lambda: spec_of(x=agg.funnel({"s": pc.field("kind")})), "step `s` is kind, which is str"),
+    ],
+)
+def test_a_funnel_that_cannot_work_is_refused(made: Any, found: str) -> None:
+    """When it's made, or when the spec is."""
+    with pytest.raises(SpecError) as refused:
+        made()
+
+    assert found in str(refused.value)
