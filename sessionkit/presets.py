@@ -8,14 +8,18 @@ The sessions of well-known analytics products, as `SessionRules`.
 
 A preset is a value like any other rules: each field may be changed. The sources say what a product
 does by itself; a project may have other settings. What happens exactly one gap after an event is
-`gap_inclusive`: each docstring says it where the product's own code does. Where no source says it,
-as for Google's products, that event still belongs to the session, as in Spark.
+`gap_inclusive`: each docstring says it where the product's code or documentation does. Where no
+source says it, as for Google's products, that event still belongs to the session, as in Spark.
+
+The rules go by the spec's `event_time`. Docstrings say which clock a product goes by where a source
+does: the device's, on which an event happened, or the server's, which received it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import attrs
 import pyarrow.compute as pc
 
 from sessionkit import aggregates as agg
@@ -24,13 +28,18 @@ from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.timeouts import SessionRules
 
 __all__ = [
+    "adobe_analytics",
     "amplitude",
     "ga4",
     "ga4_engaged",
     "ga4_is_engaged",
+    "matomo",
+    "mixpanel",
     "posthog",
     "segment",
     "snowplow",
+    "snowplow_unified",
+    "tealium",
     "universal_analytics",
 ]
 
@@ -141,8 +150,14 @@ def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
     Return the sessions of PostHog: over after 30 minutes of inactivity, and after 24 hours.
 
     An event exactly at either limit belongs to the session: posthog-js compares with `>`. The spec
-    needs `order="event_time"`.
-    PostHog doesn't extend a session by what no user did; say which events those are with `extends`.
+    needs `order="event_time"`. posthog-js goes by the device's clock.
+
+    PostHog doesn't extend a session by a read-only event, one that no user caused. With
+    `attrs.evolve(posthog(), extends=...)`, neither do these rules, with one difference: a read-only
+    event outside any session starts one in PostHog, which a user's event then continues, and is a
+    session of its own here. In a spec of functions, a `state_gap` has PostHog's rule; the how-to
+    "Cut sessions" shows it. Not covered: PostHog ends an idle session with a user's next event, or,
+    on an open page, after 1.1 times the gap. Until then it adds read-only events to it.
 
     Sources: https://posthog.com/manual/sessions, and `packages/browser/src/sessionid.ts` in
     https://github.com/PostHog/posthog-js
@@ -163,7 +178,7 @@ def segment(gap: Duration = HALF_HOUR) -> SessionRules:
 
     A page view exactly 30 minutes after the last one belongs to the session: the package compares
     with `<=`, though its `docs.md` says "30 minutes or more". It compares whole seconds, sessionkit
-    microseconds.
+    microseconds. It goes by Segment's `timestamp`, not by `received_at`.
 
     Source: `models/sessionization/segment_web_page_views__sessionized.sql` in
     https://github.com/dbt-labs/segment
@@ -183,7 +198,8 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
 
     An event exactly 30 minutes after the last one starts a new session: the stored session has
     expired by then, in local storage (`expires > now` keeps it) as in a cookie. Only where a page
-    allows neither, the tracker compares with `>`.
+    allows neither, the tracker compares with `>`. It goes by the device's clock. The sessions that
+    Snowplow's dbt package makes of the tracker's are `snowplow_unified`.
 
     Sources: https://docs.snowplow.io/docs/sources/web-trackers/tracking-events/session/, and
     `libraries/browser-tracker-core/src/helpers/storage.ts` in
@@ -198,6 +214,35 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     return SessionRules(gap, gap_inclusive=False)
 
 
+def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
+    """
+    Return the sessions of Snowplow's dbt package "Unified Digital": those that the tracker named.
+
+    The package groups events by `domain_sessionid`, those of a mobile by their client session's id,
+    however far apart they are. So make this field the spec's key. An event more than three days
+    after the first one of its id isn't part of the session: the package compares with `<=`. It goes
+    by the server's clock, `collector_tstamp`. The spec needs `order="event_time"`.
+
+    The gap is as long as the session may be, so it never ends one before that. `session_end` is
+    thus three days after the last event; `agg.duration()` is how long the session lasted.
+
+    Not covered: the package drops what comes after the three days. Here it's another session of the
+    key: keep the one with the smallest `session_start`. The package also leaves out events without
+    an id, repeated `event_id`s, and what a device sent more than three days after it happened.
+
+    Sources: `macros/base/base_create_snowplow_events_this_run.sql` in
+    https://github.com/snowplow/dbt-snowplow-utils, and `dbt_project.yml` and
+    `macros/identifiers.sql` in https://github.com/snowplow/dbt-snowplow-unified
+
+    Args:
+        longest: The variable `snowplow__max_session_days` of the package.
+
+    Raises:
+        SpecError: The length can't be a gap.
+    """
+    return SessionRules(longest, max_duration=longest)
+
+
 def amplitude(
     platform: Literal["web", "mobile"] = "web", *, gap: Duration | None = None
 ) -> SessionRules:
@@ -205,14 +250,16 @@ def amplitude(
     Return the sessions of Amplitude: over after 30 minutes of inactivity, on a mobile after 5.
 
     On a mobile, Amplitude ends a session only while the app is in the background. Events alone
-    don't tell that, so here the time between them decides.
+    don't tell that, so here the time between them decides. The SDKs go by the device's clock.
 
     An event exactly one gap after the last one belongs to the session on the web, where the SDK
     starts a new one if the time between them `> sessionTimeout`; on a mobile it starts a new one,
     since there the SDKs go on with a session if that time `< minTimeBetweenSessionsMillis`.
 
     Sources: https://amplitude.com/docs/data/sources/instrument-track-sessions,
-    `packages/analytics-core/src/session.ts` in https://github.com/amplitude/Amplitude-TypeScript,
+    `packages/analytics-core/src/session.ts` and, for React Native,
+    `packages/analytics-react-native/src/react-native-client.ts` in
+    https://github.com/amplitude/Amplitude-TypeScript,
     and `android/src/main/java/com/amplitude/android/Timeline.kt` in
     https://github.com/amplitude/Amplitude-Kotlin
 
@@ -227,3 +274,124 @@ def amplitude(
     on_web = platform == "web"
     usual = HALF_HOUR if on_web else timedelta(minutes=5)
     return SessionRules(usual if gap is None else gap, gap_inclusive=on_web)
+
+
+def matomo(
+    *, zone: str, campaign: str | Sequence[str] = (), gap: Duration = HALF_HOUR
+) -> SessionRules:
+    """
+    Return the visits of Matomo: over after 30 minutes of inactivity, and at midnight.
+
+    One is also over when the campaign changes, and with 10,000 actions. For these two, the spec
+    needs `order="event_time"`.
+
+    An action exactly 30 minutes after the last one starts a new visit: Matomo goes on with a visit
+    if the last action `> now - visit_standard_length`. It compares whole seconds, sessionkit
+    microseconds. It goes by the server's clock, unless a tracker with a token sends a time (`cdt`).
+
+    Not covered: in Matomo, a visit that began as a direct entry goes on with the first campaign;
+    here it ends. Matomo ignores the case of campaigns, and only what it calls an action counts
+    toward the 10,000. For requests with `new_visit=1`, add `starts_with`.
+
+    Sources: https://matomo.org/faq/general/faq_36/,
+    `plugins/CoreHome/Tracker/VisitRequestProcessor.php`, `plugins/Referrers/Columns/Campaign.php`,
+    `core/Tracker/VisitorRecognizer.php` and `config/global.ini.php` in
+    https://github.com/matomo-org/matomo
+
+    Args:
+        zone: The time zone of the website, such as `"Europe/Berlin"`.
+        campaign: The fields of the event with the campaign's name and keyword. A null says nothing.
+        gap: Matomo lets you set it (`visit_standard_length`).
+
+    Raises:
+        SpecError: A value can't work; the message says what to change.
+    """
+    return SessionRules(
+        gap, gap_inclusive=False, midnight=zone, changes_of=campaign, max_events=10_000
+    )
+
+
+def mixpanel(*, zone: str, gap: Duration = HALF_HOUR) -> SessionRules:
+    """
+    Return the sessions of Mixpanel: over after 30 minutes of inactivity, and at midnight.
+
+    No source says to which session an event exactly one gap after the last one belongs; here, to
+    the same one. Neither does one say which clock decides.
+
+    These are Mixpanel's sessions by timeout. Those by a property are `SessionRules("25 hours",
+    midnight=zone, changes_of="session_id")`: no day is longer, so the gap ends none. Not covered:
+    those by a start and an end event, where a second start doesn't end a session, as `starts_with`
+    does. Filter what Mixpanel leaves out before, such as messages sent, and events without the
+    property.
+
+    Source: https://docs.mixpanel.com/docs/features/sessions
+
+    Args:
+        zone: The time zone of the project, such as `"Europe/Berlin"`.
+        gap: Mixpanel lets you set from one minute to 24 hours.
+
+    Raises:
+        SpecError: A value can't work; the message says what to change.
+    """
+    return SessionRules(gap, midnight=zone)
+
+
+def tealium(
+    gap: Duration = HALF_HOUR, *, events: Callable[[Any], int] | None = None
+) -> SessionRules:
+    """
+    Return the visits of Tealium AudienceStream on the web.
+
+    One is over after 30 minutes of inactivity, after 10 if it has a single event, and after 24
+    hours. For the 10 minutes, say how many events a state has, such as
+    `tealium(events=lambda visit: visit.events)`; the spec then needs functions. Without `events`,
+    also for aggregates, a single event waits for 30. The spec needs `order="event_time"`.
+
+    A visit "reaches the session length without a new event" and is over: an event exactly 10 or 30
+    minutes after the last one starts a new one. No source says what one exactly 24 hours after the
+    first does; here it belongs to the visit. Neither does one say which clock decides.
+
+    Sources: https://docs.tealium.com/server-side/attributes/session-length/,
+    https://docs.tealium.com/server-side/visitor-stitching/single-event-visitor/
+
+    Args:
+        gap: Tealium lets you set from 5 seconds to 30 minutes (`_dc_ttl_`). In mobile apps it's 2
+            minutes; for omnichannel and file imports, one.
+        events: A function from the state to the number of its events.
+
+    Raises:
+        SpecError: The gap can't be one.
+    """
+    rules = SessionRules(gap, gap_inclusive=False, max_duration="24 hours")
+    if events is None:
+        return rules
+    longest = rules.longest
+    lone = min(timedelta(minutes=10), longest)
+
+    def gap_after(state: Any) -> timedelta:
+        return longest if events(state) > 1 else lone
+
+    return attrs.evolve(rules, state_gap=gap_after)
+
+
+def adobe_analytics(gap: Duration = HALF_HOUR) -> SessionRules:
+    """
+    Return the visits of Adobe Analytics: over after 30 minutes of inactivity, and after 12 hours.
+
+    One is also over with 2,500 hits; midnight ends none. A hit exactly at 30 minutes or at 12 hours
+    belongs to the visit: a new one begins after "more than" these. No source says which clock
+    decides. The spec needs `order="event_time"`.
+
+    Not covered: Adobe also ends a visit with more than 100 hits in fewer than 100 seconds. No rule
+    here looks at how fast events come.
+
+    Source: https://experienceleague.adobe.com/docs/analytics/components/metrics/visits.html, also
+    `help/components/metrics/visits.md` in https://github.com/AdobeDocs/analytics.en
+
+    Args:
+        gap: Adobe shortens it on request, and in a virtual report suite lets you set it.
+
+    Raises:
+        SpecError: The gap can't be one.
+    """
+    return SessionRules(gap, max_duration="12 hours", max_events=2_500)
