@@ -347,9 +347,9 @@ def tealium(
     `tealium(events=lambda visit: visit.events)`; the spec then needs functions. Without `events`,
     also for aggregates, a single event waits for 30. The spec needs `order="event_time"`.
 
-    A visit "reaches the session length without a new event" and is over: an event exactly 10 or 30
-    minutes after the last one starts a new one. No source says what one exactly 24 hours after the
-    first does; here it belongs to the visit. Neither does one say which clock decides.
+    Tealium's page lets a visit end as soon as it reaches its length: an event exactly 10 or 30
+    minutes after the last one starts a new visit. No source says what one exactly 24 hours after
+    the first does; here it belongs to the visit. Neither does one say which clock decides.
 
     Sources: https://docs.tealium.com/server-side/attributes/session-length/,
     https://docs.tealium.com/server-side/visitor-stitching/single-event-visitor/
