@@ -45,6 +45,10 @@ SETTINGS: Final = {
 }
 
 
+BIDS: Final = ("bidder", "bids", "session_start", "session_end")
+"""The columns of query 11 of NEXMark."""
+
+
 @attrs.frozen(kw_only=True)
 class Job:
     """
@@ -143,12 +147,17 @@ def _micro_batches(spark: SparkSession, workload: Workload, job: Job) -> list[Ba
     stream = stream_of(spark, workload, job.files)
     rows = ENTRANTS[job.entrant].ways[workload.task](stream, workload)
     if job.rows is None:
-        writer = rows.writeStream.format("noop")
+        timed = rows.select(*BIDS) if workload.task == "bids" else rows
+        output = job.answer.with_name("output")
+        writer = _to_files(timed, output) if workload.to_files else timed.writeStream.format("noop")
     else:
-        rows = _comparable(rows, workload)
-        writer = rows.writeStream.format("parquet").option("path", str(job.rows))
+        writer = _to_files(_comparable(rows, workload), job.rows)
     progress = run_query(writer, job.checkpoint)
     return [_batch(each) for each in progress if each["numInputRows"] > 0]
+
+
+def _to_files(rows: DataFrame, folder: Path) -> DataStreamWriter:
+    return rows.writeStream.format("parquet").option("path", str(folder))
 
 
 def _batch(progress: Any) -> Batch:
@@ -177,12 +186,12 @@ def _batches(spark: SparkSession, workload: Workload, job: Job) -> list[Batch]:
 def _comparable(rows: DataFrame, workload: Workload) -> DataFrame:
     if workload.task == "counts":
         return rows.select("user_id", "events", "seconds")
+    is_of_bids = workload.task == "bids"
     return rows.select(
-        "user_id",
+        "bidder" if is_of_bids else "user_id",
         F.unix_micros("session_start").alias("start_us"),
         F.unix_micros("session_end").alias("end_us"),
-        "events",
-        "seconds",
+        *(["bids"] if is_of_bids else ["events", "seconds"]),
     )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.workloads import SPAN, Workload
+from benchmarks.nexmark import COLUMNS, bids, closing_bid
+from benchmarks.workloads import Workload
 
 __all__ = [
     "CLOSING",
@@ -39,11 +40,15 @@ def batch_of_events(workload: Workload, batch: int) -> pa.Table:
     """
     Return the events of one batch, in the order in which they come.
 
-    They come evenly over the span of the batch, each after its event time by at most the disorder.
+    They come evenly over the span of the batch, each after its event time by at most the disorder;
+    bids come in the order of their times.
     """
     dice = np.random.default_rng([SEED, batch])
+    if workload.task == "bids":
+        return bids(workload, batch, FIRST_US, dice)
+    span_us = _us(workload.span)
     users = _users(workload, batch, dice)
-    arrival_us = dice.integers(batch * _us(SPAN), (batch + 1) * _us(SPAN), len(users))
+    arrival_us = dice.integers(batch * span_us, (batch + 1) * span_us, len(users))
     late_us = dice.integers(0, _us(workload.disorder) + 1, len(users))
     # Whole milliseconds, because Flink knows no others.
     times_us = (FIRST_US + arrival_us - late_us) // 1000 * 1000
@@ -52,10 +57,11 @@ def batch_of_events(workload: Workload, batch: int) -> pa.Table:
 
 def closing_event(workload: Workload) -> pa.Table:
     """Return one event, so far ahead that every session is over once it has been read."""
-    ahead_us = (workload.batches + 1) * _us(SPAN) + 2 * _us(workload.gap) + _us(workload.disorder)
-    table = _table(
-        workload, np.array([0]), np.array([FIRST_US + ahead_us]), np.random.default_rng()
-    )
+    span_us, gap_us, disorder_us = map(_us, (workload.span, workload.gap, workload.disorder))
+    at_us = FIRST_US + (workload.batches + 1) * span_us + 2 * gap_us + disorder_us
+    if workload.task == "bids":
+        return closing_bid(at_us)
+    table = _table(workload, np.array([0]), np.array([at_us]), np.random.default_rng())
     return table.set_column(0, "user_id", pa.array([CLOSING]))
 
 
@@ -78,6 +84,8 @@ def linked(files: Path, batches: Iterable[int], folder: Path) -> Path:
 
 def schema_of(workload: Workload) -> str:
     """Return the columns of the files as Spark names them."""
+    if workload.task == "bids":
+        return COLUMNS
     extra = [f"extra_{number} string" for number in range(workload.extra_columns)]
     return ", ".join(["user_id string, ts timestamp, page string, seconds double", *extra])
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks.child import LOCAL, Batch, Job
 from benchmarks.entrants import Entrant
 from benchmarks.environments import packages_of, python_of
-from benchmarks.events import CLOSING, linked, write_batches
+from benchmarks.events import FILES_A_BATCH, closing_event, linked, write_batches
 from benchmarks.processes import Sampler
 from benchmarks.results import Run, Sample
 from benchmarks.rows import COLUMNS, difference, expected, in_order
@@ -34,6 +34,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 COMPARED_BATCHES: Final = 3
 COMPARED_SHARE: Final = 0.05
 """How much of the events and keys a slow entrant gets to show its rows."""
+ANY_ORDER: Final = timedelta(hours=1)
+"""Longer than the events of a workload: they aren't in order within a batch."""
 NUMBERS: Final = count()
 
 
@@ -93,7 +95,8 @@ def wrong_rows(entrant: Entrant, at: Place) -> str | None:
     right = expected(workload, [_events(files, batch) for batch in batches])
     found = pq.read_table(rows).select(COLUMNS[workload.task]).cast(right.schema)
     # Spark would push this filter below the watermark, which the event then couldn't move.
-    found = found.filter(pc.field("user_id") != CLOSING)
+    key = found.column_names[0]
+    found = found.filter(pc.field(key) != closing_event(workload)[key][0])
     shutil.rmtree(folder)
     return difference(in_order(found), right)
 
@@ -164,7 +167,7 @@ def _finished(
         master=at.master,
     )
     if entrant.reads == "csv":
-        _as_csv(job.files)
+        _as_csv(job.files, workload)
     command = _command(entrant, workload, job)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -188,7 +191,9 @@ def _command(entrant: Entrant, workload: Workload, job: Job) -> list[str]:
         return [sys.executable, "-m", "benchmarks.child", job.as_json()]
     told = {
         "files": sorted(map(str, job.files.iterdir())),
+        "task": workload.task,
         "gap_us": workload.gap // timedelta(microseconds=1),
+        "delay_s": _delay(workload) // timedelta(seconds=1),
         "repetitions": workload.repetitions if job.rows is None else 1,
         "rows": job.rows and str(job.rows),
         "answer": str(job.answer),
@@ -206,15 +211,22 @@ def _environment(entrant: Entrant) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
 
 
-def _as_csv(files: Path) -> None:
-    for path in sorted(files.glob("*.parquet")):
-        events = pq.read_table(path, columns=["user_id", "ts", "seconds"])
-        times = events["ts"].cast(pa.int64())
-        pyarrow.csv.write_csv(
-            events.set_column(1, "ts", times),
-            path.with_suffix(".csv"),
-            pyarrow.csv.WriteOptions(include_header=False),
-        )
+def _delay(workload: Workload) -> timedelta:
+    """Return by how much a watermark follows the events, for an engine that reads one by one."""
+    return workload.disorder if workload.task == "bids" else ANY_ORDER
+
+
+def _as_csv(files: Path, workload: Workload) -> None:
+    """Make one file for each reader of what all batches have for it, so that it reads in order."""
+    columns = ["bidder", "dateTime"] if workload.task == "bids" else ["user_id", "ts", "seconds"]
+    paths = sorted(files.glob("*.parquet"))
+    options = pyarrow.csv.WriteOptions(include_header=False)
+    for part in range(FILES_A_BATCH):
+        own = [path for path in paths if path.stem.endswith(f"-{part}")]
+        events = pa.concat_tables(pq.read_table(path, columns=columns) for path in own)
+        events = events.set_column(1, columns[1], events[1].cast(pa.int64()))
+        pyarrow.csv.write_csv(events, files / f"part-{part}.csv", options)
+    for path in paths:
         path.unlink()
 
 

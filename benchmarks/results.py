@@ -15,6 +15,8 @@ __all__ = ["RESULTS", "Figure", "Result", "Run", "Sample", "loaded", "saved"]
 
 RESULTS: Final = Path(__file__).resolve().parents[1] / "out" / "bench.json"
 
+SPANS: Final = frozenset({"gap", "disorder", "span"})
+
 Figure: TypeAlias = Literal[
     "seconds", "cpu_s", "rest_s", "peak_rss_bytes", "checkpoint_bytes", "state_bytes"
 ]
@@ -101,7 +103,7 @@ def _values(run: Run, figure: Figure, uncounted: int) -> list[float]:
 
 def _as_json(result: Result) -> dict[str, Any]:
     workload = attrs.asdict(result.workload)
-    spans = {name: workload[name].total_seconds() for name in ("gap", "disorder")}
+    spans = {name: workload[name].total_seconds() for name in SPANS}
     medians = {
         name: {figure: result.figure(name, figure) for figure in ("seconds", "cpu_s")}
         for name in result.runs
@@ -111,7 +113,7 @@ def _as_json(result: Result) -> dict[str, Any]:
 
 def _result(found: Mapping[str, Any]) -> Result:
     workload = dict(found["workload"])
-    for name in ("gap", "disorder"):
+    for name in SPANS.intersection(workload):
         workload[name] = timedelta(seconds=workload[name])
     workload["entrants"] = tuple(workload["entrants"])
     runs = {name: [_run(each) for each in runs] for name, runs in found["runs"].items()}

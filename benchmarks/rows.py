@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ __all__ = ["COLUMNS", "difference", "expected", "in_order"]
 COLUMNS: Final = {
     "sessions": ("user_id", "start_us", "end_us", "events", "seconds"),
     "counts": ("user_id", "events", "seconds"),
+    "bids": ("bidder", "start_us", "end_us", "bids"),
 }
 ROUNDING: Final = 1e-9
 """Sums of floats differ by the order of their parts, relative to their size."""
@@ -21,9 +22,14 @@ ROUNDING: Final = 1e-9
 
 def expected(workload: Workload, batches: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of these batches, in order."""
-    if workload.task == "counts":
-        return in_order(pa.concat_tables(_counts(batches)))
-    return in_order(_sessions(pa.concat_tables(batches), workload.gap))
+    match workload.task:
+        case "counts":
+            rows = pa.concat_tables(_counts(batches))
+        case "bids":
+            rows = _bids(pa.concat_tables(batches), workload.gap)
+        case "sessions":
+            rows = _sessions(pa.concat_tables(batches), workload.gap)
+    return in_order(rows)
 
 
 def in_order(rows: pa.Table) -> pa.Table:
@@ -47,22 +53,45 @@ def difference(left: pa.Table, right: pa.Table) -> str | None:
 
 
 def _sessions(events: pa.Table, gap: timedelta) -> pa.Table:
-    gap_us = gap // timedelta(microseconds=1)
     users = events["user_id"].combine_chunks().dictionary_encode()
-    codes, times = users.indices.to_numpy(), events["ts"].cast(pa.int64()).to_numpy()
-    order = np.lexsort((times, codes))
-    codes, times = codes[order], times[order]
-    begins = np.r_[True, (codes[1:] != codes[:-1]) | (np.diff(times) > gap_us)]
-    first = np.flatnonzero(begins)
-    last = np.r_[first[1:], len(codes)] - 1
+    found = _runs(users.indices.to_numpy(), events["ts"], gap)
     return pa.table(
         {
-            "user_id": users.dictionary.take(pa.array(codes[first])),
-            "start_us": times[first],
-            "end_us": times[last] + gap_us,
-            "events": last - first + 1,
-            "seconds": np.add.reduceat(_seconds(events)[order], first),
+            "user_id": users.dictionary.take(pa.array(found.keys)),
+            "start_us": found.start_us,
+            "end_us": found.end_us,
+            "events": found.counts,
+            "seconds": np.add.reduceat(_seconds(events)[found.order], found.first),
         }
+    )
+
+
+def _bids(events: pa.Table, gap: timedelta) -> pa.Table:
+    found = _runs(events["bidder"].to_numpy(), events["dateTime"], gap)
+    columns = (found.keys, found.start_us, found.end_us, found.counts)
+    return pa.table(dict(zip(COLUMNS["bids"], columns, strict=True)))
+
+
+class _Runs(NamedTuple):
+    """The sessions of sorted events: `first` are the positions in `order` at which they begin."""
+
+    keys: Any
+    start_us: Any
+    end_us: Any
+    counts: Any
+    order: Any
+    first: Any
+
+
+def _runs(keys: Any, times: pa.ChunkedArray, gap: timedelta) -> _Runs:
+    gap_us, times_us = gap // timedelta(microseconds=1), times.cast(pa.int64()).to_numpy()
+    order = np.lexsort((times_us, keys))
+    keys, times_us = keys[order], times_us[order]
+    begins = np.r_[True, (keys[1:] != keys[:-1]) | (np.diff(times_us) > gap_us)]
+    first = np.flatnonzero(begins)
+    last = np.r_[first[1:], len(keys)] - 1
+    return _Runs(
+        keys[first], times_us[first], times_us[last] + gap_us, last - first + 1, order, first
     )
 
 

@@ -1,8 +1,9 @@
 """
 The workloads: what comes in, who takes part, and in how many batches.
 
-A batch covers twice the gap (`SPAN`), so sessions of one batch are over in the next. The events of
-a batch come in any order; no event is ever late, so every entrant has to return the same rows.
+A batch covers more than the gap, by default twice as much (`SPAN`), so sessions of one batch are
+over in the next. The events of a batch come in any order, but bids in that of their times. No event
+is ever late, so every entrant has to return the same rows.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,11 @@ import attrs
 
 __all__ = ["SPAN", "WORKLOADS", "Mode", "Task", "Workload", "families"]
 
-Task: TypeAlias = Literal["sessions", "counts"]
-"""`sessions`: a count and a sum for each session. `counts`: both for each key, in every batch."""
+Task: TypeAlias = Literal["sessions", "counts", "bids"]
+"""
+`sessions`: a count and a sum for each session. `counts`: both for each key, in every batch.
+`bids`: query 11 of NEXMark, the number of bids in each session of a bidder.
+"""
 
 Mode: TypeAlias = Literal["stream", "batch", "job"]
 """
@@ -23,7 +27,7 @@ What is timed: each micro-batch of a `stream`, each reading of all files as one 
 """
 
 SPAN: Final = timedelta(seconds=60)
-"""The event time that a batch covers."""
+"""The event time that a batch covers, unless a workload says otherwise."""
 
 ENOUGH: Final = 16
 """The JVM compiles during the first batches, so the median needs so many; the first is left out."""
@@ -39,7 +43,8 @@ class Workload:
         about: What it shows, for the report.
         entrants: Who takes part, by name.
         events: How many events a batch has.
-        keys: Over how many users they are spread, evenly by chance.
+        keys: Over how many users they are spread, evenly by chance; of bids, how many people are
+            active at a time.
         task: What the entrants compute.
         mode: What is timed.
         batches: How many batches there are.
@@ -51,6 +56,8 @@ class Workload:
         extra_columns: How many columns the events have that nobody needs.
         disorder: By how much events are out of order, at most, and the watermark's delay.
         gap: What ends a session.
+        span: The event time that a batch covers.
+        to_files: Whether rows that are timed go to Parquet files; by default they go nowhere.
         settings: Settings of Spark for this workload.
         family: The name of the workloads that belong together, by default its own.
         size: Which of its family it is.
@@ -72,6 +79,8 @@ class Workload:
     extra_columns: int = 0
     disorder: timedelta = timedelta(0)
     gap: timedelta = timedelta(seconds=30)
+    span: timedelta = SPAN
+    to_files: bool = False
     settings: Mapping[str, str] = attrs.field(factory=dict)
     family: str = attrs.field(default=attrs.Factory(lambda self: self.name, takes_self=True))
     size: int = 1
@@ -258,6 +267,32 @@ ENGINES: Final = Workload(
     # About a millisecond for each event.
     few={"Bytewax": 1, "Pathway": 2},
 )
+NEXMARK: Final = Workload(
+    name="nexmark-q11",
+    about="4,600,000 bids of 100,000 bidders in 12 batches, 46 a session on average, to Parquet",
+    entrants=(*OURS, *SPARK),
+    # 50 events of the published generator have 46 bids: so it's at its default rate of 10,000
+    # events a second, with as many active people as there.
+    events=46 * 8_340,
+    keys=1_000,
+    task="bids",
+    batches=12,
+    span=timedelta(seconds=41.7),
+    gap=timedelta(seconds=10),
+    disorder=timedelta(seconds=4),
+    to_files=True,
+)
+NEXMARK_JOBS: Final = attrs.evolve(
+    NEXMARK,
+    name="nexmark-q11-jobs",
+    about="the same bids from files to the last row, start-up included, rows to nowhere",
+    entrants=(*NEXMARK.entrants, "Flink SQL", "PyFlink"),
+    mode="job",
+    to_files=False,
+    # About a third of a millisecond for each bid.
+    few={"PyFlink": 1},
+    family="nexmark-q11-jobs",
+)
 SIZES: Final = (1, 2, 4, 8)
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
@@ -286,6 +321,8 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         DISORDER,
         HUGE,
         ENGINES,
+        NEXMARK,
+        NEXMARK_JOBS,
     )
 }
 """By name, those that matter most first."""

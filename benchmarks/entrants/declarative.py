@@ -5,7 +5,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from benchmarks.entrants.entrant import Entrant
-from benchmarks.entrants.functions import View, VisitRow
+from benchmarks.entrants.functions import Bid, BidsRow, View, VisitRow
 from benchmarks.workloads import Workload
 from sessionkit import SessionSpec, Storage, aggregates
 from sessionkit.spark import sessionize
@@ -32,8 +32,26 @@ def sessions(events: DataFrame, workload: Workload) -> DataFrame:
     return sessionize(events, totals(workload))
 
 
+def bids_of(workload: Workload) -> SessionSpec[Any, Any, Any]:
+    """Return the spec of query 11 of NEXMark."""
+    return SessionSpec.aggregate(
+        Bid,
+        {"bids": aggregates.count()},
+        result=BidsRow,
+        keys={"bidder": int},
+        event_time="dateTime",
+        gap=workload.gap,
+        watermark_delay=workload.disorder,
+    )
+
+
+def bids(events: DataFrame, workload: Workload) -> DataFrame:
+    """Count the bids of each bidder's sessions."""
+    return sessionize(events, bids_of(workload))
+
+
 DECLARATIVE: Final = Entrant(
     name="declarative",
     about="sessionkit, aggregates instead of functions",
-    ways={"sessions": sessions},
+    ways={"sessions": sessions, "bids": bids},
 )

@@ -11,7 +11,10 @@ from benchmarks.workloads import Task, Workload
 __all__ = ["Entrant", "Way"]
 
 Way: TypeAlias = Callable[[DataFrame, Workload], DataFrame]
-"""Makes rows of events: `user_id`, `session_start`, `session_end`, `events` and `seconds`."""
+"""
+Makes rows of events: `user_id`, `session_start`, `session_end`, `events` and `seconds`; of bids,
+`bidder`, `session_start`, `session_end` and `bids`.
+"""
 
 
 @attrs.frozen(kw_only=True)

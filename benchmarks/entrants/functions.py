@@ -20,7 +20,7 @@ from sessionkit import (
 )
 from sessionkit.spark import apply_with_state, sessionize
 
-__all__ = ["COUNTS", "FUNCTIONS", "View", "VisitRow", "visits"]
+__all__ = ["COUNTS", "FUNCTIONS", "Bid", "BidsRow", "View", "VisitRow", "bids_of", "visits"]
 
 
 @attrs.define
@@ -44,6 +44,25 @@ class VisitRow:
 
     events: int
     seconds: float
+
+
+@attrs.define
+class Bid:
+    """A bid: only who made it counts, and when."""
+
+
+@attrs.define
+class Bids:
+    """An open session of a bidder."""
+
+    bids: int = 0
+
+
+@attrs.frozen
+class BidsRow:
+    """A closed session of a bidder."""
+
+    bids: int
 
 
 @attrs.frozen
@@ -76,6 +95,27 @@ def finish(session: Session, visit: Visit) -> VisitRow:
     return VisitRow(visit.events, visit.seconds)
 
 
+def first_bid(key: object, bid: Bid) -> Bids:
+    """Open a session of a bidder."""
+    return Bids(1)
+
+
+def next_bid(bids: Bids, bid: Bid) -> Bids:
+    """Count a bid."""
+    bids.bids += 1
+    return bids
+
+
+def merge_bids(left: Bids, right: Bids) -> Bids:
+    """Join two sessions of a bidder."""
+    return Bids(left.bids + right.bids)
+
+
+def finish_bids(session: Session, bids: Bids) -> BidsRow:
+    """Close a session of a bidder."""
+    return BidsRow(bids.bids)
+
+
 def process(key: Any, views: list[View], state: KeyState[Count], times: KeyTimes) -> Count:
     """Count the events of a key, and return the count."""
     before = state.get(Count(0, 0.0))
@@ -105,6 +145,25 @@ def visits(workload: Workload, storage: Storage | None = None) -> SessionSpec[An
     )
 
 
+def bids_of(workload: Workload) -> SessionSpec[Any, Any, Any]:
+    """Return the spec of query 11 of NEXMark."""
+    return SessionSpec(
+        keys={"bidder": int},
+        event_time="dateTime",
+        logic=Functions(
+            event=Bid,
+            state=Bids,
+            result=BidsRow,
+            create=first_bid,
+            update=next_bid,
+            merge=merge_bids,
+            finish=finish_bids,
+        ),
+        timeout=EventTimeGap(workload.gap),
+        watermark_delay=workload.disorder,
+    )
+
+
 COUNTS: Final = StatefulSpec(
     keys={"user_id": str},
     event=View,
@@ -120,6 +179,11 @@ def sessions(events: DataFrame, workload: Workload) -> DataFrame:
     return sessionize(events, visits(workload))
 
 
+def bids(events: DataFrame, workload: Workload) -> DataFrame:
+    """Count the bids of each bidder's sessions."""
+    return sessionize(events, bids_of(workload))
+
+
 def counts(events: DataFrame, workload: Workload) -> DataFrame:
     """Count each user's events."""
     return apply_with_state(events, COUNTS)
@@ -128,5 +192,5 @@ def counts(events: DataFrame, workload: Workload) -> DataFrame:
 FUNCTIONS: Final = Entrant(
     name="functions",
     about="sessionkit, plain functions",
-    ways={"sessions": sessions, "counts": counts},
+    ways={"sessions": sessions, "counts": counts, "bids": bids},
 )

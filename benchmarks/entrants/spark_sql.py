@@ -1,13 +1,14 @@
 """What Spark has itself, all in the JVM: its session window, and window functions in SQL."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from benchmarks.entrants.entrant import Entrant
-from benchmarks.workloads import Workload
+from benchmarks.entrants.entrant import Entrant, Way
+from benchmarks.workloads import Task, Workload
 
 __all__ = ["SESSION_WINDOW", "SESSION_WINDOW_DEFAULT_STORE", "WINDOW_FUNCTIONS", "seconds_of"]
 
@@ -36,6 +37,22 @@ def by_session_window(events: DataFrame, workload: Workload) -> DataFrame:
     )
 
 
+def bids_by_session_window(bids: DataFrame, workload: Workload) -> DataFrame:
+    """Count the bids of each bidder's sessions with Spark's own operator."""
+    window = F.session_window("dateTime", seconds_of(workload.gap)).alias("window")
+    sessions = (
+        bids.withWatermark("dateTime", seconds_of(workload.disorder))
+        .groupBy("bidder", window)
+        .agg(F.count("*").alias("bids"))
+    )
+    return sessions.select(
+        "bidder",
+        F.col("window.start").alias("session_start"),
+        F.col("window.end").alias("session_end"),
+        "bids",
+    )
+
+
 def by_window_functions(events: DataFrame, workload: Workload) -> DataFrame:
     """Find the sessions as gaps and islands, which only a batch can."""
     of_user = Window.partitionBy("user_id").orderBy("time_us")
@@ -54,15 +71,20 @@ def by_window_functions(events: DataFrame, workload: Workload) -> DataFrame:
     return sessions.drop("island")
 
 
+BY_SESSION_WINDOW: Final[Mapping[Task, Way]] = {
+    "sessions": by_session_window,
+    "bids": bids_by_session_window,
+}
+
 SESSION_WINDOW: Final = Entrant(
     name="session_window",
     about="Spark's own operator, RocksDB",
-    ways={"sessions": by_session_window},
+    ways=BY_SESSION_WINDOW,
 )
 SESSION_WINDOW_DEFAULT_STORE: Final = Entrant(
     name="session_window, default store",
     about="Spark's own operator, the default state store",
-    ways={"sessions": by_session_window},
+    ways=BY_SESSION_WINDOW,
     settings={"spark.sql.streaming.stateStore.providerClass": DEFAULT_STORE},
 )
 WINDOW_FUNCTIONS: Final = Entrant(

@@ -27,7 +27,7 @@ __all__ = [
 FOLDER: Final = Path(__file__).resolve().parents[2] / "out" / "environments"
 LISTS: Final = Path(__file__).parent
 JAVA: Final = "java"
-SOURCE: Final = LISTS.parent / "engines" / "Sessions.java"
+ENGINES: Final = LISTS.parent / "engines"
 NAMES: Final = (JAVA, *sorted(path.stem for path in LISTS.glob("*.txt")))
 PATIENCE_S: Final = 900
 
@@ -43,11 +43,12 @@ def made(name: str) -> Path:
     Raises:
         MissingToolError: When that fails.
     """
-    folder, source = FOLDER / name, _source_of(name)
-    stamp = hashlib.sha256(source.read_bytes()).hexdigest() + sys.version
+    folder, sources = FOLDER / name, _sources_of(name)
+    content = b"".join(source.read_bytes() for source in sources)
+    stamp = hashlib.sha256(content).hexdigest() + sys.version
     if not (folder / "made").exists() or (folder / "made").read_text() != stamp:
         shutil.rmtree(folder, ignore_errors=True)
-        (compile_java if name == JAVA else _install)(source, folder)
+        (compile_java if name == JAVA else _install)(folder, *sources)
         (folder / "made").write_text(stamp)
     return folder
 
@@ -63,19 +64,19 @@ def packages_of(name: str) -> Path:
     return FOLDER / name / "lib" / version / "site-packages"
 
 
-def _source_of(name: str) -> Path:
-    return SOURCE if name == JAVA else LISTS / f"{name}.txt"
+def _sources_of(name: str) -> list[Path]:
+    return sorted(ENGINES.glob("*.java")) if name == JAVA else [LISTS / f"{name}.txt"]
 
 
-def _install(requirements: Path, folder: Path) -> None:
+def _install(folder: Path, requirements: Path) -> None:
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
     _run(python, "-m", "pip", "install", "--quiet", "--requirement", str(requirements))
 
 
-def compile_java(source: Path, folder: Path) -> None:
+def compile_java(folder: Path, *sources: Path) -> None:
     """
-    Compile a file against Spark's jars into a folder.
+    Compile files against Spark's jars into a folder.
 
     Raises:
         MissingToolError: When there's no compiler, or it fails.
@@ -84,7 +85,7 @@ def compile_java(source: Path, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
-    _run(javac(), "-classpath", jars, "-d", str(folder), str(source))
+    _run(javac(), "-classpath", jars, "-d", str(folder), *map(str, sources))
 
 
 def javac() -> str:

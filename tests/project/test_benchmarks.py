@@ -22,10 +22,17 @@ from benchmarks.child import Job
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.environments import NAMES
-from benchmarks.events import CLOSING, batch_of_events, closing_event, linked, write_batches
+from benchmarks.events import (
+    CLOSING,
+    FIRST_US,
+    batch_of_events,
+    closing_event,
+    linked,
+    write_batches,
+)
 from benchmarks.phases import PHASES, Stopwatch
 from benchmarks.processes import Process, Sampler, Usage, cpu_between, tree_of, usage_of
-from benchmarks.report import aligned, page, targets_of, text_of
+from benchmarks.report import aligned, page, targets_of, text_of, throughput_of
 from benchmarks.results import Result, Run, Sample, loaded, saved
 from benchmarks.rows import difference, expected
 from benchmarks.targets import TARGETS, Exponent, Ratio, exponent
@@ -33,6 +40,9 @@ from benchmarks.workloads import SPAN, WORKLOADS, Workload
 
 SMALL = Workload(
     name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3
+)
+BIDS = attrs.evolve(
+    WORKLOADS["nexmark-q11"], events=46 * 200, span=timedelta(seconds=1), keys=50, batches=3
 )
 
 
@@ -145,6 +155,56 @@ def test_the_files_of_a_batch_hold_its_events_and_are_older_than_those_of_the_ne
     tables = [pq.read_table(path) for path in paths]
     assert batch_of_events(SMALL, 0).equals(pa.concat_tables(tables[:2]).combine_chunks())
     assert [CLOSING] == pa.concat_tables(tables[-2:])["user_id"].to_pylist()
+
+
+def test_bids_are_those_of_the_published_generator() -> None:
+    """Of 50 events 46 are bids, one each 100 microseconds; three of four are by a hot bidder."""
+    bids = pa.concat_tables(batch_of_events(BIDS, batch) for batch in range(2))
+    bidders = bids["bidder"].to_numpy()
+    event = np.arange(2 * BIDS.events) // 46 * 50 + 4 + np.arange(2 * BIDS.events) % 46
+    person, hot = event // 50, event // 5000 * 100 + 1
+
+    assert (FIRST_US + event // 10 * 1000 == bids["dateTime"].cast(pa.int64()).to_numpy()).all()
+    assert 0.74 < (bidders == 1000 + hot).mean() < 0.76
+    behind = (person + 1000 - bidders)[bidders != 1000 + hot]
+    assert -10 <= behind.min() < behind.max() < BIDS.keys
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0])
+def test_bids_make_sessions_of_some_seconds(scale: float) -> None:
+    """A bidder is there for a while, and has one session of 46 bids on average."""
+    workload = attrs.evolve(WORKLOADS["nexmark-q11"].scaled(scale), batches=2)
+    rows = expected(workload, [batch_of_events(workload, batch) for batch in range(2)])
+
+    assert 0.95 < len(rows) / len(rows["bidder"].unique()) <= 1.0 / 0.95
+    assert 40 < 2 * workload.events / len(rows) < 47
+    assert np.median(rows["bids"]) < 20
+    assert max(rows["bids"].to_pylist()) > 1000
+
+
+def test_the_expected_bids_are_those_of_merged_intervals() -> None:
+    """What NumPy finds for query 11 is what plain Python finds bidder by bidder."""
+    workload = attrs.evolve(BIDS, events=5_000, span=timedelta(minutes=5), keys=20)
+    batches = [batch_of_events(workload, batch) for batch in range(2)]
+    windows: dict[int, list[Any]] = {}
+    for bid in pa.concat_tables(batches).to_pylist():
+        start_us = round(bid["dateTime"].timestamp() * 1_000_000)
+        windows.setdefault(bid["bidder"], []).append((start_us, start_us + 10_000_000, 1, 0.0))
+    rows = [(key, *each[:3]) for key in sorted(windows) for each in merged(windows[key])]
+    names = ["bidder", "start_us", "end_us", "bids"]
+    right = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+    assert difference(right, expected(workload, batches)) is None
+    assert right.num_rows > 1.2 * len(windows)
+
+
+def test_the_closing_bid_is_by_nobody_else() -> None:
+    """It is ahead of every end, and its session can be told from the others."""
+    closing = closing_event(BIDS)
+    last = batch_of_events(BIDS, BIDS.batches - 1)["dateTime"][-1].as_py()
+
+    assert closing["dateTime"][0].as_py() > last + BIDS.gap + BIDS.disorder
+    assert closing["bidder"][0].as_py() not in batch_of_events(BIDS, 0)["bidder"].to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -346,6 +406,17 @@ def test_a_ratio_is_taken_to_the_fastest_of_several() -> None:
     assert "time / one store, the better store" == ratio.text
 
 
+def test_a_ratio_may_be_of_the_time_of_the_processor() -> None:
+    """A way that keeps two cores busy is no cheaper than one that keeps one busy for as long."""
+    ratio = Ratio("small", "functions", "java", at_most=1.0, figure="cpu_s")
+    found = {"small": result({"functions": [9.0, 3.0], "java": [9.0, 2.0]})}
+    busy = attrs.evolve(found["small"].runs["java"][0], samples=[Sample(2.0, 4.0, 2.0)] * 2)
+    runs = {**found["small"].runs, "java": [busy]}
+
+    assert "CPU time / java" == ratio.text
+    assert 2.25 / 6 == ratio.measured({"small": attrs.evolve(found["small"], runs=runs)})
+
+
 def test_an_exponent_is_fitted_over_a_family() -> None:
     """Time that doubles with the size has the exponent 1."""
     family = [
@@ -395,6 +466,17 @@ def test_the_page_has_the_targets_and_a_table_for_each_workload() -> None:
     assert "| small | functions | time / by hand | 1/20 | 1/18 | yes |" in text
     assert "## small\n\nSome events (times 0.5).\n" in text
     assert "| functions | 1.00 | 0.75 | 0.25 | 1.00 | - | - | 1 |" in text
+
+
+def test_the_page_has_the_bids_a_second_and_core_next_to_those_of_flink() -> None:
+    """Bids, divided by CPU seconds: the most comes first."""
+    found = result({"functions": [9.0, 1.0], "java": [9.0, 2.0]}, attrs.evolve(SMALL, task="bids"))
+
+    assert ("functions", "200", "267") == throughput_of(found)[1]
+    assert "| functions | 200 | 267 |\n| java | 100 | 133 |\n" in page({"small": found})
+    assert "**39,700**" in page({"small": found})
+    assert "events a second and core" in text_of(found)
+    assert "39,700" not in page({"small": attrs.evolve(found, workload=SMALL)})
 
 
 # ------------------------------------------------------------------------------------- one hot key

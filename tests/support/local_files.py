@@ -6,7 +6,6 @@ which no package index has; a micro-batch makes a dozen. This file system leaves
 """
 
 import hashlib
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,4 +24,4 @@ def compiled_file_system() -> Path | None:
         return None
     content = SOURCE.read_bytes() + compiler.encode()
     name = f"{FILE_SYSTEM}-{hashlib.sha256(content).hexdigest()[:12]}"
-    return cached(name, partial(compile_java, SOURCE))
+    return cached(name, lambda folder: compile_java(folder, SOURCE))
