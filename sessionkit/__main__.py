@@ -1,26 +1,30 @@
 """
-Look into a checkpoint from the command line, watch queries, or report on what they wrote.
+Look into a checkpoint, watch queries, report on what they wrote, or size one before it runs.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
     python -m sessionkit watch URL [--every 1s]
     python -m sessionkit report ROWS --out report.html [--dimension COLUMN] ...
+    python -m sessionkit size --events-per-second N --open-sessions N [--state-bytes N] ...
 """
 
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from sessionkit._printable import printable
 from sessionkit.errors import SessionkitError, with_hint
+
+ROLES: Final = ("dimension", "events", "path", "entry", "exit", "engaged", "bounce", "number")
+"""The columns that a report may be told by name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
-        for line in _lines(asked):
+        for line in asked.lines(asked):
             print(printable(line, keep="\n"))  # noqa: T201 (a program prints)
     except SessionkitError as error:
         print(printable(str(error), keep="\n"), file=sys.stderr)  # noqa: T201 (a program prints)
@@ -31,12 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         "python -m sessionkit",
-        description="Look into a checkpoint, watch queries, or report on sessions.",
+        description="Look into a checkpoint, watch queries, report on sessions, or size a query.",
     )
-    commands = parser.add_subparsers(required=True, dest="command")
+    commands = parser.add_subparsers(required=True)
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
     sessions = commands.add_parser("sessions", help="what is stored of a key")
     for command in (inspect, sessions):
+        command.set_defaults(lines=_checkpoint_lines, key=None)
         command.add_argument("checkpoint", help="the checkpoint location")
         required = command is sessions
         command.add_argument("--spec", required=required, help="a spec, such as jobs.visits:VISITS")
@@ -44,33 +49,42 @@ def _parser() -> ArgumentParser:
         "--key", required=True, nargs="+", help="the key, a value for each of its columns"
     )
     watch = commands.add_parser("watch", help="how the queries of a process stand, live")
+    watch.set_defaults(lines=_watch_lines)
     watch.add_argument("url", help="its metrics, such as http://127.0.0.1:9108/metrics")
     watch.add_argument("--every", default="1s", help="how long between two looks, such as 5s")
-    report = commands.add_parser("report", help="a page of charts on the sessions of a table")
-    report.add_argument(
-        "rows", help="a folder or file of Parquet, a Delta table, or postgresql://..."
-    )
-    report.add_argument("--out", required=True, help="where to write the page")
-    report.add_argument("--table", help="the table of the database")
-    report.add_argument("--title", default="Sessions", help="the title of the page")
-    for role in ("events", "path", "entry", "exit", "engaged", "bounce", "number", "dimension"):
-        report.add_argument(
-            f"--{role}", help=f"the column of the {role}, if its name doesn't say so"
-        )
-    report.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
-    report.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
+    _add_report(commands.add_parser("report", help="a page of charts on the sessions of a table"))
+    _add_size(commands.add_parser("size", help="what a query needs: cores, memory, state"))
     return parser
 
 
-def _lines(asked: Namespace) -> Iterator[str]:
-    if asked.command == "watch":
-        import_module("sessionkit.spark.monitor").watch_endpoint(asked.url, every=asked.every)
-        return
-    if asked.command == "report":
-        yield _reported(**vars(asked))
-        return
+def _add_report(command: ArgumentParser) -> None:
+    command.set_defaults(lines=_report_lines)
+    command.add_argument(
+        "rows", help="a folder or file of Parquet, a Delta table, postgresql://..."
+    )
+    command.add_argument("--out", required=True, help="where to write the page")
+    command.add_argument("--table", help="the table of the database")
+    command.add_argument("--title", default="Sessions", help="the title of the page")
+    for role in ROLES:
+        command.add_argument(f"--{role}", help="the column of it, where its name doesn't say so")
+    command.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
+    command.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
+
+
+def _add_size(command: ArgumentParser) -> None:
+    command.set_defaults(lines=_size_lines)
+    command.add_argument("--events-per-second", type=float, required=True, help="at the busiest")
+    command.add_argument("--open-sessions", type=int, required=True, help="open at a time")
+    command.add_argument("--state-bytes", type=int, default=16, help="of a session's state")
+    command.add_argument("--trigger", default="10 seconds", help="how often a micro-batch begins")
+    command.add_argument("--logic", choices=("functions", "aggregates"), default="functions")
+
+
+# Each command loads what it needs only when it runs: `--help` and wrong arguments need no Spark.
+
+
+def _checkpoint_lines(asked: Namespace) -> Iterator[str]:
     spec = None if asked.spec is None else _spec(asked.spec)
-    # Spark is loaded only here: `--help` and wrong arguments don't need it.
     spark = import_module("pyspark.sql").SparkSession.builder.config(
         map={
             "spark.log.level": "ERROR",
@@ -80,20 +94,36 @@ def _lines(asked: Namespace) -> Iterator[str]:
     )
     reports = import_module("sessionkit.spark.checkpoints.inspecting")
     session = spark.getOrCreate()
-    if asked.command == "inspect":
+    if asked.key is None:
         yield from reports.inspected(asked.checkpoint, spec, spark=session)
     else:
         yield from reports.sessions_of_key(asked.checkpoint, spec, asked.key, spark=session)
 
 
-def _reported(
-    *, command: str, rows: str, out: str, table: str | None, title: str, **columns: Any
-) -> str:
-    package = import_module(f"sessionkit.{command}")
+def _watch_lines(asked: Namespace) -> Iterator[str]:
+    import_module("sessionkit.spark.monitor").watch_endpoint(asked.url, every=asked.every)
+    yield from ()
+
+
+def _report_lines(asked: Namespace) -> Iterator[str]:
+    package = import_module("sessionkit.report")
+    named = {role: getattr(asked, role) for role in (*ROLES, "keys", "funnel")}
+    columns = package.Columns(**named)
     page = package.report(
-        rows, out=out, table=table, title=title, columns=package.Columns(**columns)
+        asked.rows, out=asked.out, table=asked.table, title=asked.title, columns=columns
     )
-    return f"{out}: {len(page) / 1e6:.1f} MB"
+    yield f"{asked.out}: {len(page) / 1e6:.1f} MB"
+
+
+def _size_lines(asked: Namespace) -> Iterator[str]:
+    found = import_module("sessionkit.sizing").size(
+        events_per_second=asked.events_per_second,
+        open_sessions=asked.open_sessions,
+        state_bytes=asked.state_bytes,
+        trigger=asked.trigger,
+        logic=asked.logic,
+    )
+    yield str(found)
 
 
 def _spec(text: str) -> Any:

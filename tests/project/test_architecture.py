@@ -29,6 +29,7 @@ PUBLIC = [
     "sessionkit.errors",
     "sessionkit.presets",
     "sessionkit.report",
+    "sessionkit.sizing",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
     "sessionkit.spark.monitor",
