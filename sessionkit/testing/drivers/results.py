@@ -33,7 +33,7 @@ class ResultRow(Protocol):
         """The row that a function returned."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class SessionRow(Generic[R_co]):
     """
     One result row of a session that is over; with `emit`, of one that is open too.
@@ -60,6 +60,15 @@ class SessionRow(Generic[R_co]):
     revision: int = 1
     is_final: bool = True
     supersedes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Leave out what each row has where neither rules nor revisions are used."""
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in attrs.fields(type(self))
+            if field.default is attrs.NOTHING or getattr(self, field.name) != field.default
+        ]
+        return f"SessionRow({', '.join(shown)})"
 
 
 @attrs.frozen

@@ -24,6 +24,7 @@ from sessionkit import (
 from sessionkit.testing import (
     BatchResult,
     SessionDriver,
+    SessionRow,
     Snapshot,
     at,
     hours,
@@ -850,3 +851,12 @@ def test_five_batches_and_a_restart_take_milliseconds() -> None:
     driver.run_batch()
     assert [VisitRow(5, 5.0)] == driver.take_results()
     print(f"five batches and a restart: {1000 * (time.perf_counter() - began):.1f} ms")  # noqa: T201
+
+
+def test_a_row_shows_only_what_its_spec_uses() -> None:
+    """Neither rules nor revisions are used, or they are."""
+    noon = at("12:00")
+    plain: SessionRow[Any] = SessionRow(key=1, id="a", start=noon, end=noon, result=None)
+    assert f"SessionRow(key=1, id='a', start={noon!r}, end={noon!r}, result=None)" == repr(plain)
+    later = attrs.evolve(plain, closed_by="max_events", revision=2, supersedes=("b",))
+    assert repr(later).endswith("closed_by='max_events', revision=2, supersedes=('b',))")
