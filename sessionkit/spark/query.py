@@ -1,6 +1,7 @@
 """Start a query, with trigger, sink, output mode and checkpoint checked together."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -169,6 +170,13 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
     """Return the arguments of `DataStreamWriter.trigger`."""
     if trigger == "availableNow":
         return {"availableNow": True}
+    named = next(iter(trigger), "") if isinstance(trigger, Mapping) else trigger
+    if isinstance(named, str) and re.match(r"real[-_ ]?time", named, re.IGNORECASE):
+        found = f"`trigger` asks for Spark's real-time mode, found {trigger!r}: it doesn't run"
+        hint = (
+            'pass a duration such as "1 second"; "0 seconds" starts one micro-batch after the other'
+        )
+        raise SpecError(with_hint(f"{found} stateful operators of Python", hint))
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
         found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"
         raise SpecError(with_hint(found, "write trigger='availableNow'"))

@@ -288,6 +288,30 @@ def test_a_trigger_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize(
+    "trigger",
+    [
+        *("realTime", "realtime", "real-time", "Real_Time", "realTime 5 seconds"),
+        *({"realTime": "5 seconds"}, {"realTime": True}, {"real_time": None}),
+    ],
+)
+def test_real_time_mode_is_refused(trigger: Any) -> None:
+    """However it is asked for, one error says why and what to write."""
+    with pytest.raises(SpecError) as refused:
+        _timing(trigger)
+
+    message, hint = str(refused.value).split("\n\nHint: ")
+    assert f"real-time mode, found {trigger!r}: it doesn't run stateful operators of" in message
+    assert 'a duration such as "1 second"; "0 seconds" starts' in hint
+
+
+@pytest.mark.parametrize("trigger", [{"processingTime": "1 second"}, {}, 5])
+def test_a_trigger_in_a_form_of_its_own_is_a_duration_or_nothing(trigger: Any) -> None:
+    """What isn't real-time mode is read as before."""
+    with pytest.raises(SpecError, match="`trigger` must be a timedelta or text"):
+        _timing(trigger)
+
+
+@pytest.mark.parametrize(
     ("sink", "said"),
     [
         (Files("json", "/nowhere"), "file needs a checkpoint"),
