@@ -27,6 +27,7 @@ Kind: TypeAlias = Literal[
     "holds",
     "funnel",
     "funnel_times",
+    "path",
 ]
 
 MOST_STEPS: Final = 32

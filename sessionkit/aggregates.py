@@ -17,8 +17,8 @@ runs neither for an event nor for a session.
 sums and means of floats within rounding.
 
 *Nulls are skipped*, as SQL does it. Where nothing is left, counts and sums are 0, `any` is False,
-`all` is True, `collect` is an empty list, and the others are None. So a field is Optional in the
-result only if it is in the event class, or if there is a `where`.
+`all` is True, lists are empty, and the others are None. So a field is Optional in the result only
+if it is in the event class, or if there is a `where`.
 
 *`where`* chooses events: a pyarrow expression over the fields, such as `pc.field("kind") == "buy"`,
 or the name of a bool field. Where it is null, the event isn't chosen.
@@ -54,6 +54,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "path",
     "sum",
 ]
 
@@ -166,6 +167,19 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
         where: Whose values count.
     """
     return Aggregate("collect", field, where, at_most)
+
+
+def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
+    """
+    List the values of a field in the order of event time, those in a row that are equal as one.
+
+    Args:
+        field: The field, of a plain type. At one instant, values are in ascending order.
+        at_most: How many values are kept: the earliest, repeats included, since a value that comes
+            late may part them. `count(field)` says how many there were.
+        where: Whose values count.
+    """
+    return Aggregate("path", field, where, at_most)
 
 
 def duration() -> Aggregate:

@@ -158,7 +158,7 @@ class BoundAggregate:
                 return int | None
             case "funnel_times":
                 return list[datetime] | None
-            case "collect":
+            case "collect" | "path":
                 return list[_annotation(self.type)]  # type: ignore[misc]  # known when it runs
             case "sum" if isinstance(self.type, DecimalType):
                 return _annotation(DecimalType(scale=self.type.scale))

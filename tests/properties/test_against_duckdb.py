@@ -1,4 +1,4 @@
-"""Funnels against the queries that an analyst would write, run by DuckDB on all events."""
+"""Funnels and paths against queries that an analyst would write, run by DuckDB on all events."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,13 @@ LEFT JOIN numbered carted ON carted.key = seen.key AND carted.session = seen.ses
 LEFT JOIN numbered bought ON bought.key = seen.key AND bought.session = seen.session
   AND bought.kind = 'buy' AND bought.ts BETWEEN carted.ts AND seen.ts + $within
 GROUP BY ALL
+"""
+PATH: Final = """
+, following AS (
+  SELECT *, lag(kind) OVER (PARTITION BY key, session ORDER BY ts, kind) AS before FROM numbered
+)
+SELECT key, session, list(kind ORDER BY ts, kind) FILTER (kind IS DISTINCT FROM before)
+FROM following GROUP BY ALL
 """
 STEPS: Final = {name: pc.field("kind") == name for name in ("view", "cart", "buy")}
 
@@ -93,3 +100,11 @@ def test_funnels_equal_a_query(seed: int, within: int | None) -> None:
 
     assert by_query(rows, FUNNEL, within=span or timedelta(days=1)) == found
     assert {(reached,) for reached in range(4)} == set(found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_paths_equal_a_query(seed: int) -> None:
+    """A value is left out where it is that of the event before."""
+    rows = events(seed)
+
+    assert by_query(rows, PATH) == by_session(rows, path=agg.path("kind"))

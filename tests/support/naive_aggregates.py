@@ -6,6 +6,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import attrs
@@ -93,6 +94,9 @@ AGGREGATES: Final = {
     "two_maybe": agg.collect("maybe", at_most=2),
     "prices": agg.collect("price", where=IS_BUY),
     "lights": agg.collect("light"),
+    "path": agg.path("kind"),
+    "short_path": agg.path("light", at_most=3),
+    "path_of_buys": agg.path("maybe", where=IS_BUY),
     "any_buy": agg.any(IS_BUY),
     "any_bad": agg.any("is_bad"),
     "all_good": agg.all("is_good", where=IS_BUY),
@@ -161,6 +165,12 @@ def _distinct(values: list[Any], most: int) -> int | None:
         if not any(_compared(value, other) == 0 for other in found):
             found.append(value)
     return len(found) if len(found) <= most else None
+
+
+def _listed(kind: str, values: list[Any]) -> list[Any]:
+    if kind == "collect" or not values:
+        return values
+    return [values[0], *(after for before, after in pairwise(values) if _compared(before, after))]
 
 
 def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] | None:
@@ -234,7 +244,7 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
         case "count_distinct":
             return _distinct(values, aggregate.at_most or 0)
         case _:
-            return values[: aggregate.at_most]
+            return _listed(aggregate.kind, values[: aggregate.at_most])
 
 
 def by_aggregates(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Any, Any]:

@@ -146,3 +146,19 @@ def test_a_funnel_that_cannot_work_is_refused(made: Any, found: str) -> None:
         made()
 
     assert found in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("at_most", "expected"), [(100, [["a"], ["a", "b", "a"]]), (3, [["a"], ["a", "b"]])]
+)
+def test_a_value_that_comes_late_parts_a_path(at_most: int, expected: Any) -> None:
+    """So the limit counts repeats."""
+    batches: list[Batch] = [{1: "a", 2: "a", 4: "a"}, {3: "b"}]
+    path = agg.path("kind", at_most=at_most)
+
+    assert expected == [found_of(path, *batches[:number]) for number in (1, 2)]
+
+
+def test_values_at_one_instant_are_in_a_path_by_value() -> None:
+    """Equal ones are one."""
+    assert ["a", "b", "a"] == found_of(agg.path("kind"), {0: "ba"}, {0: "ab", 1: "a"})

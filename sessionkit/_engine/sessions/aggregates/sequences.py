@@ -1,9 +1,8 @@
 """
-Aggregates of what came after what: how far sessions got in a funnel.
+Aggregates of what came after what: how far sessions got in a funnel, and the paths they took.
 
-A session stores the instants of the events that matter, each with the steps that they are of, as
-bits. So neither the order in which events come nor their cut into micro-batches matters, and an
-event that comes late finds its place.
+A session stores the events that matter with their times, up to a limit. So neither the order in
+which events come nor their cut into micro-batches matters: one that comes late finds its place.
 """
 
 from collections.abc import Iterator
@@ -16,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import Mask, Numbers, lists_of, whole
+from sessionkit._engine.sessions.aggregates.picks import COLLECT
 from sessionkit._engine.sessions.aggregates.rows import (
     Kernel,
     Rows,
     array_of,
+    coded,
     mask_of,
     numbers_of,
     own_column,
@@ -44,6 +45,23 @@ def _owners(column: pa.Array) -> Numbers:
     """Return the row of each entry of a column of lists."""
     owners: Numbers = pc.list_parent_indices(column).to_numpy().astype(np.int64)
     return owners
+
+
+# -- paths --------------------------------------------------------------------------------------
+
+
+def _path(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return the collected values without those that are equal to the one before."""
+    lists = own_column(bound, sessions)
+    owners, values = _owners(lists), lists.flatten()
+    codes, _ = coded(values)
+    new = (np.diff(owners, prepend=-1) != 0) | (np.diff(codes, prepend=-1) != 0)
+    sizes = np.bincount(owners[new], minlength=len(lists))
+    return lists_of(values.filter(pa.array(new)), sizes)
+
+
+# A late value may part two that are equal, so repeats are stored.
+PATH: Final = Kernel(COLLECT.stored, COLLECT.fold, _path)
 
 
 # -- what is stored of a funnel -----------------------------------------------------------------
