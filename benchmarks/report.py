@@ -48,7 +48,7 @@ better than seconds do.
 """
 
 
-OF_BIDS: Final = f"""
+OF_BIDS: Final = f"""\
 Query 11 of [NEXMark](https://github.com/nexmark/nexmark): how many bids a bidder made in each
 session, with a gap of 10 seconds and a watermark 4 seconds behind. The bids come from a generator
 after the published one, at its default rate of 10,000 events a second: three of four bids are by a
@@ -61,7 +61,6 @@ That figure isn't of the same test: there, eight task managers run Flink 1.13 to
 checkpoints every 3 minutes and 10,000,000 events a second of event time, so that 100,000,000 events
 cover ten seconds; the generator is part of what is measured, and of its events, 92 % are bids. Here
 bids alone count, and they are read from files.
-
 """
 
 
@@ -109,7 +108,8 @@ def page(results: Mapping[str, Result]) -> str:
         heading = f"\n## {result.workload.name}\n\n{_sentence(result)}\n\n"
         parts += [heading, _markdown(table_of(result)), _not_run(result)]
         if result.workload.task == "bids":
-            parts += [OF_BIDS, _markdown(throughput_of(result))]
+            about = _about_jobs(result) if result.workload.mode == "job" else OF_BIDS
+            parts += ["\n", about, "\n", _markdown(throughput_of(result))]
     return "".join(
         [*parts, "\n## The machine\n\n", _markdown(_machines(results), words=7), SEE_ALSO]
     )
@@ -155,6 +155,16 @@ def _figures(result: Result, name: str) -> tuple[str, ...]:
         _number(state),
         str(counted),
     )
+
+
+def _about_jobs(result: Result) -> str:
+    """Say what a second of a whole job is, and who has done a part of it."""
+    workload = result.workload
+    text = (
+        "Seconds and CPU seconds are those of a job, start-up included, divided by its batches.\n"
+    )
+    few = (f"{name} gets {workload.batches_of(name)}" for name in workload.few)
+    return text + "".join(f"{each} of the {workload.batches} batches.\n" for each in few)
 
 
 def _throughput(result: Result, name: str) -> tuple[float, float]:

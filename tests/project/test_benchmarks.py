@@ -479,6 +479,14 @@ def test_the_page_has_the_bids_a_second_and_core_next_to_those_of_flink() -> Non
     assert "39,700" not in page({"small": attrs.evolve(found, workload=SMALL)})
 
 
+def test_the_page_says_what_a_second_of_a_job_is() -> None:
+    """A slow engine gets a part of the batches."""
+    jobs = attrs.evolve(SMALL, task="bids", mode="job", few={"java": 1})
+    text = page({"small": result({"java": [2.0]}, jobs)})
+
+    assert "divided by its batches.\njava gets 1 of the 3 batches.\n\n| entrant |" in text
+
+
 # ------------------------------------------------------------------------------------- one hot key
 
 
