@@ -12,6 +12,7 @@ from sessionkit.spark._output_rules import (
     output_rules,
 )
 from sessionkit.spark._seeds import Seed, read_seed
+from sessionkit.spark._settings import recommended_settings
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
 from sessionkit.spark.checkpoints.migrate import bootstrap, migrate
 from sessionkit.spark.checkpoints.reading import (
@@ -69,6 +70,7 @@ __all__ = [
     "open_sessions_frame",
     "output_rules",
     "read_seed",
+    "recommended_settings",
     "reconcile",
     "sessionize",
     "sessionize_all",

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
@@ -16,6 +17,7 @@ from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark._plan import Plan, plan_of
+from sessionkit.spark._settings import log_advice, tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import check_rules, reads_state, stored_operators
 from sessionkit.spark.sinks.batches import Start
@@ -65,6 +67,7 @@ def start_query(
     check: Check = "rules",
     options: Mapping[str, Option] | None = None,
     sink_since: int = 0,
+    tune: bool = False,
 ) -> StreamingQuery:
     """
     Start a query on a stream, after every check that can be made before it runs.
@@ -96,6 +99,9 @@ def start_query(
             query later, and so has none of its micro-batches. Such a place is refused where the
             query has finished this micro-batch already: it may be the wrong place, or an old copy.
             Leave the argument as it is from then on.
+        tune: Whether to set what a query reads at its start as recommended, for this query alone;
+            the page "Start a query" lists it. The other settings that differ are logged, once for
+            each session, by the logger `sessionkit.settings` at the level INFO.
 
     Returns:
         The running query.
@@ -135,7 +141,9 @@ def start_query(
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if location is not None:
         writer = writer.option("checkpointLocation", location)
-    return writer.start(queryName=name)
+    with tuned(frame.sparkSession) if tune else nullcontext():
+        log_advice(frame.sparkSession, is_new=start is None or start.planned < 0)
+        return writer.start(queryName=name)
 
 
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:

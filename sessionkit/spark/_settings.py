@@ -1,0 +1,148 @@
+"""The settings of Spark that decide how fast a query is: what is best, and what differs."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, Literal, NamedTuple
+from weakref import WeakSet
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark._grouping import PARTITIONS
+from sessionkit.spark._libraries import is_connect, release_of
+
+LOG: Final = logging.getLogger("sessionkit.settings")
+LOGGED: Final = WeakSet[SparkSession]()
+STORE: Final = "spark.sql.streaming.stateStore"
+CORES: Final = "cores"
+MOST_PARTITIONS_A_CORE: Final = 2
+OLD_PYTHON: Final = "Python %s.%s reads all zip files on the path in each task: use 3.12 or later"
+
+
+class Setting(NamedTuple):
+    """A setting that matters; `since` is the first Spark that has it."""
+
+    name: str
+    purpose: str
+    until: Literal["start of Spark", "frame is made", "query starts"]
+    value: str = "true"
+    default: str = "false"
+    since: tuple[int, ...] = (3, 5)
+
+    def in_release(self, version: str) -> bool:
+        return release_of(version) >= self.since
+
+
+SETTINGS: Final = (
+    Setting(
+        PARTITIONS, "each costs time in every micro-batch", "frame is made", CORES, default="200"
+    ),
+    Setting(
+        name="spark.sql.execution.arrow.maxBytesPerBatch",
+        value=str(2**31 - 1),
+        default="64m",
+        purpose="below it, Spark measures an Arrow batch again after each row",
+        until="query starts",
+        since=(4, 0),
+    ),
+    Setting(
+        name="spark.python.unix.domain.socket.enabled",
+        purpose="rows reach Python through Unix sockets, not through TCP",
+        until="start of Spark",
+        since=(4, 1),
+    ),
+    Setting(
+        name=f"{STORE}.rocksdb.changelogCheckpointing.enabled",
+        purpose="a micro-batch uploads its changes, not files of RocksDB",
+        until="query starts",
+    ),
+    Setting(
+        name="spark.python.worker.reuse",
+        default="true",
+        purpose="without it, each task starts a Python process",
+        until="start of Spark",
+    ),
+)
+
+
+def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]:
+    """
+    Return the settings of Spark that matter for speed, for `SparkSession.builder.config(map=...)`.
+
+    Args:
+        cores: How many cores the query may use, of all executors together. The number of shuffle
+            partitions follows it, which Spark keeps with the checkpoint.
+        running: Whether to leave out what only a start of Spark can set. The rest may be set with
+            `spark.conf.set` in a session that runs, before the first frame is made.
+
+    Raises:
+        SpecError: `cores` isn't a number from 1.
+    """
+    if type(cores) is not int or cores < 1:
+        found = f"`cores` must be a whole number from 1, found {cores!r}"
+        raise SpecError(with_hint(found, "count those of all executors that the query may use"))
+    return {
+        setting.name: str(cores) if setting.value == CORES else setting.value
+        for setting in SETTINGS
+        if setting.in_release(pyspark.__version__)
+        and not (running and setting.until == "start of Spark")
+    }
+
+
+def log_advice(spark: SparkSession, *, is_new: bool) -> None:
+    """Log what isn't as recommended, once for each session."""
+    if spark in LOGGED:
+        return
+    LOGGED.add(spark)
+    with suppress(PySparkException):  # a platform may hide its settings
+        for text in advice(spark, is_new=is_new):
+            LOG.info("%s", text)
+
+
+def advice(
+    spark: SparkSession, *, is_new: bool, python: tuple[int, ...] = sys.version_info[:2]
+) -> Iterator[str]:
+    """Say what isn't as recommended, and the line that sets it."""
+    for setting in SETTINGS:
+        found = str(spark.conf.get(setting.name, setting.default))
+        better = _better(setting, found, spark, is_new=is_new)
+        if better is not None and better != found.lower():
+            way = "SparkSession.builder.config" if "Spark" in setting.until else "spark.conf.set"
+            line = f'{way}("{setting.name}", "{better}") before the {setting.until}'
+            yield f"{setting.name} is {found}: {setting.purpose}; write {line}"
+    if python < (3, 12):
+        yield OLD_PYTHON % python
+
+
+def _better(setting: Setting, found: str, spark: SparkSession, *, is_new: bool) -> str | None:
+    """Return the value that a setting should have, None if any will do."""
+    store = str(spark.conf.get(f"{STORE}.providerClass", ""))
+    is_of_other_store = "rocksdb" in setting.name and "RocksDB" not in store
+    if is_of_other_store or not setting.in_release(spark.version):
+        return None
+    if setting.value != CORES:
+        return setting.value
+    # A checkpoint keeps its number, and on Connect nobody here knows the cores.
+    if not is_new or is_connect(spark) or not found.isdecimal():
+        return None
+    cores = spark.sparkContext.defaultParallelism
+    return str(cores) if int(found) > MOST_PARTITIONS_A_CORE * cores else None
+
+
+@contextmanager
+def tuned(spark: SparkSession) -> Iterator[None]:
+    """Set what a query reads as it starts, for the queries that start meanwhile."""
+    known = [setting for setting in SETTINGS if setting.in_release(spark.version)]
+    own = {setting.name: setting.value for setting in known if setting.until == "query starts"}
+    before = {name: spark.conf.get(name, None) for name in own}
+    try:
+        for name, value in own.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, had in before.items():
+            spark.conf.unset(name) if had is None else spark.conf.set(name, had)

@@ -1,0 +1,184 @@
+"""The settings of Spark that matter: which are recommended, what differs, and what a query sets."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sessionkit.errors import SpecError
+from sessionkit.spark import ForeachBatch, Temporary, recommended_settings, start_query
+from sessionkit.spark._settings import CORES, LOGGED, SETTINGS, Setting, advice, tuned
+from tests.support.cells import Events
+from tests.support.spark_settings import changed, spark_release
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+KNOWN = [setting for setting in SETTINGS if setting.in_release(pyspark.__version__)]
+
+
+class Settings(dict[str, str]):
+    """Settings of a session that nobody runs."""
+
+    def unset(self, name: str) -> None:
+        self.pop(name, None)
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+
+class Session:
+    """What is asked of a session: its release, its settings, and its cores."""
+
+    def __init__(
+        self, version: str = "4.3.0", settings: Mapping[str, str] | None = None, cores: int = 2
+    ) -> None:
+        self.version, self.defaultParallelism = version, cores
+        self.conf = Settings({PROVIDER: ROCKSDB, **recommended(version), **(settings or {})})
+        self.sparkContext = self
+
+
+def recommended(version: str) -> dict[str, str]:
+    """Return what a session of a release has that is as recommended, with two cores."""
+    return {
+        setting.name: "2" if setting.value == CORES else setting.value
+        for setting in SETTINGS
+        if setting.in_release(version)
+    }
+
+
+def said(session: Any, *, is_new: bool = True, python: tuple[int, int] = (3, 12)) -> list[str]:
+    return [*advice(session, is_new=is_new, python=python)]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_what_differs_is_named_with_the_line_that_sets_it(setting: Setting) -> None:
+    """One line for the one setting, with what it's for; none where all is as recommended."""
+    session: Any = Session()
+    assert [] == said(session)
+    better = session.conf[setting.name]
+    session.conf[setting.name] = "999" if better == "2" else "false"
+
+    (line,) = said(session)
+    found, at_start = session.conf[setting.name], setting.until == "start of Spark"
+    way = "SparkSession.builder.config" if at_start else "spark.conf.set"
+    assert f'{setting.name} is {found}: {setting.purpose}; write {way}("{setting.name}", ' in line
+    assert line.endswith(f'"{better}") before the {setting.until}')
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_a_setting_that_nobody_has_set_is_that_of_spark(setting: Setting) -> None:
+    """A default that is as recommended is fine."""
+    session: Any = Session()
+    session.conf.unset(setting.name)
+
+    assert [] == said(session) if setting.default == setting.value else 1 == len(said(session))
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_an_older_spark_is_not_asked_for_what_it_lacks(setting: Setting) -> None:
+    """Neither named nor recommended."""
+    older = ".".join(map(str, (setting.since[0], setting.since[1] - 1, 9)))
+    session: Any = Session(older)
+    session.conf[setting.name] = "999"
+
+    assert not [line for line in said(session) if setting.name in line]
+
+
+def test_shuffle_partitions_of_a_checkpoint_stay() -> None:
+    """Spark has kept their number, and so have the buckets; one or two for each core are fine."""
+    partitions = "spark.sql.shuffle.partitions"
+
+    assert [] == said(Session(settings={partitions: "200"}), is_new=False)
+    assert [] == said(Session(settings={partitions: "4"}))
+    assert [] == said(Session(settings={partitions: "auto"}))
+    assert 1 == len(said(Session(settings={partitions: "5"})))
+    assert [] == said(Session(settings={partitions: "5"}, cores=3))
+
+
+def test_changelogs_are_for_rocksdb() -> None:
+    """Another store has none."""
+    changelogs = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+    assert [] == said(Session(settings={changelogs: "false", PROVIDER: "own.Store"}))
+
+
+def test_an_old_python_is_named() -> None:
+    """The workers run the release of the driver."""
+    (line,) = said(Session(), python=(3, 11))
+
+    assert "Python 3.11 reads all zip files on the path in each task: use 3.12 or later" == line
+
+
+def test_settings_for_the_builder() -> None:
+    """All that this Spark has, as text; the rest of them may be set in a session that runs."""
+    found = recommended_settings(8)
+
+    assert [setting.name for setting in KNOWN] == [*found]
+    assert "8" == found["spark.sql.shuffle.partitions"]
+    assert {setting.name for setting in KNOWN if setting.until != "start of Spark"} == {
+        *recommended_settings(8, running=True)
+    }
+
+
+@pytest.mark.parametrize("cores", [0, -1, True, "8", 1.5])
+def test_cores_are_a_number(cores: Any) -> None:
+    """Nothing else becomes a setting."""
+    with pytest.raises(SpecError, match="`cores` must be a whole number from 1"):
+        recommended_settings(cores)
+
+
+@pytest.mark.parametrize("setting", KNOWN, ids=lambda setting: setting.name)
+def test_spark_takes_them_when_the_table_says(spark: SparkSession, setting: Setting) -> None:
+    """What only a start can set is refused by a session that runs, and the rest isn't."""
+    value = "2" if setting.value == CORES else setting.value
+    if setting.until != "start of Spark":
+        with changed(spark, {setting.name: value}):
+            assert value == spark.conf.get(setting.name)
+    elif spark_release() >= (4, 0):
+        with pytest.raises(PySparkException, match="CANNOT_MODIFY"):
+            spark.conf.set(setting.name, value)
+
+
+def test_a_query_is_tuned_alone(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs under what is recommended, and its session has what it had; advice comes once."""
+    frame = Events(spark, tmp_path).write().stream()
+    names = [setting.name for setting in KNOWN if setting.until == "query starts"]
+    before = [spark.conf.get(name, None) for name in names]
+    seen: list[list[Any]] = []
+
+    def note(batch: Any, _: int) -> None:
+        seen.append([batch.sparkSession.conf.get(name) for name in names])
+
+    caplog.set_level(logging.INFO, "sessionkit.settings")
+    LOGGED.discard(frame.sparkSession)
+    for _ in range(2):
+        sink = ForeachBatch(note)
+        arguments: Any = {"trigger": "availableNow", "checkpoint": Temporary(), "tune": True}
+        start_query(frame, sink=sink, **arguments).awaitTermination()
+
+    recommended = recommended_settings(2)
+    assert [[recommended[name] for name in names]] * 2 == seen
+    assert before == [spark.conf.get(name, None) for name in names]
+    told = [record.message for record in caplog.records if record.name == "sessionkit.settings"]
+    assert len({*told}) == len(told)
+    assert not [line for line in told if any(name in line for name in names)]
+
+
+def test_a_session_has_its_settings_again_after_a_failure() -> None:
+    """Those that it had, and none that it hadn't."""
+    session: Any = Session("4.3.0")
+    most, changelogs = (one.name for one in SETTINGS if one.until == "query starts")
+    session.conf[most] = "1m"
+    session.conf.unset(changelogs)
+    with pytest.raises(KeyError, match="2147483647 and true"), tuned(session):
+        session.conf[f"{session.conf[most]} and {session.conf[changelogs]}"]
+
+    assert "1m" == session.conf[most]
+    assert changelogs not in session.conf
