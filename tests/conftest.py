@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.spark_settings import (
     AS_USERS_HAVE_IT,
+    IN_PARTITIONS,
     changed,
     quick_settings,
     spark_release,
@@ -26,7 +27,7 @@ pytest_plugins = ["pytester", "tests.support.figures"]
 # Time limits and the speed of generation depend on the load of the machine, not on the code.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples in every run: a clone passes or fails the same way everywhere.
-settings.register_profile("dev", _PATIENT, max_examples=30, derandomize=True)
+settings.register_profile("dev", _PATIENT, max_examples=20, derandomize=True)
 # The first of these examples, for `make quick`.
 settings.register_profile("quick", _PATIENT, max_examples=5, derandomize=True)
 # New examples in every run, and many of them: this is the profile that searches.
@@ -39,24 +40,26 @@ PATHS_THAT_TAKE_LONG = (
     "tests/properties/",
 )
 
-# They show several partitions of state, any spec whatever, or what the code that Spark generates
-# does and takes.
+# They show what the code that Spark generates does and takes.
 PATHS_AS_USERS_HAVE_IT = (
+    "tests/project/test_speed.py",
+    "tests/spark/jobs/test_aggregates.py",
+    "tests/spark/jobs/test_generated_code.py",
+    "tests/spark/jobs/test_reconciling.py",
+    "tests/spark/test_plan.py",
+)
+# They show several partitions of state.
+PATHS_IN_PARTITIONS = (
     "tests/differential/",
     "tests/faults/",
-    "tests/project/test_speed.py",
     "tests/spark/checkpoints/",
-    "tests/spark/jobs/test_aggregates.py",
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bucket_count.py",
-    "tests/spark/jobs/test_generated_code.py",
     "tests/spark/jobs/test_pages.py",
     "tests/spark/jobs/test_per_key.py",
-    "tests/spark/jobs/test_reconciling.py",
     "tests/spark/jobs/test_restart.py",
     "tests/spark/monitor/",
     "tests/spark/test_grouping.py",
-    "tests/spark/test_plan.py",
 )
 
 
@@ -106,8 +109,10 @@ def spark_settings() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def spark(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """Give the session of all tests, quick for tiny batches or as users have it."""
+    settings: dict[str, str] = {}
     if request.node.nodeid.startswith(PATHS_AS_USERS_HAVE_IT):
-        with changed(spark, AS_USERS_HAVE_IT):
-            yield spark
-    else:
+        settings = AS_USERS_HAVE_IT
+    elif request.node.nodeid.startswith(PATHS_IN_PARTITIONS):
+        settings = IN_PARTITIONS
+    with changed(spark, settings):
         yield spark

@@ -35,17 +35,29 @@ NOT_RUN: Final = [
     *(NotRun(run.name, "Spark's own operator, so not on the driver") for run in DEDUP_RUNS),
 ]
 
+ON_A_STREAM: Final = ("probe_close_at_watermark_end", "spark_bridge", "spark_out_of_order")
+"""How cases begin that end at the instant of a watermark, or merge over micro-batches."""
+
 
 def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
     """
     Leave to the long tests what needs no stream, or has one elsewhere.
 
-    These are one batch, a rule that is an option, and deduplication, see `test_dedup`.
+    These are cases whose micro-batches don't show, a rule that is an option, and deduplication, see
+    `test_dedup`.
     """
-    if isinstance(run, DedupRun):
+    if isinstance(run, DedupRun) or run.dialect != "spark":
         return pytest.mark.long
-    needs_stream = isinstance(run, KeyedRun) or len(run.steps) > 1
-    return () if run.dialect == "spark" and needs_stream else pytest.mark.long
+    return () if isinstance(run, KeyedRun) or _shows_its_batches(run) else pytest.mark.long
+
+
+def _shows_its_batches(run: Run) -> bool:
+    """Return whether all events in one batch come to another answer, or the case is kept anyway."""
+    if run.name.startswith(ON_A_STREAM):
+        return True
+    rows = [row for step in run.steps if isinstance(step, Batch) for row in step.rows]
+    ends = [step for step in run.steps if isinstance(step, Watermark)][-1:]
+    return bool(run.expected != on_driver(attrs.evolve(run, steps=[Batch(rows), *ends])))
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in ON_DRIVER])

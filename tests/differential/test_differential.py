@@ -30,7 +30,7 @@ class Report:
 
 
 SHORT = settings(
-    max_examples=6,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     database=None,

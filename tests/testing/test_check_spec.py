@@ -27,7 +27,7 @@ from sessionkit.testing.strategies import check_spec
 from tests.support.options import evolved, session_spec
 from tests.support.stateful_specs import Added, Amount, Sum, summing
 
-FEW = 20
+FEW, FEWEST = 20, 8
 
 
 @attrs.define
@@ -105,7 +105,7 @@ def said(spec: Any, **options: Any) -> str:
 )
 def test_nothing_is_found_where_nothing_is_wrong(spec: Any) -> None:
     """The examples of both kinds pass, and so do rows that depend on how many calls there were."""
-    check_spec(spec, max_examples=FEW)
+    check_spec(spec, max_examples=FEWEST)
 
 
 def test_a_function_that_fails_is_found() -> None:

@@ -28,7 +28,7 @@ from sessionkit.spark import (
     stored_keys,
     stored_keys_frame,
 )
-from tests.support.session_specs import Reading, collecting, in_order
+from tests.support.session_specs import Reading, in_order
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -125,7 +125,6 @@ def by_key(found: dict[str, Any]) -> Any:
 
 
 SPECS: dict[str, Any] = {
-    "buckets": collecting(EventTimeGap(GAP)),
     "pages, with events that wait": in_order(EventTimeGap(GAP), layout="pages"),
     "aggregates": SessionSpec.aggregate(
         Reading,
@@ -136,7 +135,9 @@ SPECS: dict[str, Any] = {
         gap=GAP,
         watermark_delay="0 seconds",
     ),
-    "rules that cut": in_order(SessionRules(GAP, max_events=2), watermark_delay=GAP),
+    "in buckets, with rules that cut": in_order(
+        SessionRules(GAP, max_events=2), watermark_delay=GAP
+    ),
     "keys in buckets": remembering("buckets"),
     "a row a key": remembering("per_key"),
 }

@@ -181,7 +181,7 @@ def postgres() -> Iterator[server.Postgres]:
         pytest.skip(f"not run: {error}")
 
 
-@pytest.mark.parametrize("kind", ["folder", "table"])
+@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.long), "table"])
 def test_each_of_several_places_is_checked(
     kind: str, spark: SparkSession, tmp_path: Path, postgres: server.Postgres
 ) -> None:
