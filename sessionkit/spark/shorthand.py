@@ -164,7 +164,7 @@ def sessions(
         SchemaError: The frame lacks one of these columns, or `time` isn't a timestamp.
         SpecError: A stream has no `delay`; or something else cannot work.
     """
-    if not isinstance(frame, DataFrame):
+    if not hasattr(type(frame), "isStreaming"):  # Connect has a class of its own in Spark 3.5
         name, module = type(frame).__name__, type(frame).__module__.split(".")[0]
         found = f"`sessions` takes a DataFrame of Spark, found a {name} of {module}"
         hint = "pass spark.createDataFrame(frame); a test passes the spec to SessionDriver"
