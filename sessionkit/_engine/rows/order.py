@@ -16,7 +16,7 @@ FEW: Final = 256
 
 
 def key_numbers(
-    events: Sequence[pa.ChunkedArray], stored: Sequence[pa.ChunkedArray]
+    events: Sequence[pa.Array | pa.ChunkedArray], stored: Sequence[pa.ChunkedArray]
 ) -> tuple[Numbers, Numbers]:
     """
     Give the keys of events numbers from 0, and stored rows the numbers of theirs.
@@ -47,6 +47,14 @@ def _numbers(
     return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
 
 
+def taken(column: pa.ChunkedArray, places: Numbers) -> pa.Array:
+    """Return the values of a key column at some places."""
+    if len(column) > FEW:
+        return whole(column).take(pa.array(places))
+    values = column.to_pylist()
+    return pa.array([values[place] for place in places.tolist()], column.type)
+
+
 def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event: int) -> Numbers:
     """
     Return the numbers of intervals by (key, start), and events that tie there by their content.
@@ -57,8 +65,10 @@ def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event
     """
     if not len(keys):
         return np.zeros(0, np.int64)
-    order, tied = _by_key_and_start(keys, starts, first_event)
-    if tied.any():
+    order, same = _by_key_and_start(keys, starts, first_event)
+    if same.any():
+        tied = np.append(same, False)
+        tied[1:] |= same
         # Those of equal content keep the order in which they came.
         numbers = np.sort(order[tied])
         ranks = _ranks_by_content(events, numbers - first_event)
@@ -67,20 +77,16 @@ def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event
 
 
 def _by_key_and_start(keys: Numbers, starts: Numbers, first_event: int) -> tuple[Numbers, Mask]:
-    """Return the order, and which places of it hold events that tie with a neighbor."""
-    packed = _packed(keys, starts, first_event)
-    if packed is None:
-        order = np.lexsort((starts, keys)).astype(np.int64)
-        same = (np.diff(keys[order]) == 0) & (np.diff(starts[order]) == 0)
-        same &= order[:-1] >= first_event
-    else:
-        order = np.argsort(packed).astype(np.int64)
+    """Return the order, and which places of it hold an event that ties with the next one."""
+    packed = None if len(keys) <= FEW else _packed(keys, starts, first_event)
+    if packed is not None:
+        order: Numbers = np.argsort(packed)
         packed = packed[order]
-        same = (packed[1:] == packed[:-1]) & (packed[1:] & 1 == 1)
-    tied = np.zeros(len(order), np.bool_)
-    tied[1:] = same
-    tied[:-1] |= same
-    return order, tied
+        return order, (packed[1:] == packed[:-1]) & (packed[1:] & 1 == 1)
+    order = np.lexsort((starts, keys))
+    keys, starts = keys[order], starts[order]
+    same = (keys[1:] == keys[:-1]) & (starts[1:] == starts[:-1])
+    return order, same & (order[:-1] >= first_event)
 
 
 def _packed(keys: Numbers, starts: Numbers, first_event: int) -> Numbers | None:

@@ -139,6 +139,21 @@ def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
     return [table[name] for name in table.column_names if name.startswith(prefix)]
 
 
+def first_columns(table: pa.Table, number: int) -> list[pa.ChunkedArray]:
+    return [table.column(place) for place in range(number)]
+
+
+def left_over(table: pa.Table, places: Instants) -> pa.Table:
+    """Return the rows but for those at some places, in ascending order."""
+    left = np.ones(table.num_rows, np.bool_)
+    left[places] = False
+    others = np.flatnonzero(left)
+    if len(others) and others[-1] - others[0] >= len(others):
+        return table.filter(pa.array(left))
+    # A few rows are seldom apart, and Arrow takes long to begin with a filter.
+    return table.slice(others[0] if len(others) else 0, len(others))
+
+
 def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
     """Return the rows that a mask chooses, and the others; a whole table as it is."""
     if not chosen.any():

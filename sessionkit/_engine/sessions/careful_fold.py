@@ -220,7 +220,7 @@ def _check_gap(state_gap: Callable[[Any], Any], found: Any, longest: timedelta) 
 
 def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[CarefulFold]:
     """Yield the folds of parts, each of one key, from their first places and sizes."""
-    spec, touched, number = members.spec, members.touched, members.touched.num_rows
+    spec, touched, number = members.spec, members.touched, len(members.places)
     fold, after = SessionFold.of(spec), np.cumsum(sizes)
     numbers = members.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
     stored = touched.take(pa.array(numbers[numbers < number]))

@@ -125,7 +125,7 @@ class RuledIntervals:
     @classmethod
     def of(cls, rules: SessionRules, members: Members) -> "RuledIntervals":
         order, ends, events = members.order, members.ends, members.events
-        number = members.touched.num_rows
+        number = len(members.places)
         counts = members.touched["events"].to_numpy(), np.ones(len(events.starts), np.int64)
         least = ends.copy()
         least[number:] = events.starts + (0 if rules.gap_inclusive else 1)
@@ -165,7 +165,7 @@ def _held(members: Members, name: str) -> Mask:
     held = np.zeros(len(members.order), np.bool_)
     if name in members.events.table.column_names:
         column = whole(members.events.table[name])
-        held[members.touched.num_rows :] = column.to_numpy(zero_copy_only=False)
+        held[len(members.places) :] = column.to_numpy(zero_copy_only=False)
     return held[members.order]
 
 

@@ -64,7 +64,7 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
             states[place] = part.state_of(part.places)
         failed = []
     if plan.failures:
-        sessions = plan.owners[plan.touched.num_rows + np.array([*plan.failures])]
+        sessions = plan.owners[len(plan.places) + np.array([*plan.failures])]
         failed += (np.cumsum(active) - 1)[sessions].tolist()
     good, states = _without(active, states, failed) if failed else (active, states)
     try:
@@ -76,7 +76,7 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
         misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
         good, states = _without(good, states, misfits)
         columns = plan.encoded(good, states)
-    if np.array_equal(good, active):
+    if good is active:
         return Folded(program.sessions_after(plan, good, columns), len(objects), [])
     left_out = dropped if spec.on_error == "drop_session" else rejected
     return left_out(program, plan, good, columns)
@@ -91,7 +91,7 @@ def _folded(functions: SessionFold, plan: Plan, objects: list[Any]) -> tuple[lis
         new = active.copy()
         new[active] = counts_stored == 0
         keys = decode_keys(spec, plan.keys_of(new))
-    opened = decode_states(spec.state, plan.touched, places)
+    opened = decode_states(spec.state, plan.sessions, places)
     events = objects
     if functions.takes_time:
         events = functions.timed(objects, plan.events.starts[plan.event_places])

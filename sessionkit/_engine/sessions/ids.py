@@ -59,9 +59,11 @@ def mark_of(*made_of: int) -> int:
     return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)
 
 
-def marks_within(traces: pa.Table, keys: pa.Table, starts: Numbers, marks: Numbers) -> Numbers:
+def marks_within(
+    traces: pa.Table, keys: Sequence[pa.Array], starts: Numbers, marks: Numbers
+) -> Numbers:
     """Return the marks of new sessions: others for those that begin within traces."""
-    numbers, found = key_numbers(key_columns(keys), key_columns(traces))
+    numbers, found = key_numbers(keys, key_columns(traces))
     of_key = defaultdict(list)
     columns = found, micros(traces["start"]), micros(traces["end"]), marks_of(traces)
     for number, *trace in zip(*(column.tolist() for column in columns), strict=True):

@@ -76,16 +76,25 @@ class Members:
 
     They're numbered: first the open sessions, then the events. `order` has these numbers by (key,
     start, content); the number of its key, the start and the end of each interval are by these
-    numbers. Instants are in microseconds.
+    numbers. Instants are in microseconds. The open sessions are at these `places` of the rows of
+    all `sessions`, in ascending order.
     """
 
     spec: AnySessionSpec
     events: WindowedEvents
-    touched: pa.Table
+    sessions: pa.Table
+    places: Numbers
     order: Numbers
     keys: Numbers
     starts: Numbers
     ends: Numbers
+
+    @cached_property
+    def touched(self) -> pa.Table:
+        """The rows of the open sessions."""
+        if len(self.places) == self.sessions.num_rows:
+            return self.sessions
+        return self.sessions.take(pa.array(self.places))
 
 
 @attrs.frozen
@@ -129,20 +138,22 @@ class Unions:
 
 def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool) -> Unions:
     """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
-    new = np.ones(len(keys), np.bool_)
     new_key = keys[1:] != keys[:-1]
     furthest = _furthest_end(keys, ends, new_key)
     apart = starts_new_session(starts[1:], furthest[:-1], gap_inclusive=gap_inclusive)
-    new[1:] = new_key | apart
-    first = np.flatnonzero(new)
-    sizes = np.diff(first, append=len(keys))
+    is_edge = np.ones(len(keys) + 1, np.bool_)
+    is_edge[1:-1] = new_key | apart
+    edges = np.flatnonzero(is_edge)
+    first = edges[:-1]
     end = np.maximum.reduceat(ends, first)
-    return Unions(first, sizes, starts[first], end, end, np.full(len(first), BY_GAP, np.int8))
+    return Unions(
+        first, edges[1:] - first, starts[first], end, end, np.full(len(first), BY_GAP, np.int8)
+    )
 
 
 def _furthest_end(keys: Numbers, ends: Numbers, new_key: Mask) -> Numbers:
     """Return the running maximum of the ends within each key."""
-    if bool(np.all((ends[1:] >= ends[:-1]) | new_key)):
+    if ((ends[1:] >= ends[:-1]) | new_key).all():
         return ends
     # One running maximum serves all keys when each key is lifted above the one before.
     lowest = ends.min()

@@ -12,7 +12,16 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
-from sessionkit._engine.rows.table import Mask, Numbers, Rejected, lists_of, marks_of, whole
+from sessionkit._engine.rows.order import taken
+from sessionkit._engine.rows.table import (
+    Mask,
+    Numbers,
+    Rejected,
+    first_columns,
+    lists_of,
+    numbers_in,
+    whole,
+)
 from sessionkit._engine.sessions.ids import mark_of, marks_within
 from sessionkit._engine.sessions.intervals import Members, Unions
 from sessionkit._instants import BEGINNING_US
@@ -43,6 +52,7 @@ class Plan(Members):
     Attributes:
         untouched: The rows of sessions without events, and of what remembers closed and dropped
             ones.
+        marks: The marks of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
@@ -50,6 +60,7 @@ class Plan(Members):
     """
 
     untouched: pa.Table
+    marks: Numbers
     unions: Unions
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
@@ -79,11 +90,11 @@ class Plan(Members):
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
         left = np.sort(numbers)
-        opened, came = np.split(left, [np.searchsorted(left, self.touched.num_rows)])
+        opened, came = np.split(left, [np.searchsorted(left, len(self.places))])
         return attrs.evolve(
             self,
-            events=self.events.at(came - self.touched.num_rows),
-            touched=self.touched.take(pa.array(opened)),
+            events=self.events.at(came - len(self.places)),
+            places=self.places[opened],
             order=np.searchsorted(left, numbers),
             keys=self.keys[left],
             starts=self.starts[left],
@@ -95,7 +106,7 @@ class Plan(Members):
     @cached_property
     def is_event(self) -> Mask:
         """Mark the members, in order, that are events."""
-        is_event: Mask = self.order >= self.touched.num_rows
+        is_event: Mask = self.order >= len(self.places)
         return is_event
 
     @cached_property
@@ -113,7 +124,7 @@ class Plan(Members):
     @cached_property
     def event_places(self) -> Numbers:
         """The places of all events, by session, time and content."""
-        places: Numbers = self.order[self.is_event] - self.touched.num_rows
+        places: Numbers = self.order[self.is_event] - len(self.places)
         return places
 
     @cached_property
@@ -126,10 +137,10 @@ class Plan(Members):
     @cached_property
     def events_before(self) -> Numbers:
         """How many events each interval, in order, already contains; 0 for a new event."""
-        return self._before(self.touched["events"].to_numpy(), 0)
+        return self._before(numbers_in(self.sessions, "events")[self.places], 0)
 
     def _before(self, values: Numbers, none: int) -> Numbers:
-        found: Numbers = np.append(values, none)[np.minimum(self.order, self.touched.num_rows)]
+        found: Numbers = np.append(values, none)[np.minimum(self.order, len(self.places))]
         return found
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
@@ -154,27 +165,33 @@ class Plan(Members):
         if passed.any():
             marks[passed] = mark_of(*horizon.marked)
         if self.traces is not None:
-            marks = marks_within(self.traces, self.keys_of(chosen), starts, marks)
+            marks = marks_within(self.traces, self.key_columns_of(chosen), starts, marks)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
-        marks[goes_on] = marks_of(self.touched)[self.order[first[goes_on]]]
+        marks[goes_on] = self.marks[self.places[self.order[first[goes_on]]]]
         return marks
 
     def states_of(self, chosen: Mask) -> tuple[Numbers, Numbers]:
         """
-        Return the places of the open sessions that joined the chosen ones, and how many each.
+        Return which sessions joined the chosen ones, by their places, and how many each.
 
         Without those whose events are all in rows that discard them: they have no state.
         """
         stays = self.unions.spread(chosen) & (self.events_before > 0)
         counts = self.unions.reduced(np.add, stays.astype(np.int64))[chosen]
-        return self.order[stays], counts
+        return self.places[self.order[stays]], counts
 
     def keys_of(self, chosen: Mask) -> pa.Table:
-        """Return the key columns of the chosen sessions, each of which has events."""
+        """Return the keys of the chosen sessions as a table."""
+        names = self.events.table.column_names[: len(self.spec.keys)]
+        return pa.Table.from_arrays(self.key_columns_of(chosen), names)
+
+    def key_columns_of(self, chosen: Mask) -> list[pa.Array]:
+        """Return the keys of the chosen sessions, each of which has events."""
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
-        return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
+        columns = first_columns(self.events.table, len(self.spec.keys))
+        return [taken(column, places) for column in columns]
 
     def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
         """Return states of chosen sessions as columns; a `StateValueError` names a misfit."""

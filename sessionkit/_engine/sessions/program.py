@@ -23,11 +23,14 @@ from sessionkit._engine.rows.table import (
     Mask,
     Rejected,
     concat,
+    first_columns,
     has_closed,
     has_state,
     instants,
     is_trace,
     key_schema,
+    left_over,
+    marks_of,
     micros,
     split,
 )
@@ -279,26 +282,28 @@ class Program:
         if not len(events.starts):
             return Accepted(None, late, rejected, repeated)
         number = len(self.spec.keys)
-        numbers, found = key_numbers(events.table.columns[:number], sessions.columns[:number])
-        concerned, traces = found >= 0, None
-        dropped = is_trace(sessions)
+        columns = first_columns(events.table, number), first_columns(sessions, number)
+        numbers, found = key_numbers(*columns)
+        concerned, traces, marks = found >= 0, None, marks_of(sessions)
+        dropped = marks < 0
         if dropped.any():
             traces = sessions.filter(pa.array(dropped))
         if self.duplicates is not None or traces is not None:
             concerned &= has_state(sessions)
-        touched, untouched = split(sessions, concerned)
-        keys = np.concatenate([found[concerned], numbers])
-        starts = np.concatenate([micros(touched["start"]), events.starts])
-        ends = np.concatenate([micros(touched["end"]), events.ends])
-        order = in_total_order(keys, starts, events.table, touched.num_rows)
+        places = np.flatnonzero(concerned)
+        keys = np.concatenate([found[places], numbers])
+        starts = np.concatenate([micros(sessions["start"])[places], events.starts])
+        ends = np.concatenate([micros(sessions["end"])[places], events.ends])
+        order = in_total_order(keys, starts, events.table, len(places))
         failures = dict[int, Failure]()
-        members = self.spec, events, touched, order, keys, starts, ends
+        members = self.spec, events, sessions, places, order, keys, starts, ends
         if self.rules is None:
             inclusive = self.gap_inclusive
             unions = unite(keys[order], starts[order], ends[order], gap_inclusive=inclusive)
         else:
             unions, failures = self.rules.united(Members(*members))
-        plan = Plan(*members, untouched, unions, horizon, failures, traces)
+        untouched = left_over(sessions, places)
+        plan = Plan(*members, untouched, marks, unions, horizon, failures, traces)
         return Accepted(plan, late, rejected, repeated)
 
     # -- after the fold -------------------------------------------------------------------------
@@ -312,7 +317,7 @@ class Program:
         """
         counts = plan.counts + plan.unions.reduced(np.add, plan.events_before)
         folded = [
-            *plan.keys_of(good).columns,
+            *plan.key_columns_of(good),
             instants(plan.unions.start[good]),
             instants(plan.unions.end[good]),
             pa.array(counts[good]),

@@ -272,7 +272,7 @@ def _in_time(
     late_us: int | None,
 ) -> tuple[list[Refolded], list[int]]:
     """Return sessions, without their new events where they're late, and the late events."""
-    numbers = plan.order - plan.touched.num_rows
+    numbers = plan.order - len(plan.places)
     left, late = list[Refolded](), list[int]()
     closes, _ = closed_pieces(rules, [one.piece for one in found])
     for one, closes_us in zip(found, closes.tolist(), strict=True):

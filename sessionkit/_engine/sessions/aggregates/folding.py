@@ -141,7 +141,7 @@ def _states(plan: Plan) -> list[pa.Array]:
     active = plan.active
     if not active.any():
         return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
-    if np.count_nonzero(plan.events_before) < plan.touched.num_rows:
+    if np.count_nonzero(plan.events_before) < len(plan.places):
         try:
             return _folded(plan.only(active, with_state=True))
         except SumTooLargeError as error:
