@@ -147,7 +147,10 @@ def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
 
 def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:
     """Return a column as Python values; without nulls, times and numbers as NumPy's numbers."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole = column
+    if isinstance(column, pa.ChunkedArray):
+        # Of a column in one piece, `combine_chunks` makes a copy.
+        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     kind = whole.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         kind = pa.int64()

@@ -136,11 +136,12 @@ def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
 
 
 def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
-    return [table[name] for name in table.column_names if name.startswith(prefix)]
+    names = table.schema.names
+    return [table.column(place) for place, name in enumerate(names) if name.startswith(prefix)]
 
 
-def first_columns(table: pa.Table, number: int) -> list[pa.ChunkedArray]:
-    return [table.column(place) for place in range(number)]
+def columns_at(table: pa.Table, places: range) -> list[pa.ChunkedArray]:
+    return [table.column(place) for place in places]
 
 
 def left_over(table: pa.Table, places: Instants) -> pa.Table:

@@ -17,7 +17,7 @@ from sessionkit._engine.rows.table import (
     Mask,
     Numbers,
     Rejected,
-    first_columns,
+    columns_at,
     lists_of,
     numbers_in,
     whole,
@@ -140,8 +140,9 @@ class Plan(Members):
         return self._before(numbers_in(self.sessions, "events")[self.places], 0)
 
     def _before(self, values: Numbers, none: int) -> Numbers:
-        found: Numbers = np.append(values, none)[np.minimum(self.order, len(self.places))]
-        return found
+        every = np.full(len(self.order), none)
+        every[: len(values)] = values
+        return every[self.order]
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
@@ -190,7 +191,7 @@ class Plan(Members):
         """Return the keys of the chosen sessions, each of which has events."""
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
-        columns = first_columns(self.events.table, len(self.spec.keys))
+        columns = columns_at(self.events.table, range(len(self.spec.keys)))
         return [taken(column, places) for column in columns]
 
     def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:

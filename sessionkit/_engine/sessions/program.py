@@ -22,8 +22,8 @@ from sessionkit._engine.rows.table import (
     INSTANT,
     Mask,
     Rejected,
+    columns_at,
     concat,
-    first_columns,
     has_closed,
     has_state,
     instants,
@@ -281,9 +281,8 @@ class Program:
             events, repeated, rejected = self.duplicates.distinct(sessions, events)
         if not len(events.starts):
             return Accepted(None, late, rejected, repeated)
-        number = len(self.spec.keys)
-        columns = first_columns(events.table, number), first_columns(sessions, number)
-        numbers, found = key_numbers(*columns)
+        own = range(len(self.spec.keys))
+        numbers, found = key_numbers(columns_at(events.table, own), columns_at(sessions, own))
         concerned, traces, marks = found >= 0, None, marks_of(sessions)
         dropped = marks < 0
         if dropped.any():
