@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.keys.program import Program, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Numbers, instants, key_columns, micros
+from sessionkit._engine.rows.table import Numbers, concat, instants, key_columns, micros, split
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed
@@ -97,8 +97,7 @@ def fold_bucket(
     if not events.num_rows:
         return keys, program.no_rows, None
     event_codes, row_codes = key_numbers(key_columns(events), key_columns(keys))
-    is_touched = row_codes >= 0
-    touched, untouched = keys.filter(pa.array(is_touched)), keys.filter(pa.array(~is_touched))
+    touched, untouched = split(keys, row_codes >= 0)
     order = in_total_order(event_codes, micros(events["time"]), events, 0)
     state_fields = (*program.spec.key_fields, *program.state_fields)
     try:
@@ -110,7 +109,7 @@ def fold_bucket(
         if not program.rejects:
             raise
         return keys, program.no_rows, Failure.of(error)
-    return pa.concat_tables([untouched, stored]), rows, None
+    return concat([untouched, stored]), rows, None
 
 
 def _called(program: Program, events: pa.Table, touched: pa.Table, now: BatchTimes) -> BucketResult:

@@ -76,11 +76,7 @@ class SessionFold:
         return self._called("merge", self.merge, key, left, right)
 
     def added(self, key: Any, state: Any, event: Any) -> Any:
-        """
-        Return a state, which may be changed, with one more event, or raise `FoldError`.
-
-        No state yet is None.
-        """
+        """Return a state, None at first, with one more event; the given one may be changed."""
         if state is None:
             if self.create is not None:
                 return self._called("create", self.create, key, key, event)
@@ -151,11 +147,7 @@ class CarefulFold:
         return state
 
     def after(self, state: Any, place: int) -> Any:
-        """
-        Return a state, which may be changed, with what stands at a place, or raise `FoldError`.
-
-        No state yet is None.
-        """
+        """Return a state, None at first, with what is at a place; the given one may be changed."""
         try:
             return self._with(state, place)
         except FoldError as error:

@@ -276,11 +276,7 @@ class Revisions:
     def _vanished(
         self, finish: Callable[..., Any], given: pa.Table, done: Closed
     ) -> dict[int, Failure]:
-        """
-        Return why sessions fail that have emitted rows, but whose `finish` returned none now.
-
-        Under `on_error="raise"` that is raised.
-        """
+        """Return why sessions fail that have emitted rows, but whose `finish` returned none now."""
         if self.discards or not given.num_rows:
             return {}
         out = whole(given["shown"]).value_lengths().to_numpy(zero_copy_only=False) > 0
