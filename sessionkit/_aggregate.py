@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import pyarrow.compute as pc
 
+from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError, with_hint
 
 Condition: TypeAlias = str | pc.Expression
@@ -28,10 +29,12 @@ Kind: TypeAlias = Literal[
     "funnel",
     "funnel_times",
     "path",
+    "engaged_time",
 ]
 
 MOST_STEPS: Final = 32
 """As in ClickHouse."""
+MOST_CAPS: Final = 100_000
 
 
 @attrs.frozen
@@ -49,8 +52,10 @@ class Aggregate:
         is_from_now: Whether sessions that were open before it was added have none of their earlier
             events in it.
         steps: The conditions of a funnel, by the names of its steps.
-        within: How long after its first step a funnel goes on; None for as long as the session.
+        within: How long after its first step a funnel goes on, None for as long as the session; how
+            long engaged time is counted after the first event.
         strict: Whether no other event may come between the steps of a funnel.
+        cap: How much of the time after an event is engaged time.
     """
 
     kind: Kind
@@ -63,6 +68,7 @@ class Aggregate:
     steps: tuple[tuple[str, Condition], ...] = attrs.field(default=(), eq=repr)
     within: timedelta | None = None
     strict: bool = False
+    cap: timedelta | None = None
 
     def from_now(self) -> "Aggregate":
         """
@@ -97,6 +103,9 @@ class Aggregate:
             self._check_parts()
         if self.kind in {"funnel", "funnel_times"}:
             self._check_steps()
+        if self.cap is not None and self.within is not None and self.within > self.cap * MOST_CAPS:
+            found = f"`within` may be at most {MOST_CAPS:,} times `cap`, found {self.within!s}"
+            raise SpecError(with_hint(found, "what is stored grows with it; take a longer `cap`"))
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
             found = f"`at_most` must be a whole number from 1, found {self.at_most!r}"
             raise SpecError(with_hint(found, "leave it out for the default"))
@@ -131,4 +140,5 @@ class Aggregate:
         limit = "" if self.at_most is None else f", at_most={self.at_most}"
         parts = "".join(f", {name}={part}" for name, part in self.parts)
         steps = ", ".join(name for name, _ in self.steps)
-        return f"{self.kind}({of}{steps}{limit}{parts})"
+        cap = "" if self.cap is None else f"cap={duration_text(self.cap)!r}"
+        return f"{self.kind}({of}{steps}{cap}{limit}{parts})"

@@ -46,6 +46,7 @@ __all__ = [
     "count",
     "count_distinct",
     "duration",
+    "engaged_time",
     "first",
     "funnel",
     "funnel_times",
@@ -185,6 +186,32 @@ def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> A
 def duration() -> Aggregate:
     """Return the time from the first to the last event of a session, as a timedelta."""
     return Aggregate("duration")
+
+
+def engaged_time(
+    *, cap: Duration, within: Duration = "1 day", where: Condition | None = None
+) -> Aggregate:
+    """
+    Add up the times between the events of a session, each up to a cap: a timedelta.
+
+        agg.engaged_time(cap="30 seconds", where=pc.field("kind") == "ping")
+
+    With heartbeats or page pings, it's how long somebody was there, rather than how long the
+    session was open. It's zero for one event: nobody knows how long that was looked at.
+
+    Args:
+        cap: How much of the time from one event to the next counts: somewhat more than the time
+            between two heartbeats.
+        within: How much of a session counts: an event later than this after the first one counts
+            as one at that time. It's at most 100,000 times the cap, and bounds what is stored.
+        where: Which events count, the first one among them.
+
+    Raises:
+        SpecError: A duration can't be used.
+    """
+    return Aggregate(
+        "engaged_time", where=where, cap=_span(cap, "cap"), within=_span(within, "within")
+    )
 
 
 def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from sessionkit._classes import attributes_of
+from sessionkit._instants import duration_text
 from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._codec import codec_of
@@ -143,6 +144,8 @@ class BoundAggregate:
         if aggregate.steps:
             of = ", ".join(name for name, _ in aggregate.steps)
             of += "; strict" if aggregate.strict else ""
+        if aggregate.cap is not None and aggregate.within is not None:
+            of = f"{duration_text(aggregate.cap)}; {duration_text(aggregate.within)}"
         since = ", from now" if aggregate.is_from_now else ""
         return f"{STORED_AS.get(aggregate.kind, aggregate.kind)}({of}), {aggregate.at_most}{since}"
 
@@ -250,7 +253,7 @@ def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
     if aggregate.kind in {"any", "all"}:
         check_condition(event, f"`{name}`: `{aggregate.kind}`", aggregate.of)
         return BoundAggregate(name, aggregate, BoolType(), may_be_missing=True)
-    if aggregate.kind == "duration":
+    if aggregate.kind in {"duration", "engaged_time"}:
         return BoundAggregate(name, aggregate, TimedeltaType(), may_be_missing=False)
     if aggregate.kind == "holds":
         parts = tuple(_bound(event, f"{name}.{part}", one) for part, one in aggregate.parts)

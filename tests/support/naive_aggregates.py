@@ -97,6 +97,9 @@ AGGREGATES: Final = {
     "path": agg.path("kind"),
     "short_path": agg.path("light", at_most=3),
     "path_of_buys": agg.path("maybe", where=IS_BUY),
+    "engaged": agg.engaged_time(cap="5 seconds"),
+    "engaged_briefly": agg.engaged_time(cap="7 seconds", within="16 seconds"),
+    "engaged_in_buys": agg.engaged_time(cap="5 seconds", within="15 seconds", where=IS_BUY),
     "any_buy": agg.any(IS_BUY),
     "any_bad": agg.any("is_bad"),
     "all_good": agg.all("is_good", where=IS_BUY),
@@ -165,6 +168,14 @@ def _distinct(values: list[Any], most: int) -> int | None:
         if not any(_compared(value, other) == 0 for other in found):
             found.append(value)
     return len(found) if len(found) <= most else None
+
+
+def _engaged(aggregate: agg.Aggregate, events: Sequence[Pair]) -> timedelta:
+    chosen = [at for at, act in events if CONDITIONS[repr(aggregate.where)](act)]
+    within = aggregate.within or timedelta()
+    times = sorted(min(at, min(chosen) + within) for at in chosen)
+    gaps = [after - before for before, after in pairwise(times)]
+    return sum((min(gap, aggregate.cap or gap) for gap in gaps), timedelta())
 
 
 def _listed(kind: str, values: list[Any]) -> list[Any]:
@@ -283,6 +294,8 @@ def naive_row(events: Sequence[Pair]) -> Any:
 def _of_session(name: str, aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
     if name in HOLDS:
         return HOLDS[name]({part: _naive(one, events) for part, one in aggregate.parts})
+    if aggregate.kind == "engaged_time":
+        return _engaged(aggregate, events)
     if aggregate.steps:
         times = _funnel(aggregate, events)
         return times if aggregate.kind == "funnel_times" or times is None else len(times)

@@ -162,3 +162,21 @@ def test_a_value_that_comes_late_parts_a_path(at_most: int, expected: Any) -> No
 def test_values_at_one_instant_are_in_a_path_by_value() -> None:
     """Equal ones are one."""
     assert ["a", "b", "a"] == found_of(agg.path("kind"), {0: "ba"}, {0: "ab", 1: "a"})
+
+
+def test_engaged_time_has_each_gap_up_to_the_cap() -> None:
+    """Whatever comes late, and up to a time after the first event."""
+    engaged = agg.engaged_time(cap="2m", within="12m")
+    batches: list[Batch] = [{0: "a"}, {9: "a", 18: "a"}, {4: "a"}, {1: "a", 10: "a"}]
+
+    found = [found_of(engaged, *batches[:number]) for number in (1, 2, 3, 4)]
+
+    assert [minutes(0), minutes(4), minutes(6), minutes(8)] == found
+
+
+def test_engaged_time_has_a_bound() -> None:
+    """What is stored grows with `within` by `cap`."""
+    with pytest.raises(SpecError, match="`within` may be at most 100,000 times `cap`"):
+        agg.engaged_time(cap="1ms")
+    with pytest.raises(SpecError, match="`cap` must be longer than zero"):
+        agg.engaged_time(cap=timedelta(0))

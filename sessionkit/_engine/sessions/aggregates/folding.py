@@ -22,7 +22,7 @@ from sessionkit._engine.sessions.aggregates.numbers import (
 )
 from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME
 from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
-from sessionkit._engine.sessions.aggregates.sequences import FUNNEL, FUNNEL_TIMES, PATH
+from sessionkit._engine.sessions.aggregates.sequences import ENGAGED, FUNNEL, FUNNEL_TIMES, PATH
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.dropping import dropped_sessions, with_traces
 from sessionkit._engine.sessions.ids import ids_of
@@ -57,6 +57,7 @@ KERNELS: Final[Mapping[str, Kernel]] = {
     "funnel": FUNNEL,
     "funnel_times": FUNNEL_TIMES,
     "path": PATH,
+    "engaged_time": ENGAGED,
 }
 """By their kind. A `holds` has none: its parts are stored and folded, each by its own."""
 

@@ -1,11 +1,12 @@
 """
-Aggregates of what came after what: how far sessions got in a funnel, and the paths they took.
+Aggregates of what came after what: how far sessions got, their paths, and engaged time.
 
 A session stores the events that matter with their times, up to a limit. So neither the order in
 which events come nor their cut into micro-batches matters: one that comes late finds its place.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -25,11 +26,12 @@ from sessionkit._engine.sessions.aggregates.rows import (
     numbers_of,
     own_column,
 )
+from sessionkit._engine.sessions.intervals import unite
 from sessionkit._instants import span_us
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import IntType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._times import DatetimeType, TimedeltaType
 
 Matrix: TypeAlias = npt.NDArray[Any]
 
@@ -62,6 +64,68 @@ def _path(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
 
 # A late value may part two that are equal, so repeats are stored.
 PATH: Final = Kernel(COLLECT.stored, COLLECT.fold, _path)
+
+
+# -- engaged time -------------------------------------------------------------------------------
+
+
+def _spans(bound: BoundAggregate) -> tuple[int, int]:
+    """Return `cap` and `within` in microseconds."""
+    aggregate, none = bound.aggregate, timedelta(0)
+    return span_us(aggregate.cap or none), span_us(aggregate.within or none)
+
+
+def _stretch_names(bound: BoundAggregate) -> tuple[str, str]:
+    return bound.name, f"{bound.name}.to"
+
+
+def _stretches(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """
+    Return the stretches in which no event is more than the cap after the one before.
+
+    Events within a stretch need not be known: a late one there changes nothing. All that is later
+    than `within` after the first event becomes one event at that time, which says that there was
+    more; an earlier first event moves it back.
+    """
+    cap, within = _spans(bound)
+    stored = [rows.part(name) for name in _stretch_names(bound)]
+    stored_of, event_of = np.split(rows.plan.owners, [len(stored[0])])
+    chosen = rows.chosen(bound)
+    times = rows.times
+    if chosen is not None:
+        times, event_of = times[chosen], event_of[chosen]
+    owners = np.concatenate([stored_of[_owners(stored[0])], event_of])
+    starts, ends = (np.concatenate([numbers_of(part.flatten()), times]) for part in stored)
+    number = len(rows.plan.unions)
+    if len(owners):
+        order = np.lexsort((starts, owners))
+        owners, starts, ends = owners[order], starts[order], ends[order]
+        sizes = np.bincount(owners, minlength=number)
+        until = starts[(np.cumsum(sizes) - sizes)[owners]] + within
+        starts, ends = np.minimum(starts, until), np.minimum(ends, until)
+        found = unite(owners, starts, ends + cap, gap_inclusive=True)
+        owners, starts, ends = owners[found.first], found.start, found.end - cap
+    sizes = np.bincount(owners, minlength=number)
+    return [lists_of(array_of(each, DatetimeType.arrow), sizes) for each in (starts, ends)]
+
+
+def _engaged(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return how long the stretches are, and the cap for each time between two of them."""
+    cap, _ = _spans(bound)
+    starts, ends = (whole(sessions[f"state.{name}"]) for name in _stretch_names(bound))
+    owners = _owners(starts)
+    lengths = numbers_of(ends.flatten()) - numbers_of(starts.flatten()) + cap
+    totals = np.zeros(len(starts), np.int64)
+    np.add.at(totals, owners, lengths)
+    has_events = np.bincount(owners, minlength=len(starts)) > 0
+    return array_of(totals - np.where(has_events, cap, 0), TimedeltaType.arrow)
+
+
+ENGAGED: Final = Kernel(
+    lambda bound: [Field(name, ListType(DatetimeType()), name) for name in _stretch_names(bound)],
+    _stretches,
+    _engaged,
+)
 
 
 # -- what is stored of a funnel -----------------------------------------------------------------
