@@ -19,7 +19,12 @@ from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark._settings import log_advice, tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
-from sessionkit.spark.checkpoints.state_reader import check_rules, reads_state, stored_operators
+from sessionkit.spark.checkpoints.state_reader import (
+    check_rules,
+    may_be_read,
+    reads_state,
+    stored_operators,
+)
 from sessionkit.spark.sinks.batches import Start
 from sessionkit.spark.sinks.start import SINKS, check_start, checked_parts, to_sink
 from sessionkit.spark.sinks.values import (
@@ -274,7 +279,9 @@ def _check_location(
     logs = check_logs(location, spark)
     if not logs.commits:
         return logs
-    if reads_state(spark):
+    # Otherwise the first micro-batch compares the spec with the checkpoint.
+    is_readable = reads_state(spark) and may_be_read(location)
+    if is_readable:
         written, expected = tuple(stored_operators(location, spark)), plan.stateful_operators
         if expected not in {None, written}:
             by, has = (", ".join(each) or "no stateful operator" for each in (written, expected))
@@ -285,7 +292,7 @@ def _check_location(
         spec = with_buckets(spec, plan.buckets)
     if spec is not None and check == "deep":
         check_deep(logs, spec, spark)
-    elif spec is not None and reads_state(spark):
+    elif spec is not None and is_readable:
         check_rules(location, spec, spark)
     return logs
 

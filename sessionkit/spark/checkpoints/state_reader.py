@@ -35,6 +35,8 @@ FOUND_BY_SPARK: Final = (
     "Partition should start with 0",
     "No continuous partitions",
 )
+ESCAPED: Final = frozenset(' "%<>^`|#?\\{}[]')
+"""What Spark 4's reader escapes in a path that is escaped already, so that it finds nothing."""
 EMPTY_LOG: Final = "Incomplete log file"
 """What Spark says of an empty file of its logs, without its name."""
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
@@ -74,6 +76,8 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
             raise not_ours(path) from error
         if NOTHING_YET not in text:
             raise
+        if not may_be_read(path):
+            raise _unread(path) from None
 
 
 def _named(text: str, path: str) -> SessionkitError | None:
@@ -144,6 +148,19 @@ def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:
 
 def reads_state(spark: SparkSession) -> bool:
     return release_of(spark.version) >= FIRST_WITH_READER
+
+
+def may_be_read(path: str) -> bool:
+    """Return whether Spark's reader looks in the right place: it escapes some characters twice."""
+    return not ESCAPED.intersection(path)
+
+
+def _unread(path: str) -> UnsupportedError:
+    signs = ", ".join(map(repr, sorted(ESCAPED.intersection(path))))
+    found = f"Spark's state reader finds nothing in the checkpoint {path}: its path has {signs}"
+    return UnsupportedError(
+        with_hint(found, "copy the whole checkpoint to a path without, and pass that")
+    )
 
 
 def has_state_files(path: str, spark: SparkSession) -> bool:

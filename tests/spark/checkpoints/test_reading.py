@@ -1,5 +1,6 @@
 """What a checkpoint remembers, read as lists, as DataFrames, and for one key."""
 
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,9 +21,13 @@ from sessionkit import (
     SessionSpec,
     StatefulSpec,
     Storage,
+    UnsupportedError,
 )
 from sessionkit.aggregates import collect, count
 from sessionkit.spark import (
+    Files,
+    check_checkpoint,
+    migrate,
     open_sessions,
     open_sessions_frame,
     stored_keys,
@@ -168,3 +173,23 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
     assert only == [plain(o) for o in listed(stream.checkpoint, spec, key=key, spark=spark)]
     with pytest.raises(SessionkitError, match="pass a value for each of them"):
         framed(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
+
+
+def test_a_path_that_hides_its_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's reader escapes a space twice, and would find no micro-batch; a query goes on."""
+    spec = SPECS["aggregates"]
+    stream = FileStream(spark, spec, tmp_path / "a place", shape=with_gap)
+    stream.put(table(NOON))
+    stream.run_to(Files("parquet", tmp_path / "out"))
+    stream.put(table(NOON + timedelta(minutes=5)))
+    stream.run_to(Files("parquet", tmp_path / "out"))
+    for read in (
+        lambda: open_sessions(stream.checkpoint, spec, spark=spark),
+        lambda: open_sessions_frame(stream.checkpoint, spec, spark=spark),
+        lambda: check_checkpoint(stream.checkpoint, spec, spark=spark),
+        lambda: migrate(stream.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark),
+    ):
+        with pytest.raises(UnsupportedError, match=r"its path has ' '.*\s+Hint: copy the whole"):
+            read()
+    copied = shutil.copytree(stream.checkpoint, tmp_path / "copied")
+    assert [4] * 20 == [one.state.n for one in open_sessions(str(copied), spec, spark=spark)]
