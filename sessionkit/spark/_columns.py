@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spec.shared import MILLISECOND
 from sessionkit.state._collections import inner_type
@@ -55,6 +55,20 @@ def grouping_form(name: str, kind: FieldType) -> Column:
     form = key_form(kind)
     filling = bytearray(form.null) if isinstance(form.null, bytes) else form.null
     return F.coalesce(F.expr(form.made_by.format(quoted(name))), F.lit(filling))
+
+
+def is_future(time: Column, skew: timedelta) -> Column:
+    """
+    Return whether an event time is too far ahead of the time of the micro-batch.
+
+    Spark writes that time as a number into the code that it generates, and so would compile the
+    stage again in every micro-batch, and run it cold. A function of two arrays has no such code.
+    """
+    now_us = F.array(F.unix_micros(F.current_timestamp()))
+    time_us = F.array(F.unix_micros(time))
+    return F.get(
+        F.zip_with(now_us, time_us, lambda now, at: at > now + F.lit(span_us(skew))), F.lit(0)
+    )
 
 
 def check_event_time(schema: T.StructType, name: str) -> None:

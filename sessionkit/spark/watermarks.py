@@ -7,9 +7,15 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._instants import Duration, duration, duration_text, span_us
+from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_event_time, check_frame, quoted, read_delay
+from sessionkit.spark._columns import (
+    check_event_time,
+    check_frame,
+    is_future,
+    quoted,
+    read_delay,
+)
 from sessionkit.spark._watermark_report import (
     POLICY_SETTING,
     Policy,
@@ -203,8 +209,7 @@ def guard_future(
         found = "a watermark is already declared, so an event time from the future would move it"
         raise SchemaError(with_hint(found, "call guard_future first, then declare_watermark"))
     time = F.col(quoted(column))
-    clock_us = F.unix_micros(F.current_timestamp())
-    is_future = F.unix_micros(time) > clock_us + F.lit(span_us(skew))
+    ahead = is_future(time, skew)
     return frame.withColumns(
-        {column: F.when(is_future, None).otherwise(time), into: F.when(is_future, time)}
+        {column: F.when(ahead, None).otherwise(time), into: F.when(ahead, time)}
     )

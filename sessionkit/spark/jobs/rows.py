@@ -1,7 +1,6 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -18,8 +17,7 @@ from sessionkit._engine.wire.inbound import (
 )
 from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN, Packer
-from sessionkit._instants import span_us
-from sessionkit.spark._columns import OF_REJECTED, column, quoted, to_wire
+from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
 from sessionkit.spark.jobs.progress import (
     BUCKETS,
     MOST_BUCKETS,
@@ -76,22 +74,9 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         yield column(spec.event_time).alias(TIME_COLUMN)
         skew = spec.inputs.max_future_skew
         if skew is not None:
-            yield _is_future(column(spec.event_time), skew).alias(FUTURE_COLUMN)
+            yield is_future(column(spec.event_time), skew).alias(FUTURE_COLUMN)
     for one in wire_columns(spec):
         yield to_wire(one.field.name, one.field.type).alias(one.name)
-
-
-def _is_future(time: Column, skew: timedelta) -> Column:
-    """
-    Return whether an event time is too far ahead of the time of the micro-batch.
-
-    Spark writes a number that differs in every micro-batch into the code that it generates, and so
-    compiles all of that stage again. It passes an array by reference: here of one number, taken out
-    by an index that is always 0, but that Spark can't know before it has the row.
-    """
-    time_us = F.unix_micros(time)
-    latest_us = F.unix_micros(F.current_timestamp()) + F.lit(span_us(skew))
-    return time_us > F.get(F.array(latest_us), F.pmod(time_us, F.lit(1)).cast("int"))
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:

@@ -1,5 +1,6 @@
 """The code that Spark generates for a query, and compiles anew wherever its text differs."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from examples.visits import visits
 from sessionkit.spark import sessionize
 from tests.support.spark_settings import changed
+from tests.support.streams import needs_own_process
 
 INPUT = "user_id string, ts timestamp, url string, seconds double"
 
@@ -50,3 +52,23 @@ def test_the_time_of_the_micro_batch_is_not_in_the_code(
 
     assert first
     assert first == generated(spark, events, capsys)
+
+
+def test_a_micro_batch_compiles_nothing_again(
+    spark: SparkSession, events: str, tmp_path: Path
+) -> None:
+    """Two micro-batches of a second stream find the code of the first one's."""
+    needs_own_process(spark)
+    for number in range(2):
+        shutil.copytree(events, tmp_path / "in" / f"day={number}")
+    metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
+    compiled = []
+    for number in range(2):
+        reader = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1)
+        rows = sessionize(reader.parquet(str(tmp_path / "in")), visits)
+        before = metrics.METRIC_COMPILATION_TIME().getCount()
+        writer = rows.writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / str(number))).start().awaitTermination()
+        compiled.append(metrics.METRIC_COMPILATION_TIME().getCount() - before)
+    assert compiled[0] > 0
+    assert compiled[1] == 0
