@@ -228,7 +228,7 @@ def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
 
     Not covered: the package drops what comes after the three days. Here it's another session of the
     key: keep the one with the smallest `session_start`. The package also leaves out events without
-    an id, repeated `event_id`s, and what a device sent more than three days after it happened.
+    an id, repeats of an `event_id`, and what a device sent more than three days after it happened.
 
     Sources: `macros/base/base_create_snowplow_events_this_run.sql` in
     https://github.com/snowplow/dbt-snowplow-utils, and `dbt_project.yml` and

@@ -30,11 +30,13 @@ SESSIONS_A_BUCKET: Final = 30_000
 USUAL_BUCKETS: Final = 64
 MOST_BUCKETS: Final = 65_536
 PAGE_BYTES: Final = 4_500
+PAGE_UPLOADED: Final = 2_200
+"""What a page that has changed adds to a changelog, compressed."""
 LAYOUTS: Final[tuple[Layout, ...]] = ("buckets", "pages")
-JVM_BYTES: Final = 1_500_000_000
+JVM_BYTES: Final = 2_500_000_000
 WORKER_BYTES: Final = 400_000_000
 COPIES: Final = 4
-"""How often what is written is in memory at a time, on the way from Python to the store."""
+"""How often a row of state is in memory at a time, on the way from Python to the store."""
 EVENT_BYTES: Final = 300
 THOUSAND: Final = 1000
 ROW_BYTES: Final = 44
@@ -48,6 +50,7 @@ class Costs:
 
     Attributes:
         fixed: Of a micro-batch, whatever it holds; more cores don't shorten it.
+        fixed_cpu: The CPU of that.
         bucket: CPU of a bucket.
         event: CPU of an event, from its file to its sessions.
         session: CPU of an open session whose bucket is rewritten.
@@ -55,15 +58,19 @@ class Costs:
     """
 
     fixed: float
+    fixed_cpu: float
     bucket: float
     event: float
     session: float
     page: float
 
 
+_FUNCTIONS: Final = Costs(
+    fixed=0.48, fixed_cpu=1.3, bucket=0.0025, event=2.3e-6, session=1.9e-6, page=6e-4
+)
 COSTS: Final = {
-    "functions": Costs(fixed=0.45, bucket=0.0025, event=3.0e-6, session=1.9e-6, page=6e-4),
-    "aggregates": Costs(fixed=0.45, bucket=0.0025, event=2.4e-6, session=1.7e-6, page=6e-4),
+    "functions": _FUNCTIONS,
+    "aggregates": attrs.evolve(_FUNCTIONS, event=1.8e-6, session=1.7e-6),
 }
 
 
@@ -81,7 +88,7 @@ class Size:
         trigger: How often one begins.
         state_bytes: The state of all open sessions.
         checkpoint_bytes: What a micro-batch uploads to the checkpoint, with changelogs.
-        memory_bytes: The memory of the executors, Python workers and state store included.
+        memory_bytes: The memory of the executors and their Python workers, with RocksDB.
         other_cpu: The CPU seconds of a micro-batch in the other layout.
     """
 
@@ -148,7 +155,7 @@ def size(
     events = events_per_second * span
     state = open_sessions * (ROW_BYTES + state_bytes)
     pages = _touched(state / PAGE_BYTES, events)
-    written = {"buckets": state, "pages": round(pages * PAGE_BYTES)}
+    written = {"buckets": state, "pages": round(pages * PAGE_UPLOADED)}
     cpu = {
         "buckets": costs.event * events + costs.session * open_sessions,
         "pages": costs.event * events + costs.page * pages,
@@ -158,7 +165,7 @@ def size(
     least = max(USUAL_BUCKETS, ceil(stored_in_rows / SESSIONS_A_BUCKET))
     cores = max(2, ceil((cpu[layout] + costs.bucket * least) / room))
     buckets = _buckets(cores, stored_in_rows)
-    overhead = costs.fixed + costs.bucket * buckets
+    overhead = costs.fixed_cpu + costs.bucket * buckets
     return Size(
         layout=layout,
         buckets=buckets,
@@ -168,7 +175,7 @@ def size(
         trigger=timedelta(seconds=span),
         state_bytes=state,
         checkpoint_bytes=written[layout],
-        memory_bytes=_memory(cores, events, written[layout]),
+        memory_bytes=_memory(cores, events, written[layout] / buckets),
         other_cpu=overhead + cpu[other],
     )
 
@@ -184,8 +191,8 @@ def _buckets(cores: int, sessions: int) -> int:
     return min(MOST_BUCKETS, max(usual, ceil(sessions / SESSIONS_A_BUCKET)))
 
 
-def _memory(cores: int, events: float, written: int) -> int:
-    return round(JVM_BYTES + cores * WORKER_BYTES + COPIES * written + EVENT_BYTES * events)
+def _memory(cores: int, events: float, row: float) -> int:
+    return round(JVM_BYTES + cores * (WORKER_BYTES + COPIES * row) + EVENT_BYTES * events)
 
 
 def _shown(count: float) -> str:
