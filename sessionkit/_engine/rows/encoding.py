@@ -47,7 +47,7 @@ def encoded(columns: Sequence[pa.Array | pa.ChunkedArray], *tail: pa.Array) -> p
 
 
 def hashed(bodies: pa.Array, person: bytes) -> list[str]:
-    return [digest.hex() for digest in digests(bodies, person)]
+    return list(map(bytes.hex, digests(bodies, person)))
 
 
 def digests(bodies: pa.Array, person: bytes) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import columns_at, key_columns, prefixed_columns, whole
+from sessionkit._engine.rows.table import key_columns, prefixed_columns, whole
 from sessionkit.aggregates import Condition
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.aggregates import condition_of, evaluated
@@ -77,7 +77,7 @@ def build_events(
     by their place among the objects.
     """
     codec, first = codec_of(spec.event), 1 + len(spec.keys)
-    columns = columns_at(table, range(first, first + len(codec.type.fields)))
+    columns = list(map(table.column, range(first, first + len(codec.type.fields))))
     if not columns:
         return [codec.type.build() for _ in range(_number(table, places))], {}
     types = map(attrgetter("type"), codec.type.fields)

@@ -1,6 +1,7 @@
 """The order of the events of one micro-batch in one bucket: by key, time and content."""
 
 from collections.abc import Sequence
+from itertools import count, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -38,9 +39,10 @@ def _numbers(
     events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
 ) -> tuple[Numbers, Numbers]:
     if len(events) + len(stored) <= FEW:
-        places: dict[Any, int] = {}
-        numbers = [places.setdefault(key, len(places)) for key in events.to_pylist()]
-        known = [places.get(key, -1) for key in stored.to_pylist()]
+        keys = events.to_pylist()
+        places: dict[Any, int] = dict(zip(dict.fromkeys(keys), count()))
+        numbers = list(map(places.__getitem__, keys))
+        known = list(map(places.get, stored.to_pylist(), repeat(-1)))
         return np.array(numbers, np.int64), np.array(known, np.int64)
     values = whole(events).dictionary_encode()
     found = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
@@ -51,8 +53,7 @@ def taken(column: pa.ChunkedArray, places: Numbers) -> pa.Array:
     """Return the values of a key column at some places."""
     if len(column) > FEW:
         return whole(column).take(pa.array(places))
-    values = column.to_pylist()
-    return pa.array([values[place] for place in places.tolist()], column.type)
+    return pa.array(list(map(column.to_pylist().__getitem__, places.tolist())), column.type)
 
 
 def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event: int) -> Numbers:

@@ -140,10 +140,6 @@ def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
     return [table.column(place) for place, name in enumerate(names) if name.startswith(prefix)]
 
 
-def columns_at(table: pa.Table, places: range) -> list[pa.ChunkedArray]:
-    return [table.column(place) for place in places]
-
-
 def left_over(table: pa.Table, places: Instants) -> pa.Table:
     """Return the rows but for those at some places, in ascending order."""
     left = np.ones(table.num_rows, np.bool_)
@@ -166,7 +162,7 @@ def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
 
 def concat(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of all tables; where only one has rows, that as it is."""
-    filled = [table for table in tables if table.num_rows]
+    filled = list(filter(len, tables))
     return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
 
 

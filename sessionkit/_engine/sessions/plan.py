@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import attrs
@@ -17,7 +18,6 @@ from sessionkit._engine.rows.table import (
     Mask,
     Numbers,
     Rejected,
-    columns_at,
     lists_of,
     numbers_in,
     whole,
@@ -191,8 +191,8 @@ class Plan(Members):
         """Return the keys of the chosen sessions, each of which has events."""
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
-        columns = columns_at(self.events.table, range(len(self.spec.keys)))
-        return [taken(column, places) for column in columns]
+        columns = map(self.events.table.column, range(len(self.spec.keys)))
+        return list(map(taken, columns, repeat(places)))
 
     def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
         """Return states of chosen sessions as columns; a `StateValueError` names a misfit."""

@@ -22,7 +22,6 @@ from sessionkit._engine.rows.table import (
     INSTANT,
     Mask,
     Rejected,
-    columns_at,
     concat,
     has_closed,
     has_state,
@@ -282,7 +281,8 @@ class Program:
         if not len(events.starts):
             return Accepted(None, late, rejected, repeated)
         own = range(len(self.spec.keys))
-        numbers, found = key_numbers(columns_at(events.table, own), columns_at(sessions, own))
+        of_events, of_sessions = map(events.table.column, own), map(sessions.column, own)
+        numbers, found = key_numbers(list(of_events), list(of_sessions))
         concerned, traces, marks = found >= 0, None, marks_of(sessions)
         dropped = marks < 0
         if dropped.any():
