@@ -303,15 +303,28 @@ def test_a_tree_has_the_descendants_of_its_root_alone() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
 def test_the_time_of_a_child_counts_while_it_runs_and_after_it_has_ended() -> None:
-    """CPU seconds of a tree only grow."""
+    """CPU seconds of a tree only grow; that of the tests has processes that end meanwhile."""
     spin = "import time\nwhile time.process_time() < 0.4: pass\nprint(flush=True)\ninput()"
-    before = usage_of(os.getpid())
-    command = [sys.executable, "-c", spin]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        during = usage_of(os.getpid())
-    after = usage_of(os.getpid())
+    parent = (
+        "import subprocess, sys\n"
+        "def wait(): print(flush=True); input()\n"
+        "wait()\n"
+        f"command = [sys.executable, '-c', {spin!r}]\n"
+        "child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); wait()\n"
+        "child.communicate(b'\\n'); wait()\n"
+    )
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        found = []
+        for _ in range(3):
+            process.stdout.readline()
+            found.append(usage_of(process.pid))
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+    before, during, after = found
 
     assert during.cpu_s >= before.cpu_s + 0.35
     assert after.cpu_s >= during.cpu_s
