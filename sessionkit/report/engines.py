@@ -126,11 +126,9 @@ class Spark:
         return {name: _kind(kind.upper()) for name, kind in self.frame.dtypes}
 
     def define(self, name: str, query: str) -> None:
-        self.frame.createOrReplaceTempView(ROWS)
         self.frame.sparkSession.sql(query).createOrReplaceTempView(name)
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        self.frame.createOrReplaceTempView(ROWS)
         return [row.asDict() for row in self.frame.sparkSession.sql(query).collect()]
 
 
@@ -157,6 +155,7 @@ def engine_of(rows: Any, table: str | None) -> Engine:
         if rows.isStreaming:
             found = "a report shows rows that are there, and this frame is a stream"
             raise SchemaError(with_hint(found, "pass spark.read... of the table it writes"))
+        rows.createOrReplaceTempView(ROWS)
         return Spark(rows)
     connection = library("duckdb", "the report").connect()
     connection.execute("SET TimeZone = 'UTC'")
@@ -167,15 +166,13 @@ def engine_of(rows: Any, table: str | None) -> Engine:
     return DuckDB(connection)
 
 
-def library(name: str, what: str) -> Any:
-    """Return a module of the extra; an error names the extra where it isn't installed."""
+def library(name: str, what: str, install: str = '"sessionkit-spark[report]"') -> Any:
+    """Return a module; an error says what to install where it isn't there."""
     try:
         return import_module(name)
     except ImportError as error:
         found = f"{what} needs {name}, which isn't installed"
-        raise UnsupportedError(
-            with_hint(found, 'pip install "sessionkit-spark[report]"')
-        ) from error
+        raise UnsupportedError(with_hint(found, f"pip install {install}")) from error
 
 
 def _read(connection: Any, place: str, table: str | None) -> None:
@@ -184,7 +181,7 @@ def _read(connection: Any, place: str, table: str | None) -> None:
         return
     folder = Path(place)
     if (folder / "_delta_log").is_dir():
-        delta = library("deltalake", "a Delta table")
+        delta = library("deltalake", "a Delta table", "deltalake")
         connection.register(ROWS, delta.DeltaTable(place).to_pyarrow_dataset())
         return
     files = [str(path) for path in _files(folder)]
@@ -225,7 +222,7 @@ def _read_postgres(connection: Any, address: str, table: str | None) -> None:
     if table is None:
         found = f"which table of {address.rpartition('/')[2]} has the rows isn't said"
         raise SchemaError(with_hint(found, 'pass table="visits"'))
-    psycopg = library("psycopg", "a table of PostgreSQL")
+    psycopg = library("psycopg", "a table of PostgreSQL", '"sessionkit-spark[postgres]"')
     arrow = library("pyarrow", "the report")
     name = psycopg.sql.SQL(".").join(map(psycopg.sql.Identifier, table.split(".")))
     with psycopg.connect(address) as server, server.cursor("rows") as cursor:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sessionkit.errors import SchemaError
+from sessionkit.errors import SchemaError, UnsupportedError
 from sessionkit.report.engines import ROWS, engine_of
 from tests.support.postgres import Postgres
 
@@ -91,3 +91,10 @@ def test_a_table_of_postgresql(postgres: Postgres) -> None:
 def test_a_stream_is_refused(spark: Any) -> None:
     with pytest.raises(SchemaError, match="this frame is a stream"):
         engine_of(spark.readStream.format("rate").load(), None)
+
+
+def test_a_missing_library_is_named_with_what_installs_it(tmp_path: Path) -> None:
+    """Delta Lake's reader is no part of the extra."""
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(UnsupportedError, match=r"needs deltalake.*\s+Hint: pip install deltalake$"):
+        engine_of(tmp_path, None)

@@ -23,9 +23,6 @@ class Shown:
     dom: str
     said: tuple[str, ...]
 
-    def count(self, pattern: str) -> int:
-        return len(re.findall(pattern, self.dom))
-
 
 @attrs.frozen
 class Browser:
