@@ -3,13 +3,16 @@
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from examples.visits import visits
 from sessionkit.spark import sessionize
+from sessionkit.spark._columns import is_future
 from tests.support.spark_settings import changed
 from tests.support.streams import needs_own_process
 
@@ -52,6 +55,22 @@ def test_the_time_of_the_micro_batch_is_not_in_the_code(
 
     assert first
     assert first == generated(spark, events, capsys)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "+18:00", "-18:00"])
+def test_the_limit_is_exact_in_every_zone(spark: SparkSession, zone: str) -> None:
+    """Whatever day it is there, an event time is in the future by more than the skew alone."""
+    skew, steps = timedelta(hours=20), range(-1, 2)
+    times = [
+        F.current_timestamp() + F.lit(timedelta(hours=20, microseconds=step)) for step in steps
+    ]
+    times += [F.current_timestamp() + F.lit(timedelta(hours=hour)) for hour in range(-50, 100, 10)]
+    with changed(spark, {"spark.sql.session.timeZone": zone}):
+        judged = [F.coalesce(is_future(time, skew), F.lit(0) == 1) for time in times]
+        found = spark.range(1).select(*judged).first()
+
+    hours = [hour > 20 for hour in range(-50, 100, 10)]
+    assert [False, False, True, *hours] == list(found or ())
 
 
 def test_a_micro_batch_compiles_nothing_again(
