@@ -5,7 +5,7 @@ A session stores the events that matter with their times, up to a limit. So neit
 which events come nor their cut into micro-batches matters: one that comes late finds its place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +34,7 @@ from sessionkit.state._scalars import IntType
 from sessionkit.state._times import DatetimeType, TimedeltaType
 
 Matrix: TypeAlias = npt.NDArray[Any]
+Chain: TypeAlias = tuple[Numbers, Numbers]
 
 
 def _within(owners: Numbers, sizes: Numbers) -> Numbers:
@@ -208,7 +209,7 @@ def _instants(bound: BoundAggregate, sessions: pa.Table) -> Instants:
     return Instants(stored[kept], times[kept], owners[kept], first, sizes > most)
 
 
-def _chains(bound: BoundAggregate, of: Instants) -> Iterator[tuple[Numbers, Numbers]]:
+def _chains(bound: BoundAggregate, of: Instants) -> Iterator[Chain]:
     """
     Yield, for each step, the place where a chain that reaches it at an instant began; -1 for none.
 
@@ -231,10 +232,10 @@ def _chains(bound: BoundAggregate, of: Instants) -> Iterator[tuple[Numbers, Numb
         yield begun, last
 
 
-def _reached(bound: BoundAggregate, of: Instants) -> tuple[Numbers, Mask]:
+def _reached(bound: BoundAggregate, of: Instants, chains: Iterable[Chain]) -> tuple[Numbers, Mask]:
     """Return how many steps each session has reached, and where that isn't known."""
     reached = np.zeros(len(of.first), np.int64)
-    for begun, _ in _chains(bound, of):
+    for begun, _ in chains:
         has_step = np.zeros(len(reached), np.int64)
         has_step[of.owners[begun >= 0]] = 1
         reached += has_step
@@ -242,7 +243,8 @@ def _reached(bound: BoundAggregate, of: Instants) -> tuple[Numbers, Mask]:
 
 
 def _funnel_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-    reached, unknown = _reached(bound, _instants(bound, sessions))
+    of = _instants(bound, sessions)
+    reached, unknown = _reached(bound, of, _chains(bound, of))
     return pa.array(reached, mask=unknown)
 
 
@@ -252,9 +254,9 @@ FUNNEL: Final = Kernel(_funnel_stored, _funnel, _funnel_result)
 def _funnel_times(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
     """Return the times of the steps of the earliest chain, found from its last step on."""
     of = _instants(bound, sessions)
-    reached, unknown = _reached(bound, of)
-    reached[unknown] = 0
     chains = list(_chains(bound, of))
+    reached, unknown = _reached(bound, of, chains)
+    reached[unknown] = 0
     places, times = (
         np.zeros(len(reached), np.int64),
         np.zeros((len(reached), len(chains)), np.int64),
