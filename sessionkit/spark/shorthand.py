@@ -108,9 +108,7 @@ class Sessions:
             yield from self._columns_of(part)
         of = None if aggregate.kind == "holds" else aggregate.of
         for condition in (of, aggregate.where, *(step for _, step in aggregate.steps)):
-            for name in () if condition is None else fields_of_condition(condition, self._type_of):
-                self._type_of(name)
-                yield name
+            yield from [] if condition is None else fields_of_condition(condition, self._type_of)
 
     def _type_of(self, name: str) -> pa.DataType:
         if name not in self.frame.columns:

@@ -59,6 +59,7 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
 def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataType]) -> list[str]:
     """Return the names of the fields that a condition reads; each is asked for its type."""
     if isinstance(condition, str):
+        type_of(condition)
         return [condition]
     read: dict[str, pa.DataType] = {}
     while True:
