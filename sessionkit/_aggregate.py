@@ -40,7 +40,7 @@ MOST_CAPS: Final = 100_000
 @attrs.frozen
 class Aggregate:
     """
-    One aggregate of a session. The functions of this module make it.
+    One aggregate of a session. The functions of `sessionkit.aggregates` make it.
 
     Attributes:
         kind: The name of the function.
