@@ -1,17 +1,18 @@
-"""The arguments of frozen values: each is checked, and one that isn't known is explained."""
+"""The arguments of frozen values and of aggregates: checked, and explained if they aren't known."""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, ParamSpec, TypeVar, get_args
 
 import attrs
 
 from sessionkit.errors import SpecError, with_hint
 
 T = TypeVar("T")
+P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -27,27 +28,51 @@ def explained(
     """
 
     def explain(cls: Any) -> Any:
-        make, known = cls.__init__, inspect.signature(cls).parameters
-        places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
-        needed = [one.name for one in known.values() if one.default is one.empty]
+        make, check = cls.__init__, _checked(cls, former, examples)
 
         @functools.wraps(make)
         def init(self: Any, *values: Any, **named: Any) -> None:
-            for name in named:
-                if name not in known:
-                    found = f"{cls.__name__} has no argument `{name}`"
-                    raise SpecError(with_hint(found, _meant(name, known, former)))
-            missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
-            if missing and len(values) <= len(places):
-                found = f"{cls.__name__} needs {', '.join(f'`{name}`' for name in missing)}"
-                added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
-                raise SpecError(with_hint(found, f"add {added}"))
+            check(values, named)
             make(self, *values, **named)
 
         cls.__init__ = init
         return cls
 
     return explain
+
+
+def explains(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function say which arguments are meant, and which are missing."""
+    check = _checked(function, NONE, NONE)
+
+    @functools.wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        check(values, named)
+        return function(*values, **named)
+
+    return call
+
+
+def _checked(
+    called: Any, former: Mapping[str, str], examples: Mapping[str, str]
+) -> Callable[[Sized, Mapping[str, object]], None]:
+    """Return what raises a `SpecError` for arguments that a class or a function doesn't take."""
+    known = inspect.signature(called).parameters
+    places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
+    needed = [one.name for one in known.values() if one.default is one.empty]
+
+    def check(values: Sized, named: Mapping[str, object]) -> None:
+        for name in named:
+            if name not in known:
+                found = f"{called.__name__} has no argument `{name}`"
+                raise SpecError(with_hint(found, _meant(name, known, former)))
+        missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
+        if missing and len(values) <= len(places):
+            found = f"{called.__name__} needs {', '.join(f'`{name}`' for name in missing)}"
+            added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
+            raise SpecError(with_hint(found, f"add {added}"))
+
+    return check
 
 
 def _meant(name: str, known: Mapping[str, inspect.Parameter], former: Mapping[str, str]) -> str:

@@ -33,6 +33,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from sessionkit._aggregate import Aggregate, Condition
+from sessionkit._arguments import explains
 from sessionkit._instants import Duration
 from sessionkit._instants import duration as _span
 from sessionkit.errors import SpecError, with_hint
@@ -60,6 +61,7 @@ __all__ = [
 ]
 
 
+@explains
 def count(field: str | None = None, *, where: Condition | None = None) -> Aggregate:
     """
     Count the events of a session, or the values of a field that aren't null: an int.
@@ -71,6 +73,7 @@ def count(field: str | None = None, *, where: Condition | None = None) -> Aggreg
     return Aggregate("count", field, where)
 
 
+@explains
 def sum(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001 (SQL's name)
     """
     Add up a field that is an int, a float, a timedelta or a Decimal.
@@ -87,6 +90,7 @@ def sum(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     return Aggregate("sum", field, where)
 
 
+@explains
 def mean(field: str, *, where: Condition | None = None) -> Aggregate:
     """
     Return the mean of a field that is an int or a float, as a float.
@@ -98,6 +102,7 @@ def mean(field: str, *, where: Condition | None = None) -> Aggregate:
     return Aggregate("mean", field, where)
 
 
+@explains
 def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001 (SQL's name)
     """
     Return the least value of a field of a plain type; NaN is greater than all numbers.
@@ -109,6 +114,7 @@ def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     return Aggregate("min", field, where)
 
 
+@explains
 def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001 (SQL's name)
     """
     Return the greatest value of a field of a plain type; NaN is greater than all numbers.
@@ -120,6 +126,7 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     return Aggregate("max", field, where)
 
 
+@explains
 def first(field: str, *, where: Condition | None = None) -> Aggregate:
     """
     Return the value of a field at the earliest event time; of several there, the least.
@@ -131,6 +138,7 @@ def first(field: str, *, where: Condition | None = None) -> Aggregate:
     return Aggregate("first", field, where)
 
 
+@explains
 def last(field: str, *, where: Condition | None = None) -> Aggregate:
     """
     Return the value of a field at the latest event time; of several there, the greatest.
@@ -142,6 +150,7 @@ def last(field: str, *, where: Condition | None = None) -> Aggregate:
     return Aggregate("last", field, where)
 
 
+@explains
 def count_distinct(
     field: str, *, at_most: int = 1_000, where: Condition | None = None
 ) -> Aggregate:
@@ -158,6 +167,7 @@ def count_distinct(
     return Aggregate("count_distinct", field, where, at_most)
 
 
+@explains
 def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
     """
     List the values of a field in the order of event time, those at one instant by value.
@@ -170,6 +180,7 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
     return Aggregate("collect", field, where, at_most)
 
 
+@explains
 def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
     """
     List the values of a field in the order of event time, those in a row that are equal as one.
@@ -183,11 +194,13 @@ def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> A
     return Aggregate("path", field, where, at_most)
 
 
+@explains
 def duration() -> Aggregate:
     """Return the time from the first to the last event of a session, as a timedelta."""
     return Aggregate("duration")
 
 
+@explains
 def engaged_time(
     *, cap: Duration, within: Duration = "1 day", where: Condition | None = None
 ) -> Aggregate:
@@ -214,6 +227,7 @@ def engaged_time(
     )
 
 
+@explains
 def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
     """
     Return whether a condition is true for at least one event.
@@ -225,6 +239,7 @@ def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  
     return Aggregate("any", condition, where)
 
 
+@explains
 def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
     """
     Return whether a condition is false for no event.
@@ -256,6 +271,7 @@ def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
     return Aggregate("holds", condition, parts=tuple(parts.items()))
 
 
+@explains
 def funnel(
     steps: Mapping[str, Condition] | Sequence[Condition],
     *,
@@ -302,6 +318,7 @@ def funnel(
     )
 
 
+@explains
 def funnel_times(funnel: Aggregate) -> Aggregate:
     """
     List when a session reached each step of a funnel: as many times as the funnel counts steps.

@@ -102,6 +102,8 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, former: str, no
         (Every, "event", "did you mean `events=...`?"),
         (Aggregates, "results", "did you mean `result=...`?"),
         (Events, "events", "did you mean `event=...`?"),
+        (agg.count, "were", "did you mean `where=...`?"),
+        (agg.funnel, "in_order", "it has steps, within, strict, at_most, where"),
     ],
 )
 def test_an_argument_that_is_misspelt_says_what_is_meant(cls: Any, name: str, hint: str) -> None:
@@ -118,6 +120,7 @@ def test_an_argument_that_is_misspelt_says_what_is_meant(cls: Any, name: str, hi
         (Functions, [], {}, "Functions needs `update`\n\nHint: add update=..."),
         (Aggregates, [View], {}, "Aggregates needs `aggregates`\n\nHint: add aggregates=..."),
         (EventTimeGap, [], {}, "EventTimeGap needs `gap`\n\nHint: add gap=..."),
+        (agg.sum, [], {"where": "is_new"}, "sum needs `field`\n\nHint: add field=..."),
     ],
 )
 def test_a_missing_argument_says_what_to_add(
