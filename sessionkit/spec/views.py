@@ -126,7 +126,8 @@ class KeyState(Generic[S]):
     The state of one key, during one call.
 
     What is stored is what `set` was given, as it is when the call returns. An object from `get`
-    that is changed and not `set` again is not stored; a `StatefulDriver` refuses that.
+    that is changed and not `set` again is not stored. A `StatefulDriver` refuses that; on Spark,
+    the workers look at few calls, and log a warning.
     """
 
     _held: Held

@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.keys.handlers import rows_of_frames
+from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.program import Program
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.objects import check_fit, check_rows, collected
@@ -141,7 +142,7 @@ class Calls:
         before, program = run.held.value, self.program
         # A call that fails stops the query, unless failures are data: then it leaves no trace.
         held = run.open(is_last=is_last, on_copy=program.rejects)
-        state: KeyState[Any] = KeyState(held, program.state)
+        state = program.view(held, program.state)
         shown_us = times_us if program.has_event_time else ()
         times = KeyTimes(held, self.now, program.timer_rules, shown_us)
         try:
@@ -156,6 +157,8 @@ class Calls:
         if not held.is_set and held.value is not MISSING:
             # What the call did to the object that it was given counts for nothing.
             held.value = before
+        if state.__class__ is WatchedState and state.is_lost:
+            program.lose(role, function, held.key)
         run.held = held
         if rows:
             run.returned.append((role, rows))

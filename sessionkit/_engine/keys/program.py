@@ -15,7 +15,7 @@ Numbers are timestamps of microseconds in UTC.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import has_passed, is_over
+from sessionkit._engine.keys.lost import log_lost, sampled
 from sessionkit._engine.logic import NEVER_US, BatchClocks, Memory, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
 from sessionkit._engine.rows.table import (
@@ -42,7 +43,7 @@ from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.shared import S
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
-from sessionkit.spec.views import Armed, Timer, TimerRules
+from sessionkit.spec.views import Armed, Held, KeyState, Timer, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
 from sessionkit.timeouts import Clock
@@ -96,7 +97,8 @@ class Program:
 
     `handler` says whether `function` takes the events of a key, a frame of them, or all keys of a
     bucket; `rejects` that a call that fails leaves no trace, instead of stopping the query. The age
-    of a state is counted on `age_clock`, if at all.
+    of a state is counted on `age_clock`, if at all. `view` makes the state for a call; `lose` is
+    told of one that was changed and not set.
     """
 
     spec: AnyStatefulSpec
@@ -117,6 +119,8 @@ class Program:
     schema: pa.Schema
     no_events: pa.Table
     no_rows: pa.Table
+    view: Callable[[Held, AttrsType], KeyState[Any]] = sampled
+    lose: Callable[[str, Callable[..., Any], Any], None] = log_lost
 
     @classmethod
     def of(cls, spec: AnyStatefulSpec) -> "Program":

@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,13 +12,13 @@ import attrs
 
 import sessionkit
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.shell.worker import Worker
-from sessionkit.errors import StateValueError, UserFunctionError, with_hint
+from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.shared import set_derived
-from sessionkit.spec.views import MISSING, KeyState, KeyTimes
-from sessionkit.state._codec import codec_of
+from sessionkit.spec.views import KeyState, KeyTimes
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.literals import clock_text
 
@@ -51,35 +50,6 @@ def check_late(before: Snapshot, counts: Counts) -> None:
 
 
 # -- the functions of a spec for keys ------------------------------------------------------------
-
-
-@attrs.define(eq=False)
-class WatchedState(KeyState[Any]):
-    """The state of a key that remembers what it has handed out, as it was then."""
-
-    _handed: list[tuple[Any, Any]] = attrs.field(factory=list)
-
-    def get(self, default: Any = MISSING) -> Any:
-        value = super().get(default)
-        if value.__class__ is self._kind.cls:
-            self._handed.append((value, deepcopy(value)))
-        return value
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether an object was changed, and what the call leaves isn't what it was given."""
-        held = self._held
-        if held.is_set or held.was_removed or held.is_last:
-            return False
-        return any(_stored(value) != _stored(before) for value, before in self._handed)
-
-
-def _stored(value: Any) -> str | None:
-    """Return what would be stored of a state, as text, where a NaN equals another."""
-    try:
-        return repr([column.to_pylist() for column in codec_of(type(value)).encode([value])])
-    except StateValueError:
-        return None
 
 
 @attrs.define(eq=False)
@@ -115,24 +85,26 @@ class Watch:
             on_timer = logic.program.on_timer
             program = attrs.evolve(
                 logic.program,
-                function=watch._watched("process", logic.program.function),
-                on_timer=on_timer and watch._watched("on_timer", on_timer),
+                function=watch._watched(logic.program.function),
+                on_timer=on_timer and watch._watched(on_timer),
+                view=WatchedState,
+                lose=watch._lose,
             )
             set_derived(logic, program=program)
         return watch
 
-    def _watched(self, role: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _lose(self, role: str, function: Callable[..., Any], key: Any) -> None:
+        self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
-            own = WatchedState(*attrs.astuple(state, recurse=False))
             clocks = WatchedTimes(*attrs.astuple(times, recurse=False))
             self.timers |= clocks.names
-            found = function(key, given, own, clocks)
+            found = function(key, given, state, clocks)
             if isinstance(found, Iterator):
                 found = list(found)  # what a generator does is part of the call
             self.timers |= clocks.names
             self.missed += clocks.missed
-            if own.is_lost:
-                self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
             return found
 
         # Errors name the function.
