@@ -57,6 +57,10 @@ class Counts:
             has taken in.
         failed_output: Sessions that closed and whose `finish` raised, sessions that were dropped,
             and timers whose `on_timer` raised, unless `on_error="raise"`.
+        erasures: Keys that were erased, see `erase` of `sessionize`. They aren't among the events.
+        erased_states: What was stored of them: open sessions, closed ones that were kept for late
+            events, remembered ids and sessions that were dropped; or the states of keys.
+        erased_events: Their events that waited for the watermark. `buffered` falls by as many.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
     """
 
@@ -83,6 +87,13 @@ class Counts:
     rows: int = _count("rows", "Result rows")
     revised: int = _count("revised", "Result rows that replace earlier ones")
     failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
+    erasures: int = _count("erasures", "Keys that were erased", needs_input=True)
+    erased_states: int = _count(
+        "erased_states", "Stored rows of keys that were erased", needs_input=True
+    )
+    erased_events: int = _count(
+        "erased_events", "Events that waited and were erased", is_end=True, needs_input=True
+    )
     unknown: frozenset[str] = frozenset()
 
     @property

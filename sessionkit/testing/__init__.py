@@ -51,7 +51,7 @@ __all__ = [
 if TYPE_CHECKING:
     from sessionkit._engine.keys.program import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
-    from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+    from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
     from sessionkit.testing.drivers.query import Snapshot
     from sessionkit.testing.drivers.results import (
         BatchResult,
@@ -99,7 +99,7 @@ else:
         "sessionkit.testing.fakes.run_group",
         "sessionkit.testing.drivers.query",
         "sessionkit.testing.drivers.results",
-        "sessionkit.testing.drivers.driver",
+        "sessionkit.testing.drivers.kinds",
         "sessionkit.testing.scripts.steps",
         "sessionkit.testing.scripts.script",
         "sessionkit.testing.explain",

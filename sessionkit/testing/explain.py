@@ -16,7 +16,7 @@ from sessionkit.errors import ScriptError, SpecError, with_hint
 from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.state._codec import codec_of
-from sessionkit.testing.drivers.driver import SessionDriver
+from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.drivers.rows import plain_key

@@ -29,7 +29,7 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._times import DatetimeType
-from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.generators import (
     START,

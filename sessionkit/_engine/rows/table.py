@@ -40,7 +40,8 @@ class Rejected:
 
     Attributes:
         kind: `late`, `duplicate`, `quarantined` or `failed` for events, `failed_output` for a
-            session or a timer whose function failed, `event` for one of a closed session.
+            session or a timer whose function failed, `event` for one of a closed session, `erased`
+            for a key that was erased.
         reasons: Why, one for each row; None for `event`.
         rows: The events or sessions. Keys, times and carried columns of events may be null here.
         tracebacks: Of functions that raised, one for each row; None where no function did.

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import BatchClocks, Logic, Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.shell.erasing import Erased, erased_keys, with_keys
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.seed import SeedFormat, keys_of, started
 from sessionkit._engine.shell.storage import STORAGES, Storage, logic_of
@@ -74,11 +75,16 @@ def collector_paused() -> Iterator[None]:
 
 @attrs.frozen
 class Worker:
-    """Runs one group of keys, on a stream or a batch; returns rejected rows if asked to."""
+    """
+    Runs one group of keys, on a stream or a batch; returns rejected rows if asked to.
+
+    Where it `erases`, rows may ask it to forget a key.
+    """
 
     logic: Logic
     with_rejected: bool
     seed: SeedFormat | None = None
+    erases: bool = False
 
     def __call__(
         self,
@@ -126,18 +132,23 @@ class Worker:
             clocks = self.seed.in_force(clocks)
             arrived, read = self.seed.unread(arrived)
             quarantined += read
-        events = arrived
-        memory = storage.load(arrived if seeded is None else keys_of(seeded, arrived), clocks)
-        idle = memory.idle
+        events, concerned = arrived, arrived if seeded is None else keys_of(seeded, arrived)
+        keys = erased_keys(logic, frames) if self.erases else None
+        memory = storage.load(concerned if keys is None else with_keys(keys, concerned), clocks)
+        idle, memory = memory.idle, memory if seeded is None else seeded
+        erased = None if keys is None else Erased.of(keys, memory)
+        memory = memory if erased is None else erased.left
         if seeded is not None:
-            memory, events = started(logic.spec, seeded, arrived)
+            memory, events = started(logic.spec, memory, arrived)
         if idle is not None:
             clocks = clocks.at_least(idle.floor)
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats = storage.store(after)
         waited = events.num_rows - arrived.num_rows
+        outcome = erased.of_outcome(outcome) if erased else outcome
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
+        output = erased.of_output(output) if erased else output
         if logic.spec.storage.layout == "per_key":
             return output_frame(output)  # Spark counts the rows of its state, which are keys.
         held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
@@ -203,9 +214,13 @@ def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> No
 
 
 def worker_of(
-    spec: AnySpec, *, with_rejected: bool = False, seed: SeedFormat | None = None
+    spec: AnySpec,
+    *,
+    with_rejected: bool = False,
+    seed: SeedFormat | None = None,
+    erases: bool = False,
 ) -> Worker:
-    return Worker(logic_of(spec), with_rejected, seed)
+    return Worker(logic_of(spec), with_rejected, seed, erases)
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:

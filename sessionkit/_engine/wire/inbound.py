@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import latest_before_jump
-from sessionkit._engine.rows.table import INSTANT, Mask, events_schema, remembered, whole
+from sessionkit._engine.rows.table import (
+    INSTANT,
+    Mask,
+    events_schema,
+    key_schema,
+    remembered,
+    whole,
+)
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.shared import AnySpec
@@ -92,6 +99,24 @@ def validated(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
     if UNREADABLE_COLUMN in rows.column_names:
         reasons.take(whole(rows[UNREADABLE_COLUMN]))
     time = _time(spec, rows, reasons)
+    arrays = _values(columns, rows, reasons)
+    if spec.inputs.max_jump is not None and reasons.good.any():
+        _look_for_jumps(time, spec.inputs.max_jump, reasons)
+    arrays.insert(len(spec.key_fields), time)
+    arrays.append(pa.array(reasons.texts, pa.string()))
+    return reasons.good, pa.Table.from_arrays(arrays, schema=schema)
+
+
+def valid_keys(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table, Sequence[str | None]]:
+    """Find out which of some rows have a key, as `validated`; return why others have none."""
+    columns = [one for one in wire_columns(spec) if one.role == "key"]
+    reasons = _Reasons(rows.num_rows)
+    keys = pa.Table.from_arrays(_values(columns, rows, reasons), schema=pa.schema(key_schema(spec)))
+    return reasons.good, keys, reasons.texts.tolist()
+
+
+def _values(columns: Sequence[WireColumn], rows: pa.Table, reasons: "_Reasons") -> list[pa.Array]:
+    """Return columns in their declared types, and add the reasons of rows that don't fit."""
     arrays = []
     for column in columns:
         values = whole(rows[column.name])
@@ -100,11 +125,7 @@ def validated(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
         if not (column.is_unchecked and values.type == column.kind.arrow):
             values = _converted(column.kind, values, _path(column), reasons)
         arrays.append(values)
-    if spec.inputs.max_jump is not None and reasons.good.any():
-        _look_for_jumps(time, spec.inputs.max_jump, reasons)
-    arrays.insert(len(spec.key_fields), time)
-    arrays.append(pa.array(reasons.texts, pa.string()))
-    return reasons.good, pa.Table.from_arrays(arrays, schema=schema)
+    return arrays
 
 
 def _path(column: WireColumn) -> str:

@@ -33,6 +33,8 @@ from sessionkit.state._times import DatetimeType
 ROWS_COLUMN: Final = "_rows"
 
 COUNTS: Final = pa.list_(pa.int64())
+WITHOUT_EVENT: Final = frozenset({"failed_output", "erased"})
+"""The kinds of rejected rows that are no events."""
 FRAME_COLUMNS: Final = pd.Index([COUNTS_COLUMN, ROWS_COLUMN], dtype=object)
 SHOWN_AS: Final = {
     "time": "event_time",
@@ -49,9 +51,9 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     Return the columns of the output, under the names that users see.
 
     With rejected rows comes `kind`: `session` or `result`, `event`, `late`, `duplicate`,
-    `quarantined`, `failed`, or `failed_output`: a session whose `finish` failed, or that was
-    dropped, or a timer whose function failed. The column `event` isn't there where its class has no
-    fields.
+    `quarantined`, `failed`, `failed_output`: a session whose `finish` failed, or that was dropped,
+    or a timer whose function failed; or `erased`: a key that was. The column `event` isn't there
+    where its class has no fields.
     """
     return _with_rejected(spec)[0] if with_rejected else [*spec.result_fields]
 
@@ -161,7 +163,7 @@ def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:
     }
     if spec.event_time is None:
         shown.pop("event_time", None)
-    if part.kind != "failed_output":
+    if part.kind not in WITHOUT_EVENT:
         shown |= _event(spec, part.rows)
     shown["reason"] = pa.array(part.reasons, pa.string())
     if part.tracebacks is not None:

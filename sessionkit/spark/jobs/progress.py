@@ -194,8 +194,8 @@ class Reconciliation:
     """
     What became of the events of consecutive micro-batches, each of which balances.
 
-    So the sums balance: `events` is the sum of `processed`, `late`, `duplicate`, `quarantined`,
-    `failed`, and `buffered`, the events that still wait. It's a value: `add` returns another one.
+    So the sums balance: `events` is the sum of `counts.ends`, among them `buffered`, the events
+    that still wait. It's a value: `add` returns another one.
     Keep it as you keep other values, to go on with it after a restart.
 
     Attributes:

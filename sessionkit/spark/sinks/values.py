@@ -297,6 +297,7 @@ class Routes:
         quarantined: Takes the rows that aren't valid events, in place of `rejected`.
         failed: Takes the events over which a function raised, in place of `rejected`.
         failed_output: Takes what a function failed to return, in place of `rejected`.
+        erased: Takes the keys that were erased, in place of `rejected`.
     """
 
     session: RouteSink | None = None
@@ -308,6 +309,7 @@ class Routes:
     quarantined: RouteSink | None = None
     failed: RouteSink | None = None
     failed_output: RouteSink | None = None
+    erased: RouteSink | None = None
 
     @property
     def named(self) -> dict[str, RouteSink]:

@@ -38,9 +38,11 @@ from sessionkit._instants import (
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.testing.drivers.rows import (
+    Erasure,
     Group,
     Row,
     aware,
+    erasing_frames,
     group_of,
     input_frame,
     packed_frames,
@@ -222,7 +224,7 @@ class MicroBatch:
     worker: Worker
     before: Snapshot
 
-    def run(self, rows: Sequence[Row]) -> tuple[Snapshot, list[pd.DataFrame]]:
+    def run(self, read: Sequence[Row]) -> tuple[Snapshot, list[pd.DataFrame]]:
         """
         Call the worker for every group with rows, then for those whose timer went off.
 
@@ -230,9 +232,11 @@ class MicroBatch:
             What the query leaves after it, and the frames of the worker.
         """
         before, groups, clocks = self.before, dict(self.before.groups), self.before.clocks
+        rows = [row for row in read if not isinstance(row, Erasure)]
         packed, latest_us = packed_frames(self.spec, rows, future_us=clocks.future_us(self.spec))
         seeded = before.seed.frames if before.seed else {}
-        with_rows = {*packed, *seeded}
+        erasing = erasing_frames(self.spec, [row for row in read if isinstance(row, Erasure)])
+        with_rows = {*packed, *seeded, *erasing}
         woken = [
             group
             for group, stored in groups.items()
@@ -240,8 +244,8 @@ class MicroBatch:
         ]
         frames, seen = list[pd.DataFrame](), Neighbours()
         for group in [*sorted(with_rows, key=repr), *woken]:
-            parts = [part[group] for part in (seeded, packed) if group in part]
-            frames += self._call(groups, group, parts, seen)
+            parts = [part[group] for part in (seeded, erasing, packed) if group in part]
+            frames += self._call(groups, group, parts, seen, erases=group in erasing)
         after = attrs.evolve(
             before,
             groups=groups,
@@ -272,6 +276,8 @@ class MicroBatch:
         group: Group,
         parts: Sequence[pd.DataFrame],
         seen: Neighbours,
+        *,
+        erases: bool,
     ) -> Iterator[pd.DataFrame]:
         """Call the worker for a group, without parts because of its timer; store what it leaves."""
         stored, clocks = groups.get(group) or StoredGroup(None, None), self.before.clocks
@@ -285,7 +291,8 @@ class MicroBatch:
         )
         shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
         run = Origin.of(QUERY_ID, self.before.batch_id)
-        yield from self.worker(key_of(group), parts, shown, run, seen)
+        worker = attrs.evolve(self.worker, erases=True) if erases else self.worker
+        yield from worker(key_of(group), parts, shown, run, seen)
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)
@@ -337,7 +344,8 @@ def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
     form = SeedFormat.of(logic_of(new), left.clocks.in_force_us, until_us, max(floors))
     memories = [migrated(old, new, memory) for memory in memories]
     seeded = _seeded(new, memories, form, Clocks(processing=left.clocks.processing))
-    return attrs.evolve(seeded, waiting=tuple(read_row(new, row) for row in left.unread))
+    waiting = (row if isinstance(row, Erasure) else read_row(new, row) for row in left.unread)
+    return attrs.evolve(seeded, waiting=tuple(waiting))
 
 
 def _seeded(

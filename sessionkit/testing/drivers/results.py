@@ -88,17 +88,18 @@ class KeyRow(Generic[R_co]):
 @attrs.frozen
 class Rejection:
     """
-    An event that was set aside, or a session or timer whose function failed.
+    An event that was set aside, a session or timer whose function failed, or an erased key.
 
     Attributes:
-        kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
+        kind: `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`.
         reason: Why, in words.
         traceback: The traceback of your function that failed; None if none did.
         key: The key; a null in it is None.
-        event_time: The event's time; None where it had none, and for `failed_output`.
+        event_time: The event's time; None where it had none, and for those that are no events:
+            `failed_output` and `erased`.
         passthrough: The values of the passthrough columns.
-        event: The values of the event's fields; empty for `failed_output`.
-        event_id: The id of the event, the same in every run; None for `failed_output`.
+        event: The values of the event's fields; empty where it isn't an event.
+        event_id: The id of the event, the same in every run; None where it isn't an event.
         session_id: The id of the session that failed; None unless it's a `failed_output` of one.
         session_start: Its start.
         session_end: Its end.

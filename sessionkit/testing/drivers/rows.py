@@ -11,8 +11,13 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.rows.table import INSTANT
+from sessionkit._engine.shell.erasing import ErasurePacker
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, WireColumn, wire_columns
-from sessionkit._engine.wire.packing import WATERMARK_COLUMN, Packer
+from sessionkit._engine.wire.packing import (
+    EVENTS_COLUMN,
+    WATERMARK_COLUMN,
+    Packer,
+)
 from sessionkit._instants import micros_of
 from sessionkit.errors import ScriptError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class
@@ -25,6 +30,19 @@ Group: TypeAlias = Hashable
 """The number of a bucket, or a key."""
 
 GROUP: Final = "_group"
+
+
+class Erasure(Row):
+    """A key that the next micro-batch erases, as a row of nothing but key columns."""
+
+    @classmethod
+    def of(cls, spec: AnySpec, key: Any) -> "Erasure":
+        row = _key_columns(spec, key)
+        for column in wire_columns(spec):
+            if column.role == "key" and _wire_value(column, row) is None:
+                found = f"a key that is to be erased can't have a null, found {key!r}"
+                raise ScriptError(with_hint(found, "no event without a key is ever remembered"))
+        return cls(row)
 
 
 def event_row(
@@ -118,6 +136,22 @@ def packed_frames(
     latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
     frames = {group: _frame_of(place, packed) for group, place in places.items()}
     return frames, max(latest, default=None)
+
+
+def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[Group, pd.DataFrame]:
+    """Return erasures as Spark hands them to the worker, a frame for each of their groups."""
+    if not erasures:
+        return {}
+    groups = [group_of(spec, one) for one in erasures]
+    places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    columns = {GROUP: pa.array([places[group] for group in groups], pa.int64())}
+    for column in wire_columns(spec):
+        if column.role == "key":
+            values = [_wire_value(column, one) for one in erasures]
+            columns[column.name] = pa.array(values, column.kind.arrow)
+    packed = ErasurePacker(spec, (GROUP,))(pa.table(columns).to_batches())
+    rows = [{EVENTS_COLUMN: None, **row} for batch in packed for row in batch.to_pylist()]
+    return {group: _frame_of(place, rows) for group, place in places.items()}
 
 
 def input_frame(spec: AnySpec, rows: Sequence[Row]) -> pd.DataFrame:

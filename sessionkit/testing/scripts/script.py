@@ -13,7 +13,7 @@ from sessionkit.errors import ExpectationError, ScriptError, SessionkitError, wi
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.scripts.stage import Stage
 from sessionkit.testing.scripts.steps import Step, end_of_script
 

@@ -10,7 +10,7 @@ from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
-from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.drivers.results import BatchResult, Rejection, ResultRow, SessionRow
 from sessionkit.testing.drivers.rows import plain_key

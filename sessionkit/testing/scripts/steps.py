@@ -15,7 +15,7 @@ import attrs
 from sessionkit._engine.counts import COUNTED
 from sessionkit._instants import Duration
 from sessionkit.errors import ScriptError, with_hint
-from sessionkit.testing.drivers.driver import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import clock_text, events_table, literal
 from sessionkit.testing.scripts.stage import (

@@ -28,6 +28,7 @@ FEATURES = frozenset(
         "rows/buffer.py",
         "rows/encoding.py",
         "sessions/aggregates/sequences.py",
+        "shell/erasing.py",
         "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",

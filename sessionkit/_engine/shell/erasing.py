@@ -1,0 +1,130 @@
+"""
+Erasures: keys of which a group forgets everything that it remembers.
+
+They cross as rows of their own kind, packed as events are, which carry nothing but a key. In the
+micro-batch in which one comes, it goes before everything else: what the group remembers of the key,
+by then and from a seed, is gone, and events of the same micro-batch find a key that is new.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from sessionkit._engine.logic import Logic, Memory, Outcome
+from sessionkit._engine.rows.order import key_numbers
+from sessionkit._engine.rows.table import (
+    Numbers,
+    Rejected,
+    events_schema,
+    filled,
+    key_columns,
+    key_schema,
+    whole,
+)
+from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
+from sessionkit._engine.wire.outbound import Output
+from sessionkit._engine.wire.packing import (
+    REJECTED_COLUMN,
+    joined_packs,
+    packed_by_group,
+    packs_in,
+)
+from sessionkit.spec.shared import AnySpec
+
+ERASED_COLUMN: Final = "_erased"
+"""The column in which packs of keys cross."""
+NOT_A_KEY: Final = "an erasure: %s"
+DROPPED: Final = "dropped of this key: %d rows of state, %d events that waited"
+
+
+@attrs.frozen
+class ErasurePacker:
+    """Packs the keys of erasures, of one map task; the names of the groups are never null."""
+
+    spec: AnySpec
+    group: Sequence[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """
+        Pack key columns, named as on the wire; what isn't a key is quarantined.
+
+        The columns are those of the group, `_erased` and `_rejected`.
+        """
+        for rows in map(pa.table, batches):
+            good, keys, reasons = valid_keys(self.spec, rows)
+            groups, mask = rows.select(self.group), pa.array(good)
+            yield self._row(*packed_by_group(groups.filter(mask), keys.filter(mask)), ERASED_COLUMN)
+            if not good.all():
+                bad = pa.array(~good)
+                texts = pa.array([text and NOT_A_KEY % text for text in reasons], pa.string())
+                columns = {name: whole(keys[name]) for name in keys.column_names} | {REASON: texts}
+                schema = rejected_schema(events_schema(self.spec))
+                quarantined = filled(schema, columns, rows.num_rows).filter(bad)
+                yield self._row(*packed_by_group(groups.filter(bad), quarantined), REJECTED_COLUMN)
+
+    def _row(self, groups: pa.Table, packs: pa.Array, name: str) -> pa.RecordBatch:
+        columns = {one: whole(groups[one]) for one in groups.column_names}
+        nothing = pa.nulls(len(packs), pa.binary())
+        columns |= {ERASED_COLUMN: nothing, REJECTED_COLUMN: nothing, name: packs}
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def erased_keys(logic: Logic, frames: Sequence[pd.DataFrame]) -> pa.Table | None:
+    """Return the keys that the rows of a group erase, each once; None if they erase nothing."""
+    (packs,) = packs_in([one for one in frames if ERASED_COLUMN in one.columns], ERASED_COLUMN)
+    if not packs:
+        return None
+    keys = joined_packs(pa.schema(key_schema(logic.spec)), packs)
+    columns = key_columns(keys)
+    first = np.unique(key_numbers(columns, columns)[0], return_index=True)[1]
+    return keys.take(pa.array(first))
+
+
+def with_keys(keys: pa.Table, others: pa.Table) -> pa.Table:
+    """Return keys and those of other rows, as a table of nothing but key columns."""
+    return pa.concat_tables([keys, others.select(keys.column_names)])
+
+
+@attrs.frozen(eq=False)
+class Erased:
+    """What a group still remembers once keys are erased, and how much was dropped of each."""
+
+    keys: pa.Table
+    left: Memory
+    states: Numbers
+    events: Numbers
+
+    @classmethod
+    def of(cls, keys: pa.Table, memory: Memory) -> "Erased":
+        kept, states = _others(keys, memory.kept)
+        buffered, events = _others(keys, memory.buffered)
+        return cls(keys, attrs.evolve(memory, kept=kept, buffered=buffered), states, events)
+
+    def of_outcome(self, outcome: Outcome) -> Outcome:
+        """Return what a micro-batch gives, with a row for each key that was erased."""
+        reasons = [DROPPED % counts for counts in zip(self.states, self.events, strict=True)]
+        erased = Rejected("erased", reasons, self.keys)
+        return attrs.evolve(outcome, rejected=[*outcome.rejected, erased])
+
+    def of_output(self, output: Output) -> Output:
+        """Return the output with counts of what was erased: events that waited don't any more."""
+        events, counts = int(self.events.sum()), output.counts
+        counts = attrs.evolve(
+            counts,
+            buffered=counts.buffered - events,
+            erasures=self.keys.num_rows,
+            erased_states=int(self.states.sum()),
+            erased_events=events,
+        )
+        return attrs.evolve(output, counts=counts)
+
+
+def _others(keys: pa.Table, rows: pa.Table) -> tuple[pa.Table, Numbers]:
+    """Return the rows of other keys, and how many there are of each of these."""
+    _, found = key_numbers(key_columns(keys), key_columns(rows))
+    counts: Numbers = np.bincount(found[found >= 0], minlength=keys.num_rows)
+    return rows.filter(pa.array(found < 0)) if counts.any() else rows, counts

@@ -1,0 +1,103 @@
+"""The drivers of sessions and of keys: what each adds to what both share."""
+
+from operator import attrgetter
+from typing import ClassVar, Generic
+
+import attrs
+
+from sessionkit._engine.keys.program import StoredKey, stored_keys_of
+from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import E, R, S
+from sessionkit.spec.stateful import StatefulSpec
+from sessionkit.testing.drivers.driver import Driver
+from sessionkit.testing.drivers.query import memories_of
+from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
+
+
+@attrs.define(init=False)
+class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E, S, R]):
+    """
+    Runs a `SessionSpec` as a streaming query does, micro-batch by micro-batch, in microseconds.
+
+    It calls the same worker that Spark calls; only the group state and the source of the rows
+    differ. `add` adds events to the source, and `run_batch` runs one micro-batch over all that
+    wait. A batch sees the watermark as it was when the batch started; its own events move the
+    watermark of the next one. Nothing happens in the background, and no clock goes back.
+
+    Not simulated, because it can't change a result: triggers, partitions and the order of rows,
+    output modes (a session stream has `append` only), chunks of frames, the retries of a task.
+    Not simulated, so test it on Spark: the check of the input's columns, several watermarks in one
+    query, sinks. The rule for event times in the future needs a processing time: without one
+    nothing is too far ahead.
+
+    Args:
+        spec: The definition of a session.
+        processing_time: The processing time of the first batch, with a time zone.
+
+    Raises:
+        ScriptError: The processing time has no time zone.
+    """
+
+    _spec_class: ClassVar = SessionSpec
+    _other_driver: ClassVar = "StatefulDriver"
+
+    def take_events(self) -> list[SessionEvent]:
+        """
+        Return the events of the sessions that have closed since the last call, by session.
+
+        There are some only under `with_events=True`; `sessionize_all` returns them as rows of kind
+        `event`.
+        """
+        taken, self._events = self._events, []
+        return sorted(taken, key=attrgetter("key", "session_start", "number"))
+
+    def open_sessions(self) -> list[OpenSession[S]]:
+        """
+        Return the sessions that are not over, sorted by key and start.
+
+        Under `order="event_time"` the buffered events are folded in for this view.
+        """
+        found = [
+            session
+            for memory in memories_of(self.spec, self._left)
+            for session in open_sessions_of(self.spec, memory)
+        ]
+        return sorted(found, key=lambda session: (session.key, session.start))
+
+
+@attrs.define(init=False)
+class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, S, R]):
+    """
+    Runs a `StatefulSpec` as a streaming query does, micro-batch by micro-batch.
+
+    It calls the same worker that Spark calls; only the group state and the source of the rows
+    differ. `add` adds events to the source, and `run_batch` runs one micro-batch over all that
+    wait. A batch sees the watermark as it was when the batch started; its own events move the
+    watermark of the next one. The processing time moves by hand only. Nothing happens in the
+    background, and no clock goes back.
+
+    Not simulated: triggers, partitions and the order of rows, sinks, several watermarks in one
+    query, and the check of the input's columns.
+
+    Args:
+        spec: The definition.
+        processing_time: The processing time of the first batch, with a time zone. A spec with a
+            clock in processing time needs it. Without it the functions of other specs see
+            1970-01-01, and no event time is too far in the future.
+
+    Raises:
+        ScriptError: The processing time has no time zone, or the spec needs one.
+    """
+
+    _spec_class: ClassVar = StatefulSpec
+    _other_driver: ClassVar = "SessionDriver"
+
+    def stored_keys(self) -> list[StoredKey[S]]:
+        """Return the keys that have a state or a timer, sorted."""
+        found = [
+            key
+            for memory in memories_of(self.spec, self._left)
+            for key in stored_keys_of(self.spec, memory)
+        ]
+        return sorted(found, key=lambda stored: tuple(stored.key))

@@ -1,0 +1,104 @@
+"""A key is erased on the driver."""
+
+from typing import Any
+
+import pytest
+
+from sessionkit import ScriptError
+from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved
+from tests.support.visits import NOON, SESSIONS, View
+
+WAITING = {"order": "event_time", "drop_duplicates_for": "1 hour"}
+
+
+def with_ann(**options: Any) -> SessionDriver[Any, Any, Any]:
+    """Return a driver that remembers a session of ann, of two views, and one of bob."""
+    driver = SessionDriver(evolved(SESSIONS, **options))
+    for user, time in (("ann", "10:00"), ("ann", "10:01"), ("bob", "10:02")):
+        driver.add(user, at(time), View("/"))
+    driver.run_batch()
+    return driver
+
+
+@pytest.mark.parametrize("options", [{}, WAITING])
+def test_events_of_the_micro_batch_of_an_erasure_begin_anew(options: Any) -> None:
+    """Whatever comes first in it: what was remembered before is gone."""
+    driver = with_ann(**options)
+
+    driver.add("ann", at("10:03"), View("/new"))
+    driver.erase("ann")
+    driver.erase("ann")
+    driver.run_batch()
+
+    found = {one.key.user: one.state.urls for one in driver.open_sessions()}
+    assert {"ann": ["/new"], "bob": ["/"]} == found
+
+
+def test_a_session_that_is_over_gives_no_row_in_the_micro_batch_of_an_erasure() -> None:
+    """The erasure goes before what is due."""
+    driver = with_ann()
+
+    driver.advance_watermark_to(NOON)
+    driver.erase("ann")
+    rows = driver.run_batch().rows
+
+    assert ["bob"] == [row.key.user for row in rows]
+
+
+def test_an_erasure_gives_a_row_with_the_key_and_how_much_was_dropped() -> None:
+    """Nothing of its content, and also of a key of which nothing was remembered."""
+    driver = with_ann(**WAITING)
+
+    driver.erase("ann")
+    driver.erase("eve")
+    driver.run_batch()
+
+    found = {one.key.user: one.reason for one in driver.take_rejections("erased")}
+    assert {
+        "ann": "dropped of this key: 0 rows of state, 2 events that waited",
+        "eve": "dropped of this key: 0 rows of state, 0 events that waited",
+    } == found
+
+
+def test_events_that_waited_and_are_erased_balance() -> None:
+    """They came as waiting, and are counted where they ended."""
+    driver = with_ann(**WAITING)
+
+    driver.erase("ann")
+    batch = driver.run_batch()
+
+    counts = batch.counts
+    assert (-2, 2, 1) == (counts.buffered, counts.erased_events, counts.erasures)
+    assert counts.is_balanced
+    assert 1 == driver.counts.buffered
+
+
+def test_an_erasure_runs_again_with_its_micro_batch() -> None:
+    """What a sink refused leaves the key where it was."""
+    driver = with_ann()
+    driver.erase("ann")
+    driver.run_batch(sink_fails=True)
+
+    assert 2 == len(driver.open_sessions())
+    driver.run_batch()
+
+    assert ["bob"] == [one.key.user for one in driver.open_sessions()]
+
+
+def test_an_erasure_reaches_what_a_seed_brings() -> None:
+    """In the first micro-batch of a query too, and after it was migrated while it waited."""
+    driver = with_ann()
+    driver.erase("ann")
+
+    driver = driver.migrate(evolved(SESSIONS, layout="pages", bucket_count=3))
+    driver.run_batch()
+
+    assert ["bob"] == [one.key.user for one in driver.open_sessions()]
+
+
+@pytest.mark.parametrize("key", [None, 7, ("ann", "bob")])
+def test_what_cannot_be_a_key_cannot_be_erased(key: Any) -> None:
+    """A null, another type, or too many values."""
+    with pytest.raises(ScriptError):
+        with_ann().erase(key)
