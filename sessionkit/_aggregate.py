@@ -1,7 +1,7 @@
 """What the functions of `sessionkit.aggregates` return."""
 
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow.compute as pc
@@ -30,6 +30,9 @@ Kind: TypeAlias = Literal[
     "funnel_times",
     "path",
     "engaged_time",
+    "steps",
+    "top",
+    "rate",
 ]
 
 MOST_STEPS: Final = 32
@@ -56,6 +59,9 @@ class Aggregate:
             long engaged time is counted after the first event.
         strict: Whether no other event may come between the steps of a funnel.
         cap: How much of the time after an event is engaged time.
+        n: How many of the most frequent values are listed.
+        per: The time that a rate is of.
+        between: The value that a step leaves, and the one that it leads to.
     """
 
     kind: Kind
@@ -69,6 +75,9 @@ class Aggregate:
     within: timedelta | None = None
     strict: bool = False
     cap: timedelta | None = None
+    n: int | None = None
+    per: timedelta | None = None
+    between: tuple[Any, Any] | None = None
 
     def from_now(self) -> "Aggregate":
         """
@@ -79,10 +88,10 @@ class Aggregate:
         the checkpoint lives.
 
         Raises:
-            SpecError: It is of the session as a whole: `duration`, alone or in `holds`.
+            SpecError: It is of the session as a whole: `duration` or `rate`, alone or in `holds`.
         """
-        if self.kind == "duration":
-            found = "`duration` is of a whole session, so it can't begin with later events"
+        if self.kind in {"duration", "rate"}:
+            found = f"`{self.kind}` is of a whole session, so it can't begin with later events"
             raise SpecError(with_hint(found, "add it in a query with a new checkpoint"))
         parts = tuple((name, part.from_now()) for name, part in self.parts)
         return attrs.evolve(self, parts=parts, is_from_now=True)
@@ -109,6 +118,12 @@ class Aggregate:
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
             found = f"`at_most` must be a whole number from 1, found {self.at_most!r}"
             raise SpecError(with_hint(found, "leave it out for the default"))
+        if self.kind == "top" and not (type(self.n) is int and 1 <= self.n <= (self.at_most or 0)):
+            found = f"`n` must be a whole number from 1 to `at_most`, found {self.n!r}"
+            raise SpecError(with_hint(found, 'write top("page", 3)'))
+        if self.between is not None and self.between[0] == self.between[1]:
+            found = f"`steps` takes two different values, found {self.between[0]!r} twice"
+            raise SpecError(with_hint(found, "a value that repeats is one of the path"))
 
     def _check_parts(self) -> None:
         parts: tuple[tuple[str, object], ...] = self.parts
@@ -141,4 +156,7 @@ class Aggregate:
         parts = "".join(f", {name}={part}" for name, part in self.parts)
         steps = ", ".join(name for name, _ in self.steps)
         cap = "" if self.cap is None else f"cap={duration_text(self.cap)!r}"
-        return f"{self.kind}({of}{steps}{cap}{limit}{parts})"
+        per = "" if self.per is None else repr(duration_text(self.per))
+        more = "" if self.n is None else f", {self.n}"
+        more += "".join(f", {value!r}" for value in self.between or ())
+        return f"{self.kind}({of}{more}{steps}{cap}{per}{limit}{parts})"

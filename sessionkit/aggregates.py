@@ -28,14 +28,13 @@ or the name of a bool field. Where it is null, the event isn't chosen.
     agg.holds(pc.field("views") >= 2, views=agg.count(where=pc.field("kind") == "view"))
 """
 
-from collections.abc import Mapping, Sequence
-
-import attrs
+import pyarrow.compute as pc
 
 from sessionkit._aggregate import Aggregate, Condition
 from sessionkit._arguments import explains
 from sessionkit._instants import Duration
 from sessionkit._instants import duration as _span
+from sessionkit._sequences import engaged_time, funnel, funnel_times, path, steps
 from sessionkit.errors import SpecError, with_hint
 
 __all__ = [
@@ -48,16 +47,22 @@ __all__ = [
     "count_distinct",
     "duration",
     "engaged_time",
+    "entry",
+    "exit",
     "first",
     "funnel",
     "funnel_times",
     "holds",
+    "is_bounce",
     "last",
     "max",
     "mean",
     "min",
     "path",
+    "rate",
+    "steps",
     "sum",
+    "top",
 ]
 
 
@@ -151,6 +156,30 @@ def last(field: str, *, where: Condition | None = None) -> Aggregate:
 
 
 @explains
+def entry(field: str, *, where: Condition | None = None) -> Aggregate:
+    """
+    Return where a session came in: `first`, under the name that analysts use.
+
+    Args:
+        field: The field, such as the page.
+        where: Whose values count, such as page views.
+    """
+    return first(field, where=where)
+
+
+@explains
+def exit(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
+    """
+    Return where a session went out: `last`, under the name that analysts use.
+
+    Args:
+        field: The field, such as the page.
+        where: Whose values count, such as page views.
+    """
+    return last(field, where=where)
+
+
+@explains
 def count_distinct(
     field: str, *, at_most: int = 1_000, where: Condition | None = None
 ) -> Aggregate:
@@ -181,17 +210,23 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
 
 
 @explains
-def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
+def top(field: str, n: int, *, at_most: int = 1_000, where: Condition | None = None) -> Aggregate:
     """
-    List the values of a field in the order of event time, those in a row that are equal as one.
+    List the most frequent values of a field, the most frequent first; None beyond a limit.
+
+    Of values that are equally frequent, the lesser one comes first. The values and their counts are
+    part of the state until there are more than the limit; then none is.
 
     Args:
-        field: The field, of a plain type. At one instant, values are in ascending order.
-        at_most: How many values are kept: the earliest, repeats included, since a value that comes
-            late may part them. `count(field)` says how many there were.
+        field: The field, of a plain type.
+        n: How many values are listed. It may change while a checkpoint lives.
+        at_most: With more different values, the result is None.
         where: Whose values count.
+
+    Raises:
+        SpecError: `n` isn't a whole number from 1 to `at_most`.
     """
-    return Aggregate("path", field, where, at_most)
+    return Aggregate("top", field, where, at_most, n=n)
 
 
 @explains
@@ -201,30 +236,23 @@ def duration() -> Aggregate:
 
 
 @explains
-def engaged_time(
-    *, cap: Duration, within: Duration = "1 day", where: Condition | None = None
-) -> Aggregate:
+def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
     """
-    Add up the times between the events of a session, each up to a cap: a timedelta.
+    Return how many events there are per some time of the session, as a float.
 
-        agg.engaged_time(cap="30 seconds", where=pc.field("kind") == "ping")
+        agg.rate("1 minute", where=pc.field("kind") == "view")
 
-    With heartbeats or page pings, it's how long somebody was there, rather than how long the
-    session was open. It's zero for one event: nobody knows how long that was looked at.
+    It's their number, divided by the time from the first to the last event of the session. It's
+    None where that is zero: one instant has no rate.
 
     Args:
-        cap: How much of the time from one event to the next counts: somewhat more than the time
-            between two heartbeats.
-        within: How much of a session counts: an event later than this after the first one counts
-            as one at that time. It's at most 100,000 times the cap, and bounds what is stored.
-        where: Which events count, the first one among them.
+        per: The time. It may change while a checkpoint lives.
+        where: Which events count. The length is that of the whole session.
 
     Raises:
-        SpecError: A duration can't be used.
+        SpecError: `per` isn't a duration.
     """
-    return Aggregate(
-        "engaged_time", where=where, cap=_span(cap, "cap"), within=_span(within, "within")
-    )
+    return Aggregate("rate", where=where, per=_span(per, "per"))
 
 
 @explains
@@ -272,70 +300,33 @@ def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
 
 
 @explains
-def funnel(
-    steps: Mapping[str, Condition] | Sequence[Condition],
+def is_bounce(
     *,
-    within: Duration | None = None,
-    strict: bool = False,
-    at_most: int = 1_000,
+    fewer_than: int = 2,
+    shorter_than: Duration | None = None,
     where: Condition | None = None,
 ) -> Aggregate:
     """
-    Return how many steps of a funnel a session has reached, in the order of time: an int.
+    Return whether a session is a bounce: it has too few events, and is too short if that counts.
 
-        agg.funnel({"viewed": is_view, "carted": is_cart, "bought": is_sale}, within="1 hour")
+        agg.is_bounce(where=pc.field("kind") == "view", shorter_than="10 seconds")
 
-    It's the most steps of any chain: an event of the first step, one of the second at the same time
-    or later, and so on, the last at most `within` after the first. Events of other steps, or of
-    none, may come in between. ClickHouse's `windowFunnel` gives the same. Events at one instant
-    have no order: together they may be several steps, and so may one event.
+    It's a `holds` over `count` and `duration`; write one yourself for another rule.
 
     Args:
-        steps: The condition of each step, by its name. Without names, they are numbered.
-        within: How much later the last step may be than the first, inclusive; None for any time.
-            It may change while a checkpoint lives.
-        strict: Whether another event ends a chain. Between two steps there may then be events of
-            the earlier step alone, so use `where` to leave out what doesn't matter.
-        at_most: How many instants with an event of a step are kept, or, if `strict`, with any
-            event: the earliest. Where there are more, the result is None unless these alone reach
-            the last step.
+        fewer_than: A bounce has fewer events than this.
+        shorter_than: A bounce takes less than this from its first to its last event, of any kind;
+            None if its length doesn't matter.
         where: Which events count.
 
     Raises:
-        SpecError: There are no steps or more than 32, or another argument can't be used.
+        SpecError: `fewer_than` isn't a whole number from 1, or `shorter_than` isn't a duration.
     """
-    if isinstance(steps, str) or not isinstance(steps, Mapping | Sequence):
-        found = f"`funnel` takes steps, found {steps!r}"
-        raise SpecError(with_hint(found, 'write funnel(["is_view", "is_sale"])'))
-    named = steps if isinstance(steps, Mapping) else {str(n): s for n, s in enumerate(steps, 1)}
-    return Aggregate(
-        "funnel",
-        where=where,
-        at_most=at_most,
-        steps=tuple(named.items()),
-        within=None if within is None else _span(within, "within"),
-        strict=strict,
-    )
-
-
-@explains
-def funnel_times(funnel: Aggregate) -> Aggregate:
-    """
-    List when a session reached each step of a funnel: as many times as the funnel counts steps.
-
-        far = agg.funnel({"viewed": is_view, "bought": is_sale})
-        {"far": far, "reached_at": agg.funnel_times(far)}
-
-    Of several chains that come equally far, it's the one whose last step is earliest; each of its
-    other steps is the last one that leads to the next.
-
-    Args:
-        funnel: The funnel. What it stores is stored for its times too.
-
-    Raises:
-        SpecError: It isn't a funnel.
-    """
-    if getattr(funnel, "kind", None) != "funnel":
-        found = f"`funnel_times` takes a funnel, found {funnel!r}"
-        raise SpecError(with_hint(found, 'write funnel_times(funnel(["is_view", "is_sale"]))'))
-    return attrs.evolve(funnel, kind="funnel_times")
+    if type(fewer_than) is not int or fewer_than < 1:
+        found = f"`fewer_than` must be a whole number from 1, found {fewer_than!r}"
+        raise SpecError(with_hint(found, "leave it out for the default, 2"))
+    if shorter_than is None:
+        return holds(pc.field("events") < fewer_than, events=count(where=where))
+    is_short = pc.field("lasted") < _span(shorter_than, "shorter_than")
+    few = pc.field("events") < fewer_than
+    return holds(few & is_short, events=count(where=where), lasted=duration())

@@ -16,8 +16,8 @@ from pyarrow import acero
 from sessionkit._classes import attributes_of
 from sessionkit._instants import duration_text
 from sessionkit.aggregates import Aggregate, Condition
-from sessionkit.errors import SpecError, with_hint
-from sessionkit.state._codec import codec_of
+from sessionkit.errors import SpecError, StateValueError, with_hint
+from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import OptionalType, inner_type
 from sessionkit.state._fields import fields_of
 from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
@@ -158,8 +158,12 @@ class BoundAggregate:
                 return int
             case "any" | "all" | "holds":
                 return bool
-            case "count_distinct" | "funnel":
+            case "count_distinct" | "funnel" | "steps":
                 return int | None
+            case "rate":
+                return float | None
+            case "top":
+                return list[_annotation(self.type)] | None  # type: ignore[misc]  # as below
             case "funnel_times":
                 return list[datetime] | None
             case "collect" | "path":
@@ -269,6 +273,8 @@ def _bound(event: type[Any], name: str, aggregate: Aggregate) -> BoundAggregate:
     kind = type_in(event, str(aggregate.of), found)
     missing = may_have_none or isinstance(kind, OptionalType)
     _check_type(event, name, aggregate, inner_type(kind))
+    for value in aggregate.between or ():
+        _check_value(f"`{event.__name__}.{aggregate.of}`", name, inner_type(kind), value)
     return BoundAggregate(name, aggregate, inner_type(kind), missing)
 
 
@@ -285,3 +291,12 @@ def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldTy
     if aggregate.kind != "count" and kind.facts is None:
         hint = "use a field of a plain type, such as a column that Spark computes from it"
         raise SpecError(with_hint(f"{found} a collection or a class", hint))
+
+
+def _check_value(field: str, name: str, kind: FieldType, value: object) -> None:
+    """Check that a field may have a value."""
+    try:
+        encode_column(kind, [value], field)
+    except StateValueError as error:
+        found = f"`{name}`: `steps` is of {field}, which is never {value!r}"
+        raise SpecError(with_hint(found, "write values of its type")) from error

@@ -1,7 +1,7 @@
 """Specs from aggregates: what their construction refuses, and what it makes."""
 
 import pickle
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
@@ -145,6 +145,14 @@ def test_the_result_has_the_types_of_the_event() -> None:
             "kinds": agg.count_distinct("kind"),
             "path": agg.collect("kind"),
             "bought": agg.any(IS_BUY),
+            "far": agg.funnel([IS_BUY]),
+            "when": agg.funnel_times(agg.funnel([IS_BUY])),
+            "kind_path": agg.path("kind"),
+            "steps": agg.steps("kind", "view", "buy"),
+            "top": agg.top("clicks", 3),
+            "rate": agg.rate("1m"),
+            "engaged": agg.engaged_time(cap="10s"),
+            "is_bounce": agg.is_bounce(),
         }
     )
 
@@ -158,6 +166,14 @@ def test_the_result_has_the_types_of_the_event() -> None:
         "kinds": int | None,
         "path": list[str],
         "bought": bool,
+        "far": int | None,
+        "when": list[datetime] | None,
+        "kind_path": list[str],
+        "steps": int | None,
+        "top": list[int] | None,
+        "rate": float | None,
+        "engaged": timedelta,
+        "is_bounce": bool,
     } == {field.name: field.type for field in attrs.fields(spec.result)}
 
 

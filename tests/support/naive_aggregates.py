@@ -100,6 +100,19 @@ AGGREGATES: Final = {
     "engaged": agg.engaged_time(cap="5 seconds"),
     "engaged_briefly": agg.engaged_time(cap="7 seconds", within="16 seconds"),
     "engaged_in_buys": agg.engaged_time(cap="5 seconds", within="15 seconds", where=IS_BUY),
+    "steps": agg.steps("kind", "see", "buy"),
+    "steps_of_numbers": agg.steps("light", math.nan, 0.0, at_most=3, where="is_good"),
+    "steps_of_colours": agg.steps("colour", Colour.RED, Colour.BLUE),
+    "top_kind": agg.top("kind", 1),
+    "top_weights": agg.top("weight", 2, where=IS_BUY),
+    "top_colours": agg.top("colour", 9),
+    "top_few": agg.top("maybe", 2, at_most=2),
+    "rate": agg.rate("1 minute"),
+    "rate_of_buys": agg.rate("1 second", where=IS_BUY),
+    "entry": agg.entry("raw"),
+    "exit": agg.exit("kind", where="is_good"),
+    "is_bounce": agg.is_bounce(shorter_than="6 seconds", fewer_than=3),
+    "is_bounce_of_good": agg.is_bounce(where="is_good"),
     "any_buy": agg.any(IS_BUY),
     "any_bad": agg.any("is_bad"),
     "all_good": agg.all("is_good", where=IS_BUY),
@@ -120,6 +133,8 @@ HOLDS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
         of["lasted"] > timedelta(seconds=10) or of["page_views"] > 1 or of["key_events"] > 0
     ),
     "is_viewed": lambda of: of["lasted"] > timedelta(seconds=4) or of["page_views"] > 1,
+    "is_bounce": lambda of: of["events"] < 3 and of["lasted"] < timedelta(seconds=6),
+    "is_bounce_of_good": lambda of: of["events"] < 2,
     "is_dear": lambda of: (of["most"] or 0) > 100.0 and of["good"],
 }
 
@@ -184,6 +199,25 @@ def _listed(kind: str, values: list[Any]) -> list[Any]:
     return [values[0], *(after for before, after in pairwise(values) if _compared(before, after))]
 
 
+def _steps(values: list[Any], aggregate: agg.Aggregate) -> int | None:
+    pairs = [
+        [_compared(value, end) for value, end in zip(pair, aggregate.between or (), strict=True)]
+        for pair in pairwise(_listed("path", values))
+    ]
+    return None if len(values) > (aggregate.at_most or 0) else pairs.count([0, 0])
+
+
+def _top(values: list[Any], number: int, most: int) -> list[Any] | None:
+    found: list[list[Any]] = []
+    for value in sorted(values, key=by_value):
+        if found and _compared(found[-1][0], value) == 0:
+            found[-1].append(value)
+        else:
+            found.append([value])
+    listed = [equal[0] for equal in sorted(found, key=len, reverse=True)]
+    return listed[:number] if len(found) <= most else None
+
+
 def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] | None:
     """Return the times of the steps that are reached, by trying all chains."""
     wanted = [CONDITIONS[repr(condition)] for _, condition in aggregate.steps]
@@ -235,11 +269,18 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
     if aggregate.kind == "duration":
         times = [at for at, _ in events]
         return max(times) - min(times)
+    if aggregate.kind == "rate":
+        times = [at for at, _ in events]
+        length = max(times) - min(times)
+        return len(chosen) * (aggregate.per or length) / length if length else None
     if aggregate.of is None:
         return len(chosen)
     pairs = [(at, getattr(act, aggregate.of)) for at, act in chosen]
     pairs = [(at, value) for at, value in pairs if value is not None]
-    values = _in_order(pairs)
+    return _of_values(aggregate, _in_order(pairs))
+
+
+def _of_values(aggregate: agg.Aggregate, values: list[Any]) -> Any:
     match aggregate.kind:
         case "count":
             return len(values)
@@ -254,6 +295,10 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
             return values[0 if aggregate.kind == "first" else -1] if values else None
         case "count_distinct":
             return _distinct(values, aggregate.at_most or 0)
+        case "top":
+            return _top(values, aggregate.n or 0, aggregate.at_most or 0)
+        case "steps":
+            return _steps(values, aggregate)
         case _:
             return _listed(aggregate.kind, values[: aggregate.at_most])
 

@@ -1,12 +1,13 @@
 """Specs that type checkers accept, and what they make of them."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self, assert_type
 
 import attrs
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit import (
     BatchTimes,
@@ -271,6 +272,16 @@ typed = SessionSpec.aggregate(
         "pages": agg.count(),
         "urls": agg.collect("url", at_most=3, where="is_new"),
         "engaged": presets.ga4_engaged(page_view="is_new"),
+        "far": agg.funnel({"new": "is_new", "seen": pc.field("url") != ""}, within="1m"),
+        "when": agg.funnel_times(agg.funnel(["is_new"], strict=True)),
+        "path": agg.path("url", at_most=10),
+        "steps": agg.steps("url", "/", "/cart", where=pc.field("url") != "/help"),
+        "top": agg.top("url", 3, at_most=50),
+        "rate": agg.rate(timedelta(minutes=1), where="is_new"),
+        "here": agg.engaged_time(cap="10s", within=timedelta(hours=1)),
+        "entry": agg.entry("url"),
+        "exit": agg.exit("url", where="is_new"),
+        "is_bounce": agg.is_bounce(fewer_than=3, shorter_than="10s", where="is_new"),
     },
     result=Row,
     keys=KEYS,

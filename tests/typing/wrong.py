@@ -222,3 +222,11 @@ no_such_order = SessionSpec.aggregate(  # wrong
     order="arrived",
 )
 agg.sum(1)  # wrong
+agg.count(were="is_new")  # wrong
+agg.funnel_times(["is_new"])  # wrong
+agg.path(at_most=3)  # wrong
+agg.steps("url", "/")  # wrong
+agg.top("url")  # wrong
+agg.rate()  # wrong
+agg.engaged_time()  # wrong
+agg.is_bounce(fewer_than="2")  # wrong

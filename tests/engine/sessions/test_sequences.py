@@ -164,6 +164,82 @@ def test_values_at_one_instant_are_in_a_path_by_value() -> None:
     assert ["a", "b", "a"] == found_of(agg.path("kind"), {0: "ba"}, {0: "ab", 1: "a"})
 
 
+def test_steps_count_how_often_a_value_came_right_after_another() -> None:
+    """Equal ones in a row are one, and a late value may come in between."""
+    steps = agg.steps("kind", "a", "b", at_most=6)
+    batches: list[Batch] = [{1: "a", 2: "a", 3: "b", 6: "ab"}, {2.5: "c"}, {9: "a"}]
+
+    assert [2, 1, None] == [found_of(steps, *batches[:number]) for number in (1, 2, 3)]
+
+
+def test_the_most_frequent_values_are_first() -> None:
+    """Of equally frequent ones the least; none is known beyond the limit."""
+    top = agg.top("kind", 2, at_most=3)
+    batches: list[Batch] = [{0: "ccba"}, {1: "b"}, {2: "bd"}, {3: "b"}]
+
+    found = [found_of(top, *batches[:number]) for number in (1, 2, 3, 4)]
+
+    assert [["c", "a"], ["b", "c"], None, None] == found
+
+
+def test_a_rate_is_by_the_length_of_the_session() -> None:
+    """One instant has none; events that don't count are part of the length."""
+    rate = agg.rate("1 minute", where=pc.field("kind") == "a")
+
+    batches: list[Batch] = [{0: "aa"}, {4: "b"}, {8: "aa"}]
+
+    assert [None, 0.5, 0.5] == [found_of(rate, *batches[:number]) for number in (1, 2, 3)]
+
+
+def test_a_bounce_has_few_events_and_is_short() -> None:
+    """Its length counts only if it's asked for."""
+    visits: list[Batch] = [{0: "a"}, {0: "ab"}, {0: "aa"}, {0: "a", 2: "b"}]
+    for bounce, expected in [
+        (agg.is_bounce(), [True, False, False, False]),
+        (agg.is_bounce(fewer_than=3), [True, True, True, True]),
+        (agg.is_bounce(where=STEPS["a"]), [True, True, False, True]),
+        (agg.is_bounce(where=STEPS["a"], shorter_than="2m"), [True, True, False, False]),
+    ]:
+        assert expected == [found_of(bounce, visit) for visit in visits]
+
+
+def test_a_checkpoint_keeps_no_question_that_its_values_answer_anyway() -> None:
+    """Which values come after each other, how many are first, and what a rate is per."""
+    driver = SessionDriver(
+        spec_of(steps=agg.steps("kind", "a", "b"), top=agg.top("kind", 1), rate=agg.rate("1s"))
+    )
+    for minute, kind in enumerate("abca"):
+        driver.add("ann", at("10:00") + minutes(minute), Act(kind))
+    driver.run_batch()
+    changed = spec_of(
+        steps=agg.steps("kind", "b", "c"), top=agg.top("kind", 3), rate=agg.rate("1m")
+    )
+
+    (session,) = SessionDriver.restore(changed, driver.snapshot()).open_sessions()
+
+    assert (1, ["a", "b", "c"], 4 / 3) == attrs.astuple(session.state)
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (lambda: agg.steps("kind", "a", "a"), "takes two different values, found 'a' twice"),
+        (lambda: spec_of(x=agg.steps("kind", 1, "a")), "of `Act.kind`, which is never 1"),
+        (lambda: agg.top("kind", 0), "`n` must be a whole number from 1 to `at_most`, found 0"),
+        (lambda: agg.top("kind", 3, at_most=2), "from 1 to `at_most`, found 3"),
+        (lambda: agg.rate("0s"), "`per` must be longer than zero"),
+        (lambda: agg.rate("1s").from_now(), "`rate` is of a whole session"),
+        (lambda: agg.is_bounce(fewer_than=0), "`fewer_than` must be a whole number from 1"),
+    ],
+)
+def test_what_no_session_answers_is_refused(made: Any, found: str) -> None:
+    """When it's made, or when the spec is."""
+    with pytest.raises(SpecError) as refused:
+        made()
+
+    assert found in str(refused.value)
+
+
 def test_engaged_time_has_each_gap_up_to_the_cap() -> None:
     """Whatever comes late, and up to a time after the first event."""
     engaged = agg.engaged_time(cap="2m", within="12m")

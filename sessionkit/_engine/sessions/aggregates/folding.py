@@ -16,13 +16,20 @@ from sessionkit._engine.sessions.aggregates.numbers import (
     COUNT,
     DURATION,
     MEAN,
+    RATE,
     SUM,
     TRUTH,
     SumTooLargeError,
 )
-from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME
+from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME, TOP
 from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
-from sessionkit._engine.sessions.aggregates.sequences import ENGAGED, FUNNEL, FUNNEL_TIMES, PATH
+from sessionkit._engine.sessions.aggregates.sequences import (
+    ENGAGED,
+    FUNNEL,
+    FUNNEL_TIMES,
+    PATH,
+    STEPS,
+)
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.dropping import dropped_sessions, with_traces
 from sessionkit._engine.sessions.ids import ids_of
@@ -58,6 +65,9 @@ KERNELS: Final[Mapping[str, Kernel]] = {
     "funnel_times": FUNNEL_TIMES,
     "path": PATH,
     "engaged_time": ENGAGED,
+    "steps": STEPS,
+    "top": TOP,
+    "rate": RATE,
 }
 """By their kind. A `holds` has none: its parts are stored and folded, each by its own."""
 

@@ -6,6 +6,7 @@ limbs of 32 bits, of which only the top one has a sign. Sums of limbs fit 64 bit
 thousand million rows; then what each limb has above its 32 bits is carried into the next.
 """
 
+from datetime import timedelta
 from typing import Any, Final
 
 import attrs
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.rows.table import Mask, Numbers, micros, whole
 from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows, array_of, mask_of, numbers_of
 from sessionkit._engine.sessions.intervals import Unions
+from sessionkit._instants import span_us
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
@@ -128,6 +130,25 @@ def _durations(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
 DURATION: Final = Kernel(
     lambda bound: [_field(bound.name, DatetimeType())], _last_times, _durations
 )
+
+
+def _rate_stored(bound: BoundAggregate) -> list[Field]:
+    return [*DURATION.stored(bound), *_count_stored(_counted(bound))]
+
+
+def _rate(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    return [*_last_times(bound, rows), *_count(_counted(bound), rows)]
+
+
+def _rate_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return the numbers of events by the lengths of sessions: null where that is zero."""
+    lengths = micros(sessions[f"state.{bound.name}"]) - micros(sessions["start"])
+    counts = numbers_of(_count_result(_counted(bound), sessions)).astype(np.float64)
+    per = span_us(bound.aggregate.per or timedelta(0))
+    return pa.array(counts * per / np.maximum(lengths, 1), mask=lengths == 0)
+
+
+RATE: Final = Kernel(_rate_stored, _rate, _rate_result)
 
 
 # -- sums ---------------------------------------------------------------------------------------

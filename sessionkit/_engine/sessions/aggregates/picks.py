@@ -17,12 +17,15 @@ from sessionkit._engine.sessions.aggregates.rows import (
     mask_of,
     numbers_of,
     own_column,
+    owners_of,
+    places_in,
     ranked,
 )
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.state._collections import Field, ListType, OptionalType
+from sessionkit.state._scalars import IntType
 from sessionkit.state._times import DatetimeType
 
 LARGEST: Final = np.iinfo(np.int64).max
@@ -135,18 +138,36 @@ def _flat(bound: BoundAggregate, rows: Rows, before: pa.Array) -> tuple[pa.Array
     return values, np.concatenate([stored_of[parents], event_of])
 
 
-def _distinct(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
-    """Return the different values; their list is null once there are too many."""
+def _tallies(
+    bound: BoundAggregate, rows: Rows, counts: Numbers | None = None
+) -> tuple[pa.Array, Numbers]:
+    """
+    Return the different values of each session, a null once there are too many, and their counts.
+
+    `counts` are those of the stored values; without them, none are returned.
+    """
     before, number = rows.part(bound.name), len(rows.plan.unions)
     values, sessions = _flat(bound, rows, before)
     codes, different = coded(values)
-    found = np.sort(sessions * (len(different) + 1) + codes)
-    owners, codes = np.divmod(found[np.diff(found, prepend=-1) != 0], len(different) + 1)
+    found = sessions * (len(different) + 1) + codes
+    order = None if counts is None else np.argsort(found, kind="stable")
+    found = np.sort(found) if order is None else found[order]
+    first = np.flatnonzero(np.diff(found, prepend=-1) != 0)
+    owners, codes = np.divmod(found[first], len(different) + 1)
     sizes = np.bincount(owners, minlength=number)
     full = sizes > (bound.aggregate.at_most or 0)
     full[rows.plan.owners[: len(before)][~mask_of(before.is_valid())]] = True
-    kept = different.take(pa.array(codes[~full[owners]]))
-    return [lists_of(kept, np.where(full, 0, sizes), full)]
+    stays = ~full[owners]
+    kept = lists_of(different.take(pa.array(codes[stays])), np.where(full, 0, sizes), full)
+    if counts is None or not len(first):
+        return kept, first
+    ones = np.ones(len(values) - len(counts), np.int64)
+    return kept, np.add.reduceat(np.concatenate([counts, ones])[order], first)[stays]
+
+
+def _distinct(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the different values; their list is null once there are too many."""
+    return [_tallies(bound, rows)[0]]
 
 
 def _distinct_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -159,6 +180,35 @@ DISTINCT: Final = Kernel(
     _distinct,
     _distinct_result,
 )
+
+
+def _top_stored(bound: BoundAggregate) -> list[Field]:
+    name = f"{bound.name}.counts"
+    return [*DISTINCT.stored(bound), Field(name, ListType(IntType()), name)]
+
+
+def _top(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    """Return the different values and how often each is there."""
+    before = numbers_of(rows.part(f"{bound.name}.counts").flatten())
+    values, counts = _tallies(bound, rows, before)
+    sizes = values.value_lengths().fill_null(0).to_numpy()
+    return [values, lists_of(pa.array(counts), sizes)]
+
+
+def _top_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return the first values, of those that are equally frequent the least."""
+    lists, most = own_column(bound, sessions), bound.aggregate.n or 0
+    counts = numbers_of(whole(sessions[f"state.{bound.name}.counts"]).flatten())
+    owners, values = owners_of(lists), lists.flatten()
+    ranks, _ = ranked(values)
+    order = np.lexsort((ranks, -counts, owners))
+    sizes = np.bincount(owners, minlength=len(lists))
+    kept = order[places_in(sizes, owners) < most]
+    full = ~mask_of(lists.is_valid())
+    return lists_of(values.take(pa.array(kept)), np.minimum(sizes, most), full)
+
+
+TOP: Final = Kernel(_top_stored, _top, _top_result)
 
 
 def _collect_stored(bound: BoundAggregate) -> list[Field]:

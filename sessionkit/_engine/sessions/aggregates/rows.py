@@ -140,3 +140,16 @@ def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
     ranks = np.zeros(1 + len(order), np.int64)
     ranks[order.to_numpy()] = np.arange(len(order))
     return ranks[codes], different.take(order)
+
+
+def owners_of(lists: pa.Array) -> Numbers:
+    """Return the row of each entry of a column of lists."""
+    owners: Numbers = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    return owners
+
+
+def places_in(sizes: Numbers, owners: Numbers) -> Numbers:
+    """Return the place of each entry in its list; the entries are in the order of their owners."""
+    first = np.cumsum(sizes) - sizes
+    places: Numbers = np.arange(len(owners)) - first[owners]
+    return places

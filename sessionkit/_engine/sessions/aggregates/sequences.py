@@ -13,7 +13,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._engine.rows.table import Mask, Numbers, lists_of, whole
 from sessionkit._engine.sessions.aggregates.picks import COLLECT
@@ -25,10 +24,13 @@ from sessionkit._engine.sessions.aggregates.rows import (
     mask_of,
     numbers_of,
     own_column,
+    owners_of,
+    places_in,
 )
 from sessionkit._engine.sessions.intervals import unite
 from sessionkit._instants import span_us
 from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import IntType
 from sessionkit.state._times import DatetimeType, TimedeltaType
@@ -37,26 +39,13 @@ Matrix: TypeAlias = npt.NDArray[Any]
 Chain: TypeAlias = tuple[Numbers, Numbers]
 
 
-def _within(owners: Numbers, sizes: Numbers) -> Numbers:
-    """Return the place of each entry in its list; the entries are in the order of their owners."""
-    first = np.cumsum(sizes) - sizes
-    places: Numbers = np.arange(len(owners)) - first[owners]
-    return places
-
-
-def _owners(column: pa.Array) -> Numbers:
-    """Return the row of each entry of a column of lists."""
-    owners: Numbers = pc.list_parent_indices(column).to_numpy().astype(np.int64)
-    return owners
-
-
 # -- paths --------------------------------------------------------------------------------------
 
 
 def _path(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
     """Return the collected values without those that are equal to the one before."""
     lists = own_column(bound, sessions)
-    owners, values = _owners(lists), lists.flatten()
+    owners, values = owners_of(lists), lists.flatten()
     codes, _ = coded(values)
     new = (np.diff(owners, prepend=-1) != 0) | (np.diff(codes, prepend=-1) != 0)
     sizes = np.bincount(owners[new], minlength=len(lists))
@@ -65,6 +54,33 @@ def _path(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
 
 # A late value may part two that are equal, so repeats are stored.
 PATH: Final = Kernel(COLLECT.stored, COLLECT.fold, _path)
+
+
+def _longer(bound: BoundAggregate) -> BoundAggregate:
+    """Return the values with one more, which says that there were too many."""
+    most = 1 + (bound.aggregate.at_most or 0)
+    return attrs.evolve(bound, aggregate=attrs.evolve(bound.aggregate, at_most=most))
+
+
+def _steps(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+    """Return how often the one value comes right after the other; null where there were more."""
+    lists, between = own_column(bound, sessions), bound.aggregate.between or ()
+    wanted = encode_column(bound.type, list(between), bound.name)
+    codes, _ = coded(pa.concat_arrays([lists.flatten(), wanted]))
+    codes, (before, after) = codes[:-2], codes[-2:]
+    owners = owners_of(lists)
+    # The two differ, so neither repeats between them.
+    found = (codes[:-1] == before) & (codes[1:] == after) & (np.diff(owners) == 0)
+    counts = np.bincount(owners[1:][found], minlength=len(lists))
+    sizes = np.bincount(owners, minlength=len(lists))
+    return pa.array(counts, mask=sizes > (bound.aggregate.at_most or 0))
+
+
+STEPS: Final = Kernel(
+    lambda bound: COLLECT.stored(_longer(bound)),
+    lambda bound, rows: COLLECT.fold(_longer(bound), rows),
+    _steps,
+)
 
 
 # -- engaged time -------------------------------------------------------------------------------
@@ -95,7 +111,7 @@ def _stretches(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     times = rows.times
     if chosen is not None:
         times, event_of = times[chosen], event_of[chosen]
-    owners = np.concatenate([stored_of[_owners(stored[0])], event_of])
+    owners = np.concatenate([stored_of[owners_of(stored[0])], event_of])
     starts, ends = (np.concatenate([numbers_of(part.flatten()), times]) for part in stored)
     number = len(rows.plan.unions)
     if len(owners):
@@ -114,7 +130,7 @@ def _engaged(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
     """Return how long the stretches are, and the cap for each time between two of them."""
     cap, _ = _spans(bound)
     starts, ends = (whole(sessions[f"state.{name}"]) for name in _stretch_names(bound))
-    owners = _owners(starts)
+    owners = owners_of(starts)
     lengths = numbers_of(ends.flatten()) - numbers_of(starts.flatten()) + cap
     totals = np.zeros(len(starts), np.int64)
     np.add.at(totals, owners, lengths)
@@ -144,7 +160,7 @@ def _funnel(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     """Return the steps at each instant; one more than the limit says that there were more."""
     before, kept, bits = rows.part(bound.name), *_steps_of(bound, rows)
     stored_of, event_of = np.split(rows.plan.owners, [len(before)])
-    owners = np.concatenate([stored_of[_owners(before)], event_of[kept]])
+    owners = np.concatenate([stored_of[owners_of(before)], event_of[kept]])
     steps = np.concatenate([numbers_of(before.flatten()), bits[kept]])
     stored_times = numbers_of(rows.part(f"{bound.name}.at").flatten())
     times = np.concatenate([stored_times, rows.times[kept]])
@@ -158,7 +174,7 @@ def _funnel(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     most = 1 + (bound.aggregate.at_most or 0)
     sizes = np.bincount(owners, minlength=len(rows.plan.unions))
     if sizes.max() > most:
-        stays = _within(owners, sizes) < most
+        stays = places_in(sizes, owners) < most
         steps, times, sizes = steps[stays], times[stays], np.minimum(sizes, most)
     return [
         lists_of(pa.array(steps), sizes),
@@ -201,9 +217,12 @@ class Instants:
 
 def _instants(bound: BoundAggregate, sessions: pa.Table) -> Instants:
     steps, most = own_column(bound, sessions), bound.aggregate.at_most or 0
-    owners, times = _owners(steps), numbers_of(whole(sessions[f"state.{bound.name}.at"]).flatten())
+    owners, times = (
+        owners_of(steps),
+        numbers_of(whole(sessions[f"state.{bound.name}.at"]).flatten()),
+    )
     sizes = np.bincount(owners, minlength=len(steps))
-    kept = _within(owners, sizes) < most
+    kept = places_in(sizes, owners) < most
     stored, cut = numbers_of(steps.flatten()), np.minimum(sizes, most)
     first = np.cumsum(cut) - cut
     return Instants(stored[kept], times[kept], owners[kept], first, sizes > most)
