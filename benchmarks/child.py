@@ -62,6 +62,7 @@ class Job:
         answer: The file for the batches.
         rows: The folder for the rows, where they are compared; nothing is timed then.
         master: Where Spark runs.
+        settings: Settings of Spark that go before all others.
     """
 
     entrant: str
@@ -71,6 +72,7 @@ class Job:
     answer: Path
     rows: Path | None = None
     master: str = LOCAL
+    settings: Mapping[str, str] = attrs.field(factory=dict)
 
     def as_json(self) -> str:
         """Return the job as the child takes it."""
@@ -110,7 +112,7 @@ def main() -> None:
     # A stream that is timed leaves its last sessions open: no batch without data closes them.
     closes = job.rows is not None or workload.mode == "job"
     settings = {"spark.sql.streaming.noDataMicroBatches.enabled": str(closes).lower()}
-    settings = {**settings, **workload.settings, **entrant.settings}
+    settings = {**settings, **workload.settings, **entrant.settings, **job.settings}
     spark = spark_session(settings, job.master)
     run = _batches if workload.mode == "batch" else _micro_batches
     batches = run(spark, workload, job)

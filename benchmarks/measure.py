@@ -55,6 +55,8 @@ class Place:
         folder: Where runs may write.
         patience_s: How long a run may take.
         master: Where Spark runs.
+        settings: Settings of Spark that go before all others.
+        python: The interpreter that runs Spark's entrants.
     """
 
     workload: Workload
@@ -63,6 +65,8 @@ class Place:
     folder: Path
     patience_s: float
     master: str = LOCAL
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    python: str = sys.executable
 
     def new_folder(self) -> Path:
         """Make a folder that nobody has used."""
@@ -165,10 +169,11 @@ def _finished(
         answer=folder / "answer.json",
         rows=rows,
         master=at.master,
+        settings=at.settings,
     )
     if entrant.reads == "csv":
         _as_csv(job.files, workload)
-    command = _command(entrant, workload, job)
+    command = _command(entrant, workload, job, at.python)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             command,
@@ -186,9 +191,9 @@ def _finished(
     return job.answer, usage
 
 
-def _command(entrant: Entrant, workload: Workload, job: Job) -> list[str]:
+def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> list[str]:
     if entrant.script is None or entrant.environment is None:
-        return [sys.executable, "-m", "benchmarks.child", job.as_json()]
+        return [python, "-m", "benchmarks.child", job.as_json()]
     told = {
         "files": sorted(map(str, job.files.iterdir())),
         "task": workload.task,
