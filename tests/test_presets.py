@@ -1,5 +1,6 @@
 """The presets: which sessions each makes, and GA4's engaged ones."""
 
+import inspect
 import json
 from datetime import datetime, timedelta
 from random import Random
@@ -592,3 +593,11 @@ def test_what_a_checkpoint_remembers_of_engaged_sessions() -> None:
     parts = ["engaged.lasted", "engaged.page_views", "engaged.key_events"]
     assert f"engaged({', '.join(parts)}), None" == identity["aggregates"]["engaged"]
     assert set(parts) == identity["state"].keys()
+
+
+def test_every_preset_names_its_source() -> None:
+    """The docstring has its address, or names the preset whose rule it is."""
+    documented = {name: inspect.getdoc(getattr(presets, name)) or "" for name in presets.__all__}
+    silent = {name for name, text in documented.items() if "Source" not in text}
+    assert {"ga4_is_engaged"} == silent
+    assert "see `ga4_engaged`" in documented["ga4_is_engaged"]

@@ -5,6 +5,7 @@ import gzip
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ import pytest
 from sessionkit import SessionSpec, presets
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
+from tests.support.in_sql import FUNNEL, PATH, TOP, in_sql
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SHOP: Final = DATA / "ecom" / "ecom.csv.gz"
@@ -58,6 +60,7 @@ class Line:
     line: int
 
 
+@cache
 def shop() -> list[dict[str, Any]]:
     with gzip.open(SHOP, "rt", encoding="utf-8") as file:
         return [
@@ -145,6 +148,37 @@ def test_the_sessions_of_a_shop_come_to_the_figures_that_are_known() -> None:
     assert (1039.55, 869) == (round(mean(seconds), 2), median(seconds))
     assert 8.629 == round(mean(row["events"] for row in found), 3)
     assert SALES == {name: (sales[name], sessions[name]) for name in sessions}
+
+
+@needs_shop
+def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
+    """Seven micro-batches of a stream give what DuckDB's joins and windows find in all at once."""
+    pytest.importorskip("duckdb")
+    steps = ["product_view", "add_to_cart", "purchase"]
+    funnel = {name: pc.field("action") == name for name in steps}
+    asked = {
+        "far": agg.funnel(funnel),
+        "soon": agg.funnel(funnel, within="3 minutes"),
+        "path": agg.path("action"),
+        "steps": agg.steps("action", steps[0], steps[1]),
+        "top": agg.top("action", 2),
+    }
+    events = sorted(shop(), key=lambda event: event["ts"])
+    cuts = [*range(0, len(events), 5_000), len(events)]
+    found = rows_of(spec_of_shop(asked), [events[start:stop] for start, stop in pairwise(cuts)])
+    found.sort(key=lambda row: (row["user"], row["session_start"]))
+
+    def by_query(query: str, **given: Any) -> list[Any]:
+        rows = [(event["user"], event["ts"], event["action"]) for event in events]
+        return in_sql(query, rows, gap=GAP, **given)
+
+    for name, within in [("far", timedelta(days=1)), ("soon", timedelta(minutes=3))]:
+        expected = by_query(FUNNEL, within=within, steps=steps)
+        assert expected == [(row[name],) for row in found]
+        assert {0, 1, 2, 3} == {row[name] for row in found}
+    expected = by_query(PATH, steps=steps[:2])
+    assert expected == [(list(row["path"]), row["steps"]) for row in found]
+    assert by_query(TOP) == [(list(row["top"]),) for row in found]
 
 
 @needs_logs
