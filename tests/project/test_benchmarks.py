@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import one_key
+from benchmarks import one_key, sequences
 from benchmarks.calls import CASES, prepared
 from benchmarks.child import Job
 from benchmarks.entrants import ENTRANTS
@@ -537,3 +537,18 @@ def test_the_phases_of_a_call_are_found_in_the_engine(case: str) -> None:
     assert found["all else"] < sum(found.values()) / 2
     run()
     assert {0.0} == set(watch.take().values())
+
+
+@pytest.mark.parametrize("prepare", [sequences.batch, sequences.micro_batch])
+def test_a_funnel_and_a_path_are_the_same_as_aggregates_and_as_functions(prepare: Any) -> None:
+    """So their times can be compared."""
+    events = sequences.arrived(2_000)
+    by_aggregates, by_functions = (
+        prepare(spec, events)().rows.sort_by(
+            [("user", "ascending"), ("session_start", "ascending")]
+        )
+        for spec in (sequences.BY_AGGREGATES, sequences.BY_FUNCTIONS)
+    )
+
+    assert by_functions.num_rows
+    assert by_functions.equals(by_aggregates)
