@@ -1,7 +1,7 @@
 """The order of the events of one micro-batch in one bucket: by key, time and content."""
 
 from collections.abc import Sequence
-from itertools import count, repeat
+from itertools import count, pairwise, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,8 @@ SORTABLE_BITS: Final = 63
 """The bits of an integer that sorts as a number without a sign."""
 FEW: Final = 256
 """Up to so many keys, Python is done with them before Arrow has begun."""
+AT_ONCE: Final = 2**18
+"""Of so many events at a time, those that tie are put in order: that takes some 100 bytes each."""
 
 
 def key_numbers(
@@ -67,9 +69,30 @@ def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event
     if not len(keys):
         return np.zeros(0, np.int64)
     order, same = _by_key_and_start(keys, starts, first_event)
-    for column in prefixed_columns(events, "event."):
+    columns = prefixed_columns(events, "event.")
+    if columns and same.any():
+        for start, end in pairwise(_cuts(same)):
+            _order_ties(order[start:end], same[start : end - 1], columns, first_event)
+    return order
+
+
+def _cuts(same: Mask) -> list[int]:
+    """Return where to cut an order into pieces of about `AT_ONCE`, none of which parts a tie."""
+    cuts, rows = [0], len(same) + 1
+    while cuts[-1] + AT_ONCE < rows:
+        first = cuts[-1] + AT_ONCE
+        after = same[first - 1 :]
+        cuts.append(rows if after.all() else first + int(after.argmin()))
+    return cuts if cuts[-1] == rows else [*cuts, rows]
+
+
+def _order_ties(
+    order: Numbers, same: Mask, columns: Sequence[pa.ChunkedArray], first_event: int
+) -> None:
+    """Put the events that tie in the order of their content, one column after the other."""
+    for column in columns:
         if not same.any():
-            break
+            return
         is_tied = np.append(same, False)
         is_tied[1:] |= same
         tied = np.flatnonzero(is_tied)
@@ -80,7 +103,6 @@ def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event
         order[tied] = numbers[within]
         values = values[within]
         same[tied[:-1]] = values[1:] == values[:-1]
-    return order
 
 
 def _by_key_and_start(keys: Numbers, starts: Numbers, first_event: int) -> tuple[Numbers, Mask]:

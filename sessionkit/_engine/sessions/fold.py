@@ -8,8 +8,10 @@ another (`careful_fold`), from new objects since the functions may have changed 
 whose functions don't fail gets no further than the first.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from itertools import chain, islice
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,8 @@ from sessionkit._engine.sessions.rejecting import rejected
 from sessionkit.errors import StateValueError
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
+
+OBJECTS_AT_ONCE: Final = 2**16
 
 
 def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
@@ -47,16 +51,17 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
         FoldError: A function failed, and the spec says `on_error="raise"`.
         StateValueError: A state doesn't fit its fields, and the spec says so too.
     """
-    objects, refused = build_events(program.spec, plan.events.table, plan.event_places)
+    spec, active, functions = program.spec, plan.active, program.functions
+    functions = functions or SessionFold.of(spec)
+    refused = dict[int, str]()
+    objects = chain.from_iterable(_objects(functions, plan, refused))
+    states, failed = _folded(functions, plan, objects)
     if refused:
         # What belongs together depends on the other events alone.
-        reasons = {int(plan.event_places[place]): why for place, why in refused.items()}
-        quarantined = Rejected.with_reasons("quarantined", reasons, plan.events.table)
-        return Folded(None, 0, quarantined, reasons)
-    spec, active = program.spec, plan.active
+        quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
+        return Folded(None, 0, quarantined, refused)
     if plan.failures and spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
-    states, failed = _folded(program.functions or SessionFold.of(spec), plan, objects)
     if failed and spec.on_error == "raise":
         failing, unions = np.flatnonzero(active)[failed], plan.unions
         parts = careful_folds(plan, unions.first[failing], unions.sizes[failing])
@@ -77,12 +82,32 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
         good, states = _without(good, states, misfits)
         columns = plan.encoded(good, states)
     if good is active:
-        return Folded(program.sessions_after(plan, good, columns), len(objects), [])
+        return Folded(program.sessions_after(plan, good, columns), len(plan.event_places), [])
     left_out = dropped if spec.on_error == "drop_session" else rejected
     return left_out(program, plan, good, columns)
 
 
-def _folded(functions: SessionFold, plan: Plan, objects: list[Any]) -> tuple[list[Any], list[int]]:
+def _objects(
+    functions: SessionFold, plan: Plan, refused: dict[int, str]
+) -> Iterator[Sequence[Any]]:
+    """
+    Yield the events of a plan as they are folded, some at a time: an object is larger than a row.
+
+    Where their class refuses events, these are added with the reasons, and no more are yielded.
+    """
+    for first in range(0, len(plan.event_places), OBJECTS_AT_ONCE):
+        places = plan.event_places[first : first + OBJECTS_AT_ONCE]
+        objects, reasons = build_events(plan.spec, plan.events.table, places)
+        refused |= {int(places[place]): why for place, why in reasons.items()}
+        if functions.takes_time:
+            objects = functions.timed(objects, plan.events.starts[places])
+        if not refused:
+            yield objects
+
+
+def _folded(
+    functions: SessionFold, plan: Plan, events: Iterator[Any]
+) -> tuple[list[Any], list[int]]:
     """Return the state of each session that has events, and the places of those that fail."""
     spec, active = plan.spec, plan.active
     keys: list[Any] = []
@@ -92,9 +117,6 @@ def _folded(functions: SessionFold, plan: Plan, objects: list[Any]) -> tuple[lis
         new[active] = counts_stored == 0
         keys = decode_keys(spec, plan.keys_of(new))
     opened = decode_states(spec.state, plan.sessions, places)
-    events = objects
-    if functions.takes_time:
-        events = functions.timed(objects, plan.events.starts[plan.event_places])
     counts = zip(counts_stored.tolist(), plan.counts[active].tolist(), strict=True)
     return fold_all(functions, iter(keys), opened, events, counts)
 
@@ -103,7 +125,7 @@ def fold_all(
     functions: SessionFold,
     new_keys: Iterator[Any],
     opened: Sequence[Any],
-    events: Sequence[Any],
+    events: Iterator[Any],
     counts: Iterable[tuple[int, int]],
 ) -> tuple[list[Any], list[int]]:
     """
@@ -116,23 +138,22 @@ def fold_all(
     needs_return = not functions.may_return_nothing
     states: list[Any] = []
     failed: list[int] = []
-    old = new = 0
+    old = 0
     for opened_count, event_count in counts:
-        first_old, first_new = old, new
-        old, new = old + opened_count, new + event_count
+        first_old, own = old, islice(events, event_count)
+        old += opened_count
         try:
             if opened_count:
                 state = opened[first_old]
             elif create is None:
                 state = cls()
             else:
-                state = create(next(new_keys), events[first_new])
-                first_new += 1
+                state = create(next(new_keys), next(own))
                 if state.__class__ is not cls:
                     _fail()
             for function, given in (
                 (functions.merge, opened[first_old + 1 : old]),
-                (functions.update, events[first_new:new]),
+                (functions.update, own),
             ):
                 for one in given:
                     found = function(state, one)
@@ -143,6 +164,7 @@ def fold_all(
         except Exception:  # noqa: BLE001 (the functions of the user)
             failed.append(len(states))
             state = None
+            deque(own, 0)  # the next session has the events after these
         states.append(state)
     return states, failed
 

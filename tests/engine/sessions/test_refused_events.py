@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.rows.table import events_schema
+from sessionkit._engine.sessions.fold import OBJECTS_AT_ONCE
 from sessionkit._engine.sessions.plan import Horizon, Joined
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import micros_of
@@ -99,3 +100,17 @@ def test_refused_events_in_a_session_that_is_over_are_quarantined() -> None:
     found = joined(spec_of("session"), ("10:00", 1), ("10:02", -1), watermark="10:15")
 
     assert (0, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
+
+
+def test_a_refused_event_after_many_others_is_left_out_alone() -> None:
+    """Objects are made of some events at a time, and a session goes on over the edge."""
+    number = OBJECTS_AT_ONCE + 9
+    events = [("10:00", 1 + place) for place in range(number)]
+
+    found = joined(spec_of(), *events, ("10:05", -1), ("10:30", 1), ("10:45", 0), ("11:00", 2))
+
+    assert [[*range(1, 1 + number)], [1], [2]] == found.sessions["state.numbers"].to_pylist()
+    assert (number + 2, {("quarantined", -1), ("quarantined", 0)}) == (
+        found.events,
+        rejected(found),
+    )
