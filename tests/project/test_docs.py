@@ -106,6 +106,19 @@ def test_the_readme_has_the_figures_of_the_benchmarks() -> None:
     assert [] == [figure for figure in figures if f"| {figure} |" not in measured]
 
 
+def test_every_test_that_a_page_names_is_there() -> None:
+    """What shows a feature is a test of this name, in this file."""
+    page = (ROOT / "docs" / "reference" / "what-others-have.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+
+    assert page.count("| `tests/") == len(named) > 20
+    assert [] == [
+        f"{file}::{test}"
+        for file, test in named
+        if f"\ndef {test}(" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+
+
 def test_every_page_is_in_the_list_of_pages() -> None:
     """A recipe is in the list of the cookbook, a public name in the reference."""
     listed = LINK.findall((ROOT / "docs" / "pages.md").read_text(encoding="utf-8"))
