@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format docs demo bench release-check clean
+.PHONY: help setup test quick coverage test-long test-matrix test-oldest conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -34,6 +34,7 @@ help:
 	@echo "make lint           run the linter alone"
 	@echo "make format         format the code, and fix what the linter can fix"
 	@echo "make docs           build the site of the documentation in site/, and refuse broken links"
+	@echo "make app            run a sample app to its report: APP=shop, web, trips, logins or devices"
 	@echo "make demo           find sessions in real flights on a Spark stream"
 	@echo "make bench          measure every way to the same rows; writes docs/benchmarks.md"
 	@echo "make release-check  build a release, read it, install it, and follow README and tutorial"
@@ -114,8 +115,12 @@ docs: setup
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --doctree-dir .sphinx docs site
 	@echo "open site/index.html"
 
+APP := shop
+app: setup
+	@$(RUN) -m examples.$(APP) $(ARGS)
+
 demo: setup
-	@$(RUN) -m examples.flights
+	@$(RUN) -m examples.trips.demo
 
 bench: setup
 	@$(RUN) -m benchmarks

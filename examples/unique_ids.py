@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from examples.local_spark import start_spark
+from examples.running import start_spark
 from sessionkit.spark.dedup import Deduplication, drop_duplicates_by_key, drop_duplicates_within
 
 __all__ = ["FOREVER", "WITHIN_AN_HOUR", "deliveries", "main", "remembered", "run"]

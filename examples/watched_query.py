@@ -18,7 +18,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from examples.local_spark import start_spark
+from examples.running import start_spark
 from sessionkit import SessionSpec
 from sessionkit.spark import sessionize
 from sessionkit.spark.monitor import watch

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import re
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
@@ -13,7 +12,6 @@ from statistics import mean, median
 from typing import Any, Final
 
 import attrs
-import pyarrow.compute as pc
 import pytest
 
 from sessionkit import SessionSpec, presets
@@ -31,14 +29,6 @@ LINE: Final = re.compile(
 GAP: Final = timedelta(minutes=30)
 # So far are the lines of the log behind those before them: the minute is the same in each hour.
 DELAY: Final = timedelta(minutes=1)
-# Sales of sessions, and sessions, by where the user came from.
-SALES: Final = {
-    "direct": (18, 156),
-    "email": (75, 583),
-    "organic": (161, 1289),
-    "paid_search": (161, 1023),
-    "social": (55, 554),
-}
 
 needs_shop = pytest.mark.skipif(not SHOP.exists(), reason=REASON)
 needs_logs = pytest.mark.skipif(not LOGS.exists(), reason=REASON)
@@ -133,21 +123,13 @@ def test_the_events_of_a_shop_share_the_sessions_that_are_known() -> None:
 
 @needs_shop
 def test_the_sessions_of_a_shop_come_to_the_figures_that_are_known() -> None:
-    """How long they are, how many events they have, and which of them bought by channel."""
-    aggregates = {
-        "events": agg.count(),
-        "lasted": agg.duration(),
-        "bought": agg.any(pc.field("action") == "purchase"),
-        "channel": agg.first("channel"),
-    }
+    """How long they are, and how many events they have; tests/examples has what was sold."""
+    aggregates = {"events": agg.count(), "lasted": agg.duration()}
     found = rows_of(spec_of_shop(aggregates), [shop()])
 
     seconds = [row["lasted"].total_seconds() for row in found]
-    sessions = Counter(row["channel"] for row in found)
-    sales = Counter(row["channel"] for row in found if row["bought"])
     assert (1039.55, 869) == (round(mean(seconds), 2), median(seconds))
     assert 8.629 == round(mean(row["events"] for row in found), 3)
-    assert SALES == {name: (sales[name], sessions[name]) for name in sessions}
 
 
 @needs_shop

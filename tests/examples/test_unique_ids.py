@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.unique_ids import FOREVER, WITHIN_AN_HOUR, deliveries, remembered, run, write
+from examples.unique_ids import deliveries, run
 
 
 def test_messages() -> None:
@@ -16,20 +16,6 @@ def test_messages() -> None:
     assert 600 == len(set(names))
     assert 701 == len(names)
     assert 2 == names.count("0-000")
-
-
-def test_state(spark: SparkSession, tmp_path: Path) -> None:
-    """State kept forever holds every id; state within an hour holds those of two or three hours."""
-    write(tmp_path / "messages")
-
-    kept, sizes = remembered(spark, FOREVER, tmp_path / "messages", tmp_path / "ever")
-    assert 600 == len(kept) == len(set(kept))
-    assert [100, 200, 300, 400, 500, 600] == sizes
-
-    kept, sizes = remembered(spark, WITHIN_AN_HOUR, tmp_path / "messages", tmp_path / "hour")
-    assert 601 == len(kept)
-    assert 2 == kept.count("0-000")
-    assert max(sizes) < 350
 
 
 def test_program(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

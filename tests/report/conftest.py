@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.postgres import Postgres, running_postgres
+from examples.embedded_postgres import Postgres, running_postgres
 
 
 @pytest.fixture(scope="module")

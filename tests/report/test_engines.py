@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.embedded_postgres import Postgres
 from sessionkit.errors import SchemaError, UnsupportedError
 from sessionkit.report.engines import ROWS, engine_of
-from tests.support.postgres import Postgres
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import attrs
 import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from examples import kafka_to_postgres
-from examples.kafka_to_postgres import VISITS
-from sessionkit import EventTimeGap
+from examples.embedded_postgres import Postgres, PostgresMissingError, running_postgres
+from examples.shop import job, spec
+from sessionkit import EventTimeGap, Inputs
 from sessionkit.spark import Files, Routes, Seed, migrate, reconcile, sessionize
 from sessionkit.spark._output_rules import output_rules
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
-from sessionkit.spark.sources import Avro, KafkaTopics, read_batch
+from sessionkit.spark.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch
 from tests.support.cells import QUICK, Events, try_cells
 from tests.support.figures import FIGURES, Record
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
-from tests.support.postgres import Postgres, PostgresMissingError, running_postgres
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
@@ -68,10 +68,11 @@ def send(kafka: Kafka, spark: SparkSession, topic: str, *values: bytes | str | N
     rows.write.format("kafka").options(**options).save()
 
 
-def view(user: str, time: str, page: str = "/", seconds: object = 1.5) -> str:
-    """Return a page view of the example as JSON."""
+def action(user: str, time: str, event: str = "home", source: object = None) -> str:
+    """Return an action of the app `shop` as JSON."""
     at = f"2026-03-08T{time}:00Z"
-    return json.dumps({"user": user, "at": at, "page": page, "seconds": seconds})
+    row = {"user": user, "at": at, "event": event, "channel": "email", "source": source}
+    return json.dumps(row)
 
 
 def test_the_example_writes_each_visit_once(
@@ -81,45 +82,49 @@ def test_the_example_writes_each_visit_once(
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> None:
-        query = kafka_to_postgres.start(
-            spark, kafka.servers, postgres.dsn, checkpoint=checkpoint, trigger="availableNow"
+        query = job.start(
+            spark,
+            KafkaTopics(kafka.servers, "actions"),
+            postgres.dsn,
+            checkpoint=checkpoint,
+            trigger="availableNow",
         )
         query.awaitTermination()
 
     send(
         kafka,
         spark,
-        "views",
-        view("ann", "12:00"),
+        "actions",
+        action("ann", "12:00", source="email"),
         b'{"user": "ann"\xff',
         None,
-        view("ann", "12:10", "/shoes"),
-        view("bob", "12:05", seconds="long"),
+        action("ann", "12:10", "product_view"),
+        action("bob", "noon"),
     )
     run()
     # As if Spark had stopped between the sink's commit and its own.
     max((checkpoint / "commits").glob("[0-9]*")).unlink()
-    send(kafka, spark, "views", view("cid", "15:00"), view("ann", "12:20"))
+    send(kafka, spark, "actions", action("cid", "15:00"), action("ann", "12:20", "purchase"))
     run()
-    send(kafka, spark, "views", view("ann", "12:01"))
+    send(kafka, spark, "actions", action("ann", "12:01"))
     run()
 
-    assert [("ann", 3, 4.5, "/")] == postgres.rows(
-        'SELECT "user", pages, seconds, last_page FROM visits'
+    assert [("ann", 3, "email", ["home", "product_view", "purchase"], True)] == postgres.rows(
+        'SELECT "user", events, source, path, bought FROM visits'
     )
     rejected = postgres.rows(
         "SELECT kind, kafka_topic, kafka_partition, kafka_offset, payload, reason FROM rejected"
     )
     assert [
-        ("late", "views", 0, 7, None),
-        ("quarantined", "views", 0, 1, b'{"user": "ann"\xff'),
-        ("quarantined", "views", 0, 2, None),
-        ("quarantined", "views", 0, 4, view("bob", "12:05", seconds="long").encode()),
+        ("late", "actions", 0, 7, None),
+        ("quarantined", "actions", 0, 1, b'{"user": "ann"\xff'),
+        ("quarantined", "actions", 0, 2, None),
+        ("quarantined", "actions", 0, 4, action("bob", "noon").encode()),
     ] == [row[:-1] for row in rejected]
     assert [
         "its payload isn't UTF-8",
         "its payload is null",
-        "`seconds` isn't a double: long",
+        "`at` isn't a timestamp: 2026-03-08Tnoon:00Z",
     ] == [row[-1] for row in rejected[1:]]
 
 
@@ -127,29 +132,31 @@ def test_avro_is_read_by_a_batch(kafka: Kafka, spark: SparkSession, tmp_path: Pa
     """With the bytes of what can't be read; the counts say the same."""
     schema = {
         "type": "record",
-        "name": "view",
+        "name": "action",
         "fields": [
             {"name": "user", "type": "string"},
             {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-            {"name": "page", "type": ["null", "string"]},
-            {"name": "seconds", "type": "double"},
+            {"name": "event", "type": ["null", "string"]},
+            {"name": "channel", "type": "string"},
+            {"name": "source", "type": ["null", "string"]},
         ],
     }
 
-    def written(user: str, minute: int, page: str | None) -> bytes:
+    def written(user: str, minute: int, event: str | None) -> bytes:
         out = io.BytesIO()
         at = datetime(2026, 3, 8, 12, minute, tzinfo=UTC)
-        record = {"user": user, "at": at, "page": page, "seconds": 2.0}
+        record = {"user": user, "at": at, "event": event, "channel": "email", "source": None}
         fastavro.schemaless_writer(out, schema, record)
         return out.getvalue()
 
-    good = [written("ann", 0, "/"), written("ann", 5, "/shoes")]
+    good = [written("ann", 0, "home"), written("ann", 5, "cart")]
     bad = [written("bob", 0, None), good[0][:-1], good[0] + b"?"]
     send(kafka, spark, "avro", *good, *bad)
     source = KafkaTopics(kafka.servers, "avro", payload=Avro(json.dumps(schema)))
     observation = Observation()
+    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=KAFKA_COLUMNS))
     frame = sessionize(
-        read_batch(spark, source, VISITS), VISITS, with_rejected=True, observation=observation
+        read_batch(spark, source, visits), visits, with_rejected=True, observation=observation
     )
     rows = frame.orderBy("kind", "kafka_offset").collect()
 
@@ -158,10 +165,10 @@ def test_avro_is_read_by_a_batch(kafka: Kafka, spark: SparkSession, tmp_path: Pa
         (row.kind, row.kafka_offset, bytes(row.payload)) for row in rows[:3]
     ]
     null, short, long = (row.reason for row in rows[:3])
-    assert "`event.page` is null" == null
+    assert "`event.event` is null" == null
     assert "its payload isn't Avro of this schema: EOFError" in short
     assert "1 bytes follow the record" in long
-    assert [("ann", 2, "/shoes")] == [(row.user, row.pages, row.last_page) for row in rows[3:]]
+    assert [("ann", 2, ["home", "cart"])] == [(row.user, row.events, row.path) for row in rows[3:]]
 
 
 def test_rows_are_messages_with_their_ids_as_keys(
@@ -209,7 +216,7 @@ def test_rows_are_messages_with_their_ids_as_keys(
 
 def test_the_example_is_short() -> None:
     """It has at most 12 lines besides its imports, exports and classes."""
-    text = Path(kafka_to_postgres.__file__).read_text(encoding="utf-8")
+    text = Path(job.__file__).read_text(encoding="utf-8")
     lines = text.splitlines()
     left_out = (ast.Import, ast.ImportFrom, ast.ClassDef)
     shown = [

@@ -9,8 +9,8 @@ import attrs
 import pytest
 from hypothesis import strategies as st
 
-from examples.logins import LOGINS
-from examples.silent_sensors import sensors
+from examples.devices.spec import sensors
+from examples.logins.spec import LOGINS
 from examples.visits import visits
 from sessionkit import (
     ExpectationError,

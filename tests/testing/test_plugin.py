@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.silent_sensors import Reading, sensors
+from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
 from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver, at, minutes
 from sessionkit.testing.plugin import FAST_SETTINGS

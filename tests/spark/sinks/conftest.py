@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import postgres as server
+from examples import embedded_postgres as server
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from examples import embedded_postgres as server
 from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError
 from sessionkit.spark import ExactlyOnce, Files, Postgres, Routes
-from tests.support import postgres as server
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream

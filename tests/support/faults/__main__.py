@@ -19,12 +19,12 @@ from math import inf
 from pathlib import Path
 from random import Random
 
+from examples.embedded_postgres import PostgresMissingError
 from tests.support.faults.campaign import JOBS, Campaign, deck
 from tests.support.faults.job import Job, Servers
 from tests.support.faults.servers import class_path, running
 from tests.support.faults.timeline import Audit
 from tests.support.kafka import KafkaMissingError
-from tests.support.postgres import PostgresMissingError
 from tests.support.spark_settings import quick_settings
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from examples.embedded_postgres import running_postgres
 from tests.support.faults.job import TABLES, Job, Servers
 from tests.support.faults.processes import Jvm
 from tests.support.faults.timeline import Arrival
 from tests.support.kafka import running_kafka
-from tests.support.postgres import running_postgres
 
 TRIGGER = """
 CREATE OR REPLACE FUNCTION wait_for_harness() RETURNS trigger LANGUAGE plpgsql AS $$

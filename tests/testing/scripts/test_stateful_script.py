@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from examples.silent_sensors import Alert, Reading, Sensor, sensors
+from examples.devices.spec import Alert, Reading, Sensor, sensors
 from examples.visits import visits
 from sessionkit import ExpectationError, KeyState, KeyTimes, ScriptError
 from sessionkit.testing import (

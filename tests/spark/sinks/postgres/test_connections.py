@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from examples import embedded_postgres as server
 from sessionkit.spark import Postgres, start_query
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.connections import Connections
 from sessionkit.spark.sinks.postgres.writer import Copying, TableWriter
-from tests.support import postgres as server
 from tests.support.streams import write_files
 
 AWAY_S = 0.5

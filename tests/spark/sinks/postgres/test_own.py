@@ -10,12 +10,12 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from examples import embedded_postgres as server
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Postgres, Routes
 from sessionkit.spark.sinks.batches import Batch, Ledger
 from sessionkit.spark.sinks.postgres.tables import LEDGER_MARK, Table
 from sessionkit.spark.sinks.postgres.writer import TableWriter, check_columns
-from tests.support import postgres as server
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 

@@ -10,12 +10,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from examples import embedded_postgres as server
 from sessionkit.errors import SinkError
 from sessionkit.spark import Postgres
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.writer import TableWriter
 from sessionkit.spark.sinks.routes import Route, refuses_duplicate_ids
-from tests.support import postgres as server
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from examples import embedded_postgres as server
 from sessionkit import EventTimeGap
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Files, Postgres, Routes, reconcile, start_query
 from sessionkit.spark.sinks.batches import Batch
 from sessionkit.spark.sinks.postgres.connections import connected
 from sessionkit.spark.sinks.postgres.writer import TableWriter
-from tests.support import postgres as server
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
 

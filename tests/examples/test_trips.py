@@ -1,11 +1,11 @@
-"""The demo: its spec without Spark, its files, and the program on the first days of the year."""
+"""The app `trips` and the demo: specs, files, and the programs on the first days of the year."""
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import permutations
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 import attrs
@@ -15,7 +15,13 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.duty_periods import (
+from examples.running import cut, write_files
+from examples.trips.__main__ import run as run_app
+from examples.trips.__main__ import until
+from examples.trips.demo import COMPARED, conclude, differences, run
+from examples.trips.events import arriving, read_flights, smallest_lead
+from examples.trips.spec import (
+    DUTY_DAYS,
     DUTY_PERIODS,
     Duty,
     DutyPeriod,
@@ -25,15 +31,14 @@ from examples.duty_periods import (
     merge,
     update,
 )
-from examples.flight_files import by_arrival, cut, read_flights, smallest_lead, write_files
-from examples.flights import COMPARED, conclude, differences, run
 from sessionkit import EventTimeGap, Session
-from tests.support.options import evolved
+from sessionkit.testing import SessionDriver
 
 Capture: TypeAlias = pytest.CaptureFixture[str]
 
 MORNING = datetime(2013, 1, 1, 10, tzinfo=UTC)
 DELAY = timedelta(hours=12)
+GAP_OF, MOST = timedelta(hours=8), timedelta(hours=14)
 
 
 def _flight(hour: int, origin: str, dest: str, distance: int) -> Flight:
@@ -87,8 +92,7 @@ def _year() -> pa.Table:
 @pytest.fixture(scope="module", name="days")
 def _days(year: pa.Table) -> pa.Table:
     """The flights of the first three days."""
-    end = pa.scalar(datetime(2013, 1, 4, 5, tzinfo=UTC), year.schema.field("scheduled").type)
-    return year.filter(pc.less(year["scheduled"], end))
+    return until(year, 3)
 
 
 def _in_new_york(clock: str) -> datetime:
@@ -126,14 +130,14 @@ class TestFiles:
 
     def test_ahead_of_watermark(self, year: pa.Table) -> None:
         """However the files are cut, every flight is strictly ahead of the watermark in force."""
-        arrived = by_arrival(year, DELAY)
+        arrived = arriving(year, DELAY)
 
         for count in (2, 24, 2_000):
             assert timedelta(0) < smallest_lead(cut(arrived, count), DELAY)
 
     def test_out_of_order(self, year: pa.Table) -> None:
         """The flights come out of order by more than half the delay: late ones are not rare."""
-        assert smallest_lead(cut(by_arrival(year, DELAY), 24), DELAY) < DELAY / 2
+        assert smallest_lead(cut(arriving(year, DELAY), 24), DELAY) < DELAY / 2
 
     def test_order_of_files(self, days: pa.Table, tmp_path: Path) -> None:
         """The modification times of the files are in the order of their names, no two alike."""
@@ -144,12 +148,8 @@ class TestFiles:
         assert sorted(set(times)) == times
 
 
-def _forgetful(duty: Duty, flight: Flight) -> Duty:
-    return duty
-
-
-class TestProgram:
-    """The program on a few days, and on specs that it must find wrong."""
+class TestDemo:
+    """The demo on a few days, and on a spec that it must find wrong."""
 
     def test_equal(
         self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
@@ -162,19 +162,12 @@ class TestProgram:
         assert re.fullmatch(r"demo: \d+ sessions emitted, \d+ open, equal to session_window", last)
         assert f"demo: {len(pd.read_parquet(tmp_path / 'duty_periods'))} sessions" in last
 
-    @pytest.mark.parametrize(
-        "spec",
-        [
-            attrs.evolve(DUTY_PERIODS, timeout=EventTimeGap("4 hours")),
-            evolved(DUTY_PERIODS, update=_forgetful),
-        ],
-        ids=["another gap", "an update that forgets"],
-    )
     def test_not_equal(
-        self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture, spec: Any
+        self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
     ) -> None:
         """Sessions that are not those of session_window end in exit code 1, and are shown."""
-        code = run(spark, days, tmp_path, file_count=2, spec=spec)
+        shorter = attrs.evolve(DUTY_PERIODS, timeout=EventTimeGap("4 hours"))
+        code = run(spark, days, tmp_path, file_count=2, spec=shorter)
         output = capsys.readouterr().out
 
         assert 1 == code
@@ -203,3 +196,57 @@ class TestProgram:
         rows = differences(found, expected).collect()
 
         assert [("N1", 1), ("N2", -1)] == [(row["tailnum"], row["more"]) for row in rows]
+
+
+def _naive(flights: pa.Table) -> list[tuple[str, datetime, int]]:
+    """Cut the flights of each aircraft by hand: who, since when, and how many."""
+    found: list[tuple[str, datetime, int]] = []
+    before: tuple[str, datetime] | None = None
+    rows = [(row["tailnum"], row["departure"]) for row in flights.to_pylist()]
+    for tail, time in sorted(row for row in rows if None not in row):
+        if before is not None and before[0] == tail:
+            _, start, count = found[-1]
+            same_day = _day(start) == _day(time)
+            if same_day and time - before[1] <= GAP_OF and time - start <= MOST:
+                found[-1] = (tail, start, count + 1)
+                before = (tail, time)
+                continue
+        found.append((tail, time, 1))
+        before = (tail, time)
+    return found
+
+
+def _day(time: datetime) -> date:
+    return time.astimezone(ZoneInfo("America/New_York")).date()
+
+
+class TestDutyDays:
+    """Duty periods with a longest time, and cut at midnight."""
+
+    def test_as_by_hand(self, year: pa.Table) -> None:
+        """A fortnight gives what a loop over all flights gives; so does summer time's first day."""
+        for first, last in ((0, 14), (67, 70)):
+            before = until(year, first).num_rows
+            flights = until(year, last).slice(before)
+            driver = SessionDriver(DUTY_DAYS)
+            for row in arriving(flights, DELAY).to_pylist():
+                driver.add_row(row)
+            driver.run_batch()
+            driver.advance_watermark_to(datetime(2014, 1, 1, tzinfo=UTC))
+            driver.run_until_idle()
+            rows = driver.take_rows()
+
+            expected = _naive(flights)
+            assert expected == sorted(
+                (row.key.tailnum, row.start, row.result.flights) for row in rows
+            )
+            assert {"gap", "max_duration", "midnight"} == {row.closed_by for row in rows}
+
+    def test_the_program(
+        self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
+    ) -> None:
+        """It shows why duties end, and the report has the airports."""
+        page = run_app(spark, days, tmp_path)
+
+        assert "midnight" in capsys.readouterr().out
+        assert "LGA" in page.read_text(encoding="utf-8")

@@ -3,7 +3,7 @@ Find the duty periods of aircraft on a stream, and compare them with Spark's own
 
 Run it with `make demo`. It writes a year of flights as files, streams them through Spark, saves the
 sessions, and then compares them row by row with the result of `session_window` on the same files
-as one batch. The spec is in `duty_periods.py`.
+as one batch. The spec is in `spec.py`.
 """
 
 import shutil
@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples.duty_periods import DUTY_PERIODS, GAP
-from examples.flight_files import by_arrival, cut, read_flights, smallest_lead, write_files
-from examples.local_spark import start_spark
+from examples import running
+from examples.running import cut, start_spark, write_files
+from examples.trips.events import arriving, read_flights, smallest_lead
+from examples.trips.spec import DUTY_PERIODS, GAP
 from sessionkit import SessionSpec
 from sessionkit.spark import Counts, batch_counts, open_sessions, sessionize
 
@@ -34,11 +35,7 @@ OUT = Path("out")
 FILES = 24
 SHOWN = 8
 COMPARED = ("tailnum", "session_start", "session_end", "flights", "miles")
-LOGGING = Path(__file__).with_name("log4j2.properties")
-SETTINGS = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
-    "spark.sql.session.timeZone": "America/New_York",  # for printed times
-}
+SETTINGS = {"spark.sql.session.timeZone": "America/New_York"}  # for printed times
 
 
 def main() -> int:
@@ -82,7 +79,7 @@ def run(
 
 def prepare(flights: pa.Table, folder: Path, file_count: int, spec: AnySpec) -> None:
     """Write the flights as files, and print how far out of order they are."""
-    parts = cut(by_arrival(flights, spec.watermark_delay), file_count)
+    parts = cut(arriving(flights, spec.watermark_delay), file_count)
     write_files(parts, folder)
     hours = spec.watermark_delay / timedelta(hours=1)
     lead = smallest_lead(parts, spec.watermark_delay) / timedelta(minutes=1)
@@ -96,17 +93,14 @@ def stream(
     spark: SparkSession, spec: AnySpec, source: Path, saved: Path, checkpoint: Path
 ) -> Counts:
     """Stream the files, one per micro-batch, into a folder of sessions; return the counts."""
-    files = spark.read.parquet(str(source))
-    reader = spark.readStream.schema(files.schema).option("maxFilesPerTrigger", 1)
-    flights = reader.parquet(str(source))
     query = (
-        sessionize(flights, spec)
+        sessionize(running.stream(spark, source), spec)
         .writeStream.format("parquet")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start(str(saved))
     )
-    watch(query, files.count())
+    watch(query, spark.read.parquet(str(source)).count())
     return total_counts(query)
 
 

@@ -1,0 +1,31 @@
+"""From a topic of Kafka, or from files, to two tables of PostgreSQL, each row exactly once."""
+
+from typing import Any
+
+import attrs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from examples.shop.spec import VISITS
+from sessionkit import Inputs
+from sessionkit.spark import Postgres, Routes, sessionize, start_query
+from sessionkit.spark.sources import (
+    FILE_COLUMNS,
+    KAFKA_COLUMNS,
+    JsonLines,
+    KafkaTopics,
+    read_stream,
+)
+
+__all__ = ["start"]
+
+
+def start(
+    spark: SparkSession, source: KafkaTopics | JsonLines, database: str, **run: Any
+) -> StreamingQuery:
+    """Start the job, with a checkpoint and a trigger."""
+    places = KAFKA_COLUMNS if isinstance(source, KafkaTopics) else FILE_COLUMNS
+    spec = attrs.evolve(VISITS, inputs=Inputs(passthrough=places))
+    visits = sessionize(read_stream(spark, source, spec), spec, with_rejected=True)
+    sink = Routes(session=Postgres(database, "visits"), rejected=Postgres(database, "rejected"))
+    return start_query(visits, sink=sink, spec=spec, **run)

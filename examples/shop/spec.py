@@ -1,0 +1,60 @@
+"""Visits to a shop: what they led to, and where they came from. It needs no Spark."""
+
+from datetime import timedelta
+from typing import Final
+
+import attrs
+import pyarrow.compute as pc
+
+from sessionkit import SessionSpec
+from sessionkit import aggregates as agg
+
+__all__ = ["FUNNEL", "LOOKBACK", "VISITS", "Action"]
+
+LOOKBACK: Final = timedelta(days=30)
+"""How long a source gets credit for later visits."""
+
+
+@attrs.frozen
+class Action:
+    """What a user did: the columns to read besides `user` and `at`."""
+
+    event: str
+    channel: str  # where the shop won the user
+    source: str | None  # what brought the user to this page, if anything did
+
+
+def _is(event: str) -> pc.Expression:
+    return pc.field("event") == event
+
+
+FAR: Final = agg.funnel(
+    {
+        "viewed": _is("product_view"),
+        "carted": _is("add_to_cart"),
+        "shipped": _is("shipping_details"),
+        "paid": _is("purchase"),
+    }
+)
+FUNNEL: Final = ("viewed", "carted", "shipped", "paid")
+
+VISITS: Final = SessionSpec.aggregate(
+    Action,
+    {
+        "events": agg.count(),
+        "channel": agg.first("channel"),
+        "source": agg.last("source"),
+        "path": agg.path("event"),
+        **{name: agg.holds(pc.field("far") > step, far=FAR) for step, name in enumerate(FUNNEL)},
+        "bought": agg.any(_is("purchase")),
+        "engaged": agg.holds(
+            (pc.field("lasted") > timedelta(seconds=10)) & (pc.field("events") > 1),
+            lasted=agg.duration(),
+            events=agg.count(),
+        ),
+    },
+    keys={"user": str},
+    event_time="at",
+    gap="30 minutes",
+    watermark_delay="10 minutes",
+)
