@@ -37,11 +37,11 @@ FILES: Final = 4
 LATE: Final = timedelta(minutes=10)
 
 
-def run(spark: SparkSession, records: pa.Table, out: Path) -> Path:
+def run(spark: SparkSession, records: pa.Table, out: Path, *, files: int = FILES) -> Path:
     """Stream the records into periods and alerts, and show these; return the report."""
     with TemporaryDirectory(prefix="logins-") as scratch:
         arrived = by_arrival(records, records["at"], LATE)
-        write_files(cut(arrived, FILES), Path(scratch, "records"))
+        write_files(cut(arrived, files), Path(scratch, "records"))
         queries = [
             start_query(
                 apply_with_state(stream(spark, Path(scratch, "records")), spec),

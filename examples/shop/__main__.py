@@ -53,10 +53,12 @@ SHARES: Final[LiteralString] = """
 """
 
 
-def run(spark: SparkSession, events: pa.Table, database: str, out: Path) -> None:
+def run(
+    spark: SparkSession, events: pa.Table, database: str, out: Path, *, files: int = FILES
+) -> None:
     """Stream files of events into the database."""
     with TemporaryDirectory(prefix="shop-") as scratch:
-        write(events, Path(scratch, "log"), files=FILES)
+        write(events, Path(scratch, "log"), files=files)
         source = JsonLines(str(Path(scratch, "log")), options={"maxFilesPerTrigger": 1})
         query = job.start(
             spark, source, database, checkpoint=out / "checkpoint", trigger="availableNow"

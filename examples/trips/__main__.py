@@ -44,11 +44,11 @@ def until(flights: pa.Table, days: int) -> pa.Table:
     return flights.filter(pc.less(flights["scheduled"], end))
 
 
-def run(spark: SparkSession, flights: pa.Table, out: Path) -> Path:
+def run(spark: SparkSession, flights: pa.Table, out: Path, *, files: int = FILES) -> Path:
     """Stream the flights into a folder of duties, and show these; return the report."""
     duties = out / "duties"
     with TemporaryDirectory(prefix="trips-") as scratch:
-        parts = cut(arriving(flights, DUTY_DAYS.watermark_delay), FILES)
+        parts = cut(arriving(flights, DUTY_DAYS.watermark_delay), files)
         write_files(parts, Path(scratch, "flights"))
         query = start_query(
             sessionize(stream(spark, Path(scratch, "flights")), DUTY_DAYS),

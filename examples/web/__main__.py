@@ -43,11 +43,11 @@ def marked(visits: DataFrame) -> DataFrame:
     return visits.withColumn("visitor", who)
 
 
-def run(spark: SparkSession, hits: pa.Table, out: Path) -> Path:
+def run(spark: SparkSession, hits: pa.Table, out: Path, *, files: int = FILES) -> Path:
     """Stream the requests into a folder of visits, and show these; return the report."""
     visits = out / "visits"
     with TemporaryDirectory(prefix="web-") as scratch:
-        write_files(cut(hits, FILES), Path(scratch, "hits"))
+        write_files(cut(hits, files), Path(scratch, "hits"))
         query = start_query(
             marked(sessionize(stream(spark, Path(scratch, "hits")), VISITS)),
             sink=Files("parquet", visits),

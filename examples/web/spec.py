@@ -12,8 +12,8 @@ from sessionkit import aggregates as agg
 __all__ = ["VISITS", "Hit"]
 
 FEW: Final = 20
-PAUSE: Final = timedelta(seconds=2)
-"""Who asks for more than a few pages, and takes less time for each, doesn't read them."""
+FAST: Final = 30.0
+"""Who asks for more than a few pages, and for so many in a minute, doesn't read them."""
 AWAKE: Final = timedelta(hours=6)
 """Nobody reads longer than this without half an hour of rest."""
 
@@ -28,28 +28,27 @@ class Hit:
 
 
 _pages = agg.count(where="is_page")
-_pause_us = PAUSE // timedelta(microseconds=1)
 
 VISITS: Final = SessionSpec.aggregate(
     Hit,
     {
         "hits": agg.count(),
         "pages": _pages,
-        "entry": agg.first("path", where="is_page"),
-        "exit": agg.last("path", where="is_page"),
+        "entry": agg.entry("path", where="is_page"),
+        "exit": agg.exit("path", where="is_page"),
         "path": agg.path("path", where="is_page"),
         "engaged_for": agg.engaged_time(cap="60 seconds"),
         "engaged": agg.holds(
             pc.field("engaged_for") > timedelta(seconds=10),
             engaged_for=agg.engaged_time(cap="60 seconds"),
         ),
-        "is_bounce": agg.holds(pc.field("pages") <= 1, pages=_pages),
+        "is_bounce": agg.is_bounce(where="is_page"),
         "bot_by_name": agg.any("is_named"),
         "bot_by_rate": agg.holds(
-            (pc.field("pages") > FEW)
-            & (pc.field("lasted").cast("int64") < pc.field("pages") * _pause_us),
+            # No rate is that of one instant.
+            (pc.field("pages") > FEW) & ((pc.field("rate") > FAST) | pc.field("rate").is_null()),
             pages=_pages,
-            lasted=agg.duration(),
+            rate=agg.rate("1 minute", where="is_page"),
         ),
         "bot_by_age": agg.holds(pc.field("lasted") > AWAKE, lasted=agg.duration()),
     },

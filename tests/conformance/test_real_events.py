@@ -12,6 +12,7 @@ from statistics import mean, median
 from typing import Any, Final
 
 import attrs
+import pyarrow.compute as pc
 import pytest
 
 from sessionkit import SessionSpec, presets

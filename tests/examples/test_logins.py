@@ -116,7 +116,7 @@ def test_the_program(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The two accounts in other hands are told of, and the periods are in the report."""
-    run(spark, made_up(5), tmp_path)
+    run(spark, made_up(5), tmp_path, files=2)
     shown = capsys.readouterr().out
 
     alerts = shown[shown.index("Alerts") : shown.index("Sessions")]

@@ -69,7 +69,7 @@ def test_the_program(
     events = made_up(40)
     try:
         with running_postgres() as server:
-            run(spark, events, server.dsn, tmp_path)
+            run(spark, events, server.dsn, tmp_path, files=2)
             page = conclude(server.dsn, tmp_path)
             credited = server.rows('SELECT "user", session_start, source, credit FROM credited')
     except PostgresMissingError as error:

@@ -246,7 +246,7 @@ class TestDutyDays:
         self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
     ) -> None:
         """It shows why duties end, and the report has the airports."""
-        page = run_app(spark, days, tmp_path)
+        page = run_app(spark, days, tmp_path, files=2)
 
         assert "midnight" in capsys.readouterr().out
         assert "LGA" in page.read_text(encoding="utf-8")

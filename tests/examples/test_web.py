@@ -86,7 +86,7 @@ def test_the_program(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Programs have a row of their own, and where people go in and out is that of people."""
-    page = run(spark, made_up(30), tmp_path)
+    page = run(spark, made_up(30), tmp_path, files=2)
     shown = capsys.readouterr().out
 
     for sign in PROGRAMS.values():
