@@ -1,8 +1,9 @@
 """
-Look into a checkpoint, watch queries, report on what they wrote, or size one before it runs.
+Look into a checkpoint, erase a key, watch queries, report on what they wrote, or size one before.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
+    python -m sessionkit erase CHECKPOINT --spec module:name --key VALUE [VALUE ...]
     python -m sessionkit watch URL [--every 1s]
     python -m sessionkit report ROWS --out report.html [--dimension COLUMN] ...
     python -m sessionkit size --events-per-second N --open-sessions N [--state-bytes N] ...
@@ -35,19 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         "python -m sessionkit",
-        description="Look into a checkpoint, watch queries, report on sessions, or size a query.",
+        description="Look into a checkpoint, erase a key, watch queries, report, or size a query.",
     )
     commands = parser.add_subparsers(required=True)
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
     sessions = commands.add_parser("sessions", help="what is stored of a key")
-    for command in (inspect, sessions):
+    erase = commands.add_parser("erase", help="let a query drop all that it remembers of a key")
+    for command in (inspect, sessions, erase):
         command.set_defaults(lines=_checkpoint_lines, key=None)
         command.add_argument("checkpoint", help="the checkpoint location")
-        required = command is sessions
+        required = command is not inspect
         command.add_argument("--spec", required=required, help="a spec, such as jobs.visits:VISITS")
-    sessions.add_argument(
-        "--key", required=True, nargs="+", help="the key, a value for each of its columns"
-    )
+    for command in (sessions, erase):
+        command.add_argument(
+            "--key", required=True, nargs="+", help="the key, a value for each of its columns"
+        )
+    erase.set_defaults(lines=_erase_lines)
     watch = commands.add_parser("watch", help="how the queries of a process stand, live")
     watch.set_defaults(lines=_watch_lines)
     watch.add_argument("url", help="its metrics, such as http://127.0.0.1:9108/metrics")
@@ -85,6 +89,23 @@ def _add_size(command: ArgumentParser) -> None:
 
 def _checkpoint_lines(asked: Namespace) -> Iterator[str]:
     spec = None if asked.spec is None else _spec(asked.spec)
+    reports = import_module("sessionkit.spark.checkpoints.inspecting")
+    session = _session()
+    if asked.key is None:
+        yield from reports.inspected(asked.checkpoint, spec, spark=session)
+    else:
+        yield from reports.sessions_of_key(asked.checkpoint, spec, asked.key, spark=session)
+
+
+def _erase_lines(asked: Namespace) -> Iterator[str]:
+    spec, checkpoints = _spec(asked.spec), "sessionkit.spark.checkpoints"
+    key = import_module(f"{checkpoints}.reading").key_of_texts(spec, asked.key)
+    erasing = import_module(f"{checkpoints}.erasing")
+    erasing.erase_key(asked.checkpoint, spec, key, spark=_session())
+    yield "asked: the query erases the key in its next micro-batch"
+
+
+def _session() -> Any:
     spark = import_module("pyspark.sql").SparkSession.builder.config(
         map={
             "spark.log.level": "ERROR",
@@ -92,12 +113,7 @@ def _checkpoint_lines(asked: Namespace) -> Iterator[str]:
             "spark.ui.showConsoleProgress": "false",
         }
     )
-    reports = import_module("sessionkit.spark.checkpoints.inspecting")
-    session = spark.getOrCreate()
-    if asked.key is None:
-        yield from reports.inspected(asked.checkpoint, spec, spark=session)
-    else:
-        yield from reports.sessions_of_key(asked.checkpoint, spec, asked.key, spark=session)
+    return spark.getOrCreate()
 
 
 def _watch_lines(asked: Namespace) -> Iterator[str]:

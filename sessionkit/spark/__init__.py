@@ -14,6 +14,7 @@ from sessionkit.spark._output_rules import (
 from sessionkit.spark._seeds import Seed, read_seed
 from sessionkit.spark._settings import recommended_settings
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
+from sessionkit.spark.checkpoints.erasing import erase_key, read_erasures
 from sessionkit.spark.checkpoints.migrate import bootstrap, migrate
 from sessionkit.spark.checkpoints.reading import (
     open_sessions,
@@ -65,10 +66,12 @@ __all__ = [
     "bootstrap",
     "check_checkpoint",
     "check_output",
+    "erase_key",
     "migrate",
     "open_sessions",
     "open_sessions_frame",
     "output_rules",
+    "read_erasures",
     "read_seed",
     "recommended_settings",
     "reconcile",

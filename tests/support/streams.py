@@ -23,6 +23,7 @@ from sessionkit.spark import (
     apply_with_state,
     batch_counts,
     open_sessions,
+    read_erasures,
     sessionize,
     start_query,
 )
@@ -68,6 +69,7 @@ class FileStream:
     seed: Seed | None = None
     files: Path | None = None
     has_clock: bool = False
+    erases: bool = False
 
     @property
     def source(self) -> Path:
@@ -99,6 +101,8 @@ class FileStream:
             options["clock"] = self.spark.readStream.schema("at timestamp").parquet(
                 str(self.folder / "clock")
             )
+        if self.erases:
+            options["erase"] = read_erasures(self.checkpoint, self.spec, spark=self.spark)
         if isinstance(self.spec, StatefulSpec):
             return apply_with_state(self.events(), self.spec, **options)
         return sessionize(self.events(), self.spec, **options)

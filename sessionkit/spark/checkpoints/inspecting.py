@@ -19,7 +19,7 @@ from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spark._grouping import bucket_label
 from sessionkit.spark._logs import Progress, check_logs, progress_of
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
-from sessionkit.spark.checkpoints.reading import open_sessions, stored_keys
+from sessionkit.spark.checkpoints.reading import key_of_texts, open_sessions, stored_keys
 from sessionkit.spark.checkpoints.state_reader import (
     HEAD_BYTES,
     stored_groups,
@@ -143,7 +143,7 @@ def sessions_of_key(
 ) -> Iterator[str]:
     """Yield the lines of a report on what is stored of a key."""
     progress = progress_of(path, spark)
-    found = tuple(key)
+    found = key_of_texts(spec, key)
     yield _line("watermark", _watermark_text(progress))
     if isinstance(spec, SessionSpec):
         sessions = open_sessions(path, spec, key=found, spark=spark)

@@ -1,6 +1,7 @@
 """What each group of a checkpoint remembers, decoded on the driver or on the executors."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import time
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -132,6 +133,22 @@ def key_row(spec: AnySpec, key: Any) -> pa.Table:
     except StateValueError as error:
         raise SessionkitError(str(error)) from error
     return pa.Table.from_arrays(columns, schema=pa.schema(key_schema(spec)))
+
+
+def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
+    """Return a key from a text for each of its columns, such as those of a command line."""
+    values: list[Any] = [*texts]
+    for place, (field, text) in enumerate(zip(spec.key_fields, texts, strict=False)):
+        try:
+            if spec.keys[field.name] is time:  # which is stored as a number
+                values[place] = time.fromisoformat(text)
+            else:
+                values[place] = field.type.load(pa.scalar(text).cast(field.type.arrow).as_py())
+        except ValueError as error:
+            found = f"`{field.name}` can't be {text!r}: {error}"
+            hint = "write numbers plainly, and times as 2026-03-08T12:00:00Z"
+            raise SessionkitError(with_hint(found, hint)) from error
+    return tuple(values)
 
 
 def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """What is checked before a query starts: that the spec can be sent, and that the columns fit it."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -82,7 +82,15 @@ def check_analysis(frame: DataFrame) -> None:
 
 def check_input(frame: DataFrame, spec: AnySpec) -> None:
     """Check that the columns of a frame fit the spec, and name all that don't at once."""
-    problems = [*_problems(frame, spec)]
+    _refuse([*_problems(frame, spec)])
+
+
+def check_keys(frame: DataFrame, spec: AnySpec) -> None:
+    """Check that a frame has the key columns of a spec, and no watermark of its own."""
+    _refuse([*_watermarks(frame), *_fields(frame.schema, spec.key_fields, "key")])
+
+
+def _refuse(problems: Sequence[tuple[str, str]]) -> None:
     if not problems:
         return
     if len(problems) == 1:
@@ -95,10 +103,7 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
 
 def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
-    for column in schema.fields:
-        if frame.isStreaming and WATERMARK_METADATA in column.metadata:
-            found = f"a watermark is already declared, on `{column.name}`"
-            yield found, "remove withWatermark: the watermark_delay of the spec declares it"
+    yield from _watermarks(frame)
     if spec.event_time is not None:
         yield from _time(schema, spec.event_time, refuses_null=refuses_null)
     groups: list[tuple[str, tuple[Field, ...]]] = [
@@ -108,6 +113,13 @@ def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     ]
     for path, fields in groups:
         yield from _fields(schema, fields, path, refuses_null=refuses_null)
+
+
+def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
+    for column in frame.schema.fields:
+        if frame.isStreaming and WATERMARK_METADATA in column.metadata:
+            found = f"a watermark is already declared, on `{column.name}`"
+            yield found, "remove withWatermark: the watermark_delay of the spec declares it"
 
 
 def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tuple[str, str]]:

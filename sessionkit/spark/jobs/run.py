@@ -29,6 +29,7 @@ from sessionkit.spark._grouping import (
 from sessionkit.spark._libraries import check_libraries, check_workers_of
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
+from sessionkit.spark.jobs.erasures import check_erasures, packed_erasures
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
     COUNTS,
@@ -61,6 +62,7 @@ class RunOptions:
     seed: Seed | None
     until: datetime | None
     clock: DataFrame | None
+    erase: DataFrame | None
     with_rejected: bool
 
 
@@ -79,7 +81,8 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
         check_pages(events.sparkSession)
     seed = None if options.seed is None else options.seed.format
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
-    worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed)
+    erases = options.erase is not None
+    worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed, erases=erases)
     return unpacked_rows(_stream(events, worker, options), worker)
 
 
@@ -103,6 +106,8 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
         raise SpecError(with_hint(found, "read the events with readStream"))
     if options.seed is not None and options.seed.progress is not None:
         check_unread(events, options.seed.marker)
+    if options.erase is not None:
+        check_erasures(options.erase, spec, events)
     clock = options.clock
     if clock is None:
         return
@@ -124,10 +129,15 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
     if options.clock is not None:
         others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
     if spec.storage.layout == "per_key":
+        if options.erase is not None:
+            others.append(packed_erasures(options.erase, spec, grouping_key(spec)))
         # Spark groups the rows of a stateful operator by columns, not by expressions.
         rows = packed(events, spec, grouping_key(spec), others)
         groups = rows.groupBy(*map(quoted, spec.keys))
     else:
+        if options.erase is not None:
+            bucket = {BUCKET: bucket_number(spec, spec.storage.buckets)}
+            others.append(packed_erasures(options.erase, spec, bucket))
         rows = _in_buckets(events, spec, spec.storage.buckets, others)
         if spec.storage.layout == "pages":
             return in_pages(rows, worker)
@@ -200,6 +210,7 @@ def sessionize(
     seed: Seed | None = None,
     until: datetime | None = None,
     clock: DataFrame | None = None,
+    erase: DataFrame | None = None,
 ) -> DataFrame:
     """
     Return the sessions of a stream or a batch.
@@ -219,9 +230,9 @@ def sessionize(
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition of a session.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
-            `session`, `late`, `duplicate`, `quarantined`, `failed` or `failed_output`, and the last
-            columns are `reason`, `event_time`, `event_id` (by what an event is known, the same in
-            every run), `event` (its fields, in a struct) and the passthrough columns.
+            `session`, `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`,
+            and the last columns are `reason`, `event_time`, `event_id` (by what an event is known,
+            the same in every run), `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
         seed: For a stream: what it begins with, from `migrate` or `bootstrap`. Pass it at each
             start of the query, with a checkpoint that was new at the first one.
@@ -229,20 +240,23 @@ def sessionize(
             the sessions that are over by then.
         clock: For a stream: another stream, of one timestamp column, whose times move the watermark
             as events of these times would, and do nothing else. Pass it at each start too.
+        erase: For a stream: another stream, with the key columns. In the micro-batch in which a key
+            comes, all that is remembered of it is dropped, before anything else. Pass it at each
+            start too.
 
     Raises:
-        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column; or one
+        SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't; or one
             of them isn't a frame of Spark.
         NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
-            zone, or the spec no event time, or it says `with_events=True`; the seed is from
+        SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
+            time zone, or the spec no event time, or it says `with_events=True`; the seed is from
             `migrate`, and a source of the stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.results.with_events and not with_rejected:
         found = "`with_events=True` asks for events too, and `sessionize` has no kinds"
         raise SpecError(with_hint(found, "call sessionize_all, or leave `with_events` out"))
-    options = RunOptions(observation, seed, until, clock, with_rejected)
+    options = RunOptions(observation, seed, until, clock, erase, with_rejected)
     return run_spec(events, spec, options)
 
 
@@ -254,15 +268,16 @@ def sessionize_all(
     seed: Seed | None = None,
     until: datetime | None = None,
     clock: DataFrame | None = None,
+    erase: DataFrame | None = None,
 ) -> DataFrame:
     """
     Return every kind of row from one stateful pass: sessions, their events, and rejected rows.
 
-    The first column, `kind`, is `session`, `late`, `duplicate`, `quarantined`, `failed` or
-    `failed_output`, with the columns that `sessionize` gives with `with_rejected=True`. Where the
-    spec says `with_events=True`, it may also be `event`: an event of a session that is over, with
-    the columns of the session, `number`, which of its events it is, from 1, and `event_time`,
-    `event_id`, `event` and the passthrough columns.
+    The first column, `kind`, is `session`, `late`, `duplicate`, `quarantined`, `failed`,
+    `failed_output` or `erased`, with the columns that `sessionize` gives with `with_rejected=True`.
+    Where the spec says `with_events=True`, it may also be `event`: an event of a session that is
+    over, with the columns of the session, `number`, which of its events it is, from 1, and
+    `event_time`, `event_id`, `event` and the passthrough columns.
 
     `Routes` gives each kind a sink of its own.
 
@@ -273,14 +288,15 @@ def sessionize_all(
         seed: For a stream: what it begins with.
         until: For a batch: where it ends.
         clock: For a stream: another one whose times move the watermark.
+        erase: For a stream: another one, of keys of which everything is dropped.
 
     Raises:
-        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: As for `sessionize`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
-    options = RunOptions(observation, seed, until, clock, with_rejected=True)
+    options = RunOptions(observation, seed, until, clock, erase, with_rejected=True)
     return run_spec(events, spec, options)
 
 
@@ -293,6 +309,7 @@ def apply_with_state(
     seed: Seed | None = None,
     until: datetime | None = None,
     clock: DataFrame | None = None,
+    erase: DataFrame | None = None,
 ) -> DataFrame:
     """
     Run the functions of a `StatefulSpec` over a stream or a batch.
@@ -314,7 +331,8 @@ def apply_with_state(
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
-            `result`, `late`, `quarantined`, `failed` or `failed_output`, and the last columns are
+            `result`, `late`, `quarantined`, `failed`, `failed_output` or `erased`, and the last
+            columns are
             `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
             `event` (its fields, in a struct) and the passthrough columns.
         observation: For a batch: receives the counts once an action has run.
@@ -324,14 +342,17 @@ def apply_with_state(
             what the functions return by then.
         clock: For a stream: another stream, of one timestamp column, whose times move the watermark
             as events of these times would, and do nothing else. Pass it at each start too.
+        erase: For a stream: another stream, with the key columns. In the micro-batch in which a key
+            comes, all that is remembered of it is dropped, before anything else. Pass it at each
+            start too.
 
     Raises:
-        SchemaError: The columns don't fit the spec, or `clock` isn't one timestamp column.
+        SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't.
         NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: A batch is given a seed or a clock, or a stream `until`; `until` has no time
-            zone, or the spec no event time; the seed is from `migrate`, and a source of the
+        SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
+            time zone, or the spec no event time; the seed is from `migrate`, and a source of the
             stream hasn't gone through `seed.unread`.
     """
     check_kind(spec, StatefulSpec, "sessionize")
-    options = RunOptions(observation, seed, until, clock, with_rejected)
+    options = RunOptions(observation, seed, until, clock, erase, with_rejected)
     return run_spec(events, spec, options)

@@ -1,0 +1,96 @@
+"""Requests to erase a key, in a folder of the checkpoint that the query reads as a stream."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.spark._columns import quoted
+from sessionkit.spark._logs import active_session, if_there
+from sessionkit.spark.checkpoints.reading import key_row
+from sessionkit.spark.checkpoints.state_reader import check_rules, may_be_read, reads_state
+from sessionkit.spec.shared import AnySpec
+
+FOLDER: Final = "erasures"
+CLEANED: Final = {"cleanSource": "delete"}
+"""Spark deletes a request once a later micro-batch has begun."""
+
+
+def read_erasures(
+    checkpoint: str, spec: AnySpec, *, spark: SparkSession | None = None
+) -> DataFrame:
+    """
+    Return the stream of keys that `erase_key`, or `python -m sessionkit erase`, asks to erase.
+
+    Pass it as `erase=` to `sessionize` or `apply_with_state`, at the first start of the query and
+    at each later one. The requests lie in a folder `erasures` of the checkpoint. Spark deletes each
+    after the micro-batch in which it was read, when a later one begins.
+
+    Args:
+        checkpoint: The checkpoint location of the query, which may be new.
+        spec: The spec of the query.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        SessionkitError: No session is active.
+    """
+    session, folder = active_session(spark), _folder(checkpoint)
+    if not _has_folder(session, folder, spec):
+        _write(session, folder, spec, [])
+    return session.readStream.schema(_schema(spec)).options(**CLEANED).parquet(folder)
+
+
+def erase_key(
+    checkpoint: str, spec: AnySpec, key: Any, *, spark: SparkSession | None = None
+) -> None:
+    """
+    Ask a query, running or stopped, to erase a key: its next micro-batch does.
+
+    A stopped query does so in the first micro-batch after it was started again. See `read_erasures`
+    for what the query needs for this.
+
+    Args:
+        checkpoint: The checkpoint location of the query.
+        spec: The spec of the query.
+        key: The value of the key column, or a tuple of values if there are several columns.
+        spark: The session to work with; by default the active one.
+
+    Raises:
+        StateMismatchError: The checkpoint was written under other rules than the spec's.
+        SessionkitError: The query of the checkpoint doesn't read such requests, the key doesn't fit
+            the spec, or no session is active.
+    """
+    session, folder = active_session(spark), _folder(checkpoint)
+    row = key_row(spec, key)
+    if not _has_folder(session, folder, spec):
+        found = f"the query of the checkpoint {checkpoint} reads no erasures: it has no {folder}"
+        hint = "start it with sessionize(..., erase=read_erasures(checkpoint, spec))"
+        raise SessionkitError(with_hint(found, f"{hint}, which needs a new checkpoint"))
+    if reads_state(session) and may_be_read(checkpoint):
+        check_rules(checkpoint, spec, session)
+    _write(session, folder, spec, row.to_batches())
+
+
+def _folder(checkpoint: str) -> str:
+    return f"{checkpoint.rstrip('/')}/{FOLDER}"
+
+
+def _schema(spec: AnySpec) -> str:
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in spec.key_fields)
+
+
+def _has_folder(spark: SparkSession, folder: str, spec: AnySpec) -> bool:
+    return if_there(lambda: spark.read.schema(_schema(spec)).parquet(folder)) is not None
+
+
+def _write(spark: SparkSession, folder: str, spec: AnySpec, rows: Iterable[pa.RecordBatch]) -> None:
+    names, found = list(spec.keys), [*rows]
+
+    def keys(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in found:
+            yield pa.RecordBatch.from_arrays(batch.columns, names=names)
+
+    written = spark.range(0, 1, numPartitions=1).mapInArrow(keys, _schema(spec))
+    written.write.mode("append").parquet(folder)

@@ -1,0 +1,45 @@
+"""The stream of keys to erase, packed for the shuffle next to the events."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+
+from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
+from sessionkit._engine.wire.inbound import wire_columns
+from sessionkit._engine.wire.packing import REJECTED_COLUMN
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark._columns import A_STREAM, check_frame, quoted, to_wire
+from sessionkit.spark.jobs.checks import check_keys
+from sessionkit.spark.jobs.task import freeze_imports
+from sessionkit.spec.shared import AnySpec
+
+
+def check_erasures(erase: DataFrame, spec: AnySpec, events: DataFrame) -> None:
+    """Check that a frame gives keys of a spec to a stream."""
+    check_frame(erase, "erase", A_STREAM)
+    if not (events.isStreaming and erase.isStreaming):
+        found = f"`{'erase' if events.isStreaming else 'events'}` is a batch"
+        hint = "read both with readStream" if events.isStreaming else "filter the events instead"
+        raise SpecError(with_hint(f"{found}, and only a stream can erase a key", hint))
+    check_keys(erase, spec)
+
+
+def packed_erasures(erase: DataFrame, spec: AnySpec, group: Mapping[str, Column]) -> DataFrame:
+    """
+    Pack the keys of a stream; the groups are those of the events.
+
+    A packed row has no event time, so it neither moves Spark's watermark nor holds it back.
+    """
+    packer = ErasurePacker(spec, tuple(group))
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports("pack")
+        return packer(batches)
+
+    keys = [one for one in wire_columns(spec) if one.role == "key"]
+    columns = [to_wire(one.field.name, one.field.type).alias(one.name) for one in keys]
+    chosen = erase.select(*(one.alias(name) for name, one in group.items()), *columns)
+    kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
+    schema = {**kinds, ERASED_COLUMN: "binary", REJECTED_COLUMN: "binary"}
+    return chosen.mapInArrow(pack, ", ".join(f"{quoted(n)} {kind}" for n, kind in schema.items()))
