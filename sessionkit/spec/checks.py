@@ -37,6 +37,8 @@ def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
 def check_session(spec: "AnySessionSpec") -> None:
     """Check what the parts of a session spec can't see alone."""
     _check_meaning(spec)
+    if spec.sequence is not None:
+        _check_sequence(spec.event, spec.sequence)
     if isinstance(spec.logic, Functions):
         _check_functions(spec, spec.logic)
     else:
@@ -65,6 +67,14 @@ def _check_meaning(spec: "AnySessionSpec") -> None:
     if spec.storage.layout == "per_key":
         found = "`layout='per_key'` is for a StatefulSpec"
         raise SpecError(with_hint(found, "write Storage(layout='pages'), or leave it out"))
+
+
+def _check_sequence(event: type[Any], name: str) -> None:
+    unknown = f"`sequence` names `{name}`, and {event.__name__} has no such field"
+    if not isinstance(type_in(event, name, unknown), IntType):
+        found = f"`sequence` names `{event.__name__}.{name}`, which isn't an int"
+        hint = "name an int that no event lacks, such as an offset, a line or an event number"
+        raise SpecError(with_hint(found, hint))
 
 
 def _check_functions(spec: "AnySessionSpec", logic: Functions[Any, Any, Any]) -> None:

@@ -102,6 +102,7 @@ class _Shared(TypedDict, total=False):
     watermark_delay: Required[Duration]
     gap: Duration | None
     timeout: Timeout | None
+    sequence: str | None
     on_error: OnError
     lateness: Lateness
     results: Results

@@ -74,6 +74,9 @@ class SessionSpec(Spec[E, S, R]):
             may come and still be counted for certain.
         order: `"arrival"` takes events as they come, in time order within a micro-batch.
             `"event_time"` holds them until the watermark passes them, and takes them in time order.
+        sequence: A field of the event class, an int, by which events of one instant are taken and
+            cut: an offset, a line number, the number of an event. Without it they have no order:
+            rules never part them, and they are taken in the order of their content.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
             concerned as failed and goes on without them. `"drop_session"` drops the whole session:
             its events of the micro-batch count as failed, what was folded of it before goes too,
@@ -93,6 +96,9 @@ class SessionSpec(Spec[E, S, R]):
     timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=read_timeout)
     _gap: Duration | None = attrs.field(default=None, alias="gap", eq=False, repr=False)
     watermark_delay: timedelta = attrs.field(converter=read_delay)
+    sequence: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(column_name)
+    )
     results: Results = attrs.field(default=Results(), validator=group)
     row_kind: ClassVar = "session"
 

@@ -75,8 +75,9 @@ class SessionRules:
     When a session is over: the gap, and what cuts it before that.
 
     The rule that fires first in event time ends the session, and `closed_by` in the output is its
-    name. Events of one instant have no order, so they always belong to one session. All times are
-    event time. To change a preset, or any other rules: `attrs.evolve(rules, gap="20 minutes")`.
+    name. Events of one instant have no order, so they always belong to one session, unless the spec
+    names a `sequence`: then each is judged after the one before it. All times are event time. To
+    change a preset, or any other rules: `attrs.evolve(rules, gap="20 minutes")`.
 
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
@@ -87,8 +88,8 @@ class SessionRules:
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
         max_duration: How long a session lasts at most. An event later than the session's start plus
             this starts a new one.
-        max_events: A session is over with this many events. Others at the instant of the last one
-            still belong to it.
+        max_events: A session is over with this many events. Without a `sequence`, others at the
+            instant of the last one still belong to it.
         until: A session is over with an event for which this holds, such as a logout or a purchase.
         starts_with: An event for which this holds starts a new session, such as a login.
         changes_of: A field of the event class, or several. An event with a value that isn't the

@@ -27,7 +27,8 @@ GAP = timedelta(seconds=10)
 DELAY = 6 * GAP
 LARGEST = 2**63 - 1
 
-steps = st.sampled_from([timedelta(0), GAP / 2, GAP, 2 * GAP])
+steps = st.sampled_from([timedelta(0), timedelta(0), GAP / 2, GAP, 2 * GAP])
+sequences = st.sampled_from([None, "seq"])
 storages = st.fixed_dictionaries(
     {
         "bucket_count": st.sampled_from([1, 64]),
@@ -51,6 +52,7 @@ class Step:
     value: int
     ends: bool
     begins: bool
+    seq: int
 
 
 @attrs.define
@@ -86,7 +88,7 @@ class Total:
 
 
 @st.composite
-def timelines(draw: st.DrawFn, *, bad_factor: int = -1) -> list[Click]:
+def timelines(draw: st.DrawFn, sequence: str | None, *, bad_factor: int = -1) -> list[Click]:
     """Draw the events of two keys, by time; some values are multiplied, so that they're bad."""
     events, at = [], dict.fromkeys("ab", START)
     some = st.integers(0, 3).map(lambda number: number == 0)
@@ -94,7 +96,8 @@ def timelines(draw: st.DrawFn, *, bad_factor: int = -1) -> list[Click]:
         key = draw(st.sampled_from("ab"))
         at[key] += draw(steps)
         value = bad_factor * number if draw(some) else number
-        events.append(Click(key, at[key], value, GAP, draw(some), draw(some)))
+        seq = 0 if sequence is None else draw(st.integers(0, 2))
+        events.append(Click(key, at[key], value, GAP, draw(some), draw(some), seq=seq))
     return sorted(events, key=lambda event: event.at)
 
 
@@ -119,7 +122,7 @@ def run(spec: Any, cut: Sequence[Sequence[Click]]) -> tuple[list[Any], list[Reje
     rows, rejections = [], []
     for batch in cut:
         for one in batch:
-            driver.add(one.key, one.at, Step(one.value, one.ends, one.begins))
+            driver.add(one.key, one.at, Step(one.value, one.ends, one.begins, one.seq))
         result = driver.run_batch()
         assert result.counts.is_balanced
         rows += driver.take_rows()
@@ -168,10 +171,11 @@ def test_all_at_once_the_sessions_that_fail_are_gone_and_no_others(
     ordered: bool, data: st.DataObject
 ) -> None:
     """Each is one failed output, and each of its events a failed one; the order doesn't show."""
-    events = data.draw(timelines())
+    sequence = data.draw(sequences)
+    events = data.draw(timelines(sequence))
     more = data.draw(in_order) if ordered else {}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
-    spec = spec_of(rules, **data.draw(storages))
+    spec = spec_of(rules, sequence=sequence, **data.draw(storages))
 
     rows, rejections = run(spec, [events])
 
@@ -180,26 +184,30 @@ def test_all_at_once_the_sessions_that_fail_are_gone_and_no_others(
     outputs = [one for one in rejections if one.kind == "failed_output"]
     failed = [one for one in rejections if one.kind == "failed"]
     assert expected([one for one in cuts if is_good(one)]) == seen(rows)
-    assert [(one.key, one.start, one.end) for one in bad] == sorted(
+    assert sorted((one.key, one.start, one.end) for one in bad) == sorted(
         (one.key.key, one.session_start, one.session_end) for one in outputs
     )
     assert sorted(v for one in bad for v in one.values) == sorted(e.event["value"] for e in failed)
     assert len(rejections) == len(outputs) + len(failed)
     again, others = run(spec, [data.draw(st.permutations(events))])
     assert (rows, told(rejections)) == (again, told(others))
+    assert len(rows) + len(outputs) == len(
+        {one.id for one in rows} | {o.session_id for o in outputs}
+    )
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 @given(data=st.data())
 def test_in_any_cut_only_sessions_that_fail_lose_events(ordered: bool, data: st.DataObject) -> None:
     """What the gap keeps apart from every failure is as in the model, and each event is told."""
-    events = data.draw(timelines())
+    sequence = data.draw(sequences)
+    events = data.draw(timelines(sequence))
     more = data.draw(in_order) if ordered else {}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     cut = data.draw(batches(events, DELAY))
     assume(is_ahead(cut, DELAY))
 
-    rows, rejections = run(spec_of(rules, **data.draw(storages)), cut)
+    rows, rejections = run(spec_of(rules, sequence=sequence, **data.draw(storages)), cut)
 
     # By the gap and the day alone: a rule that depends on order counts from a dropped session on.
     by_times = naive_cuts(events, SessionRules(GAP, midnight=rules.midnight))
@@ -218,12 +226,13 @@ def test_in_any_cut_only_sessions_that_fail_lose_events(ordered: bool, data: st.
 @given(data=st.data())
 def test_aggregates_drop_what_functions_drop(ordered: bool, data: st.DataObject) -> None:
     """A sum that doesn't fit drops the session in which a function over the same would fail."""
-    events = data.draw(timelines(bad_factor=LARGEST // 13))
+    sequence = data.draw(sequences)
+    events = data.draw(timelines(sequence, bad_factor=LARGEST // 13))
     more = data.draw(in_order) if ordered else {}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     cut = data.draw(batches(events, DELAY))
     assume(is_ahead(cut, DELAY))
-    options = data.draw(storages)
+    options = {"sequence": sequence, **data.draw(storages)}
 
     rows, rejections = run(spec_of(rules, Total, **options), cut)
     others, told_there = run(spec_of(rules, {"total": agg.sum("value")}, **options), cut)

@@ -29,7 +29,8 @@ ZONE = "America/New_York"
 START = datetime(2026, 3, 8, 4, 59, 30, tzinfo=UTC)
 END = START + timedelta(days=3)
 
-steps = st.sampled_from([timedelta(0), MICRO, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP])
+STEPS = [timedelta(0), MICRO, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP]
+sequences = st.sampled_from([None, "seq"])
 storages = st.fixed_dictionaries(
     {
         "bucket_count": st.sampled_from([1, 64]),
@@ -46,6 +47,7 @@ class Shown:
     begins: bool
     keeps: bool
     campaign: str | None
+    seq: int
 
 
 @attrs.define
@@ -69,17 +71,19 @@ class Values:
 
 
 @st.composite
-def timelines(draw: st.DrawFn) -> list[Click]:
-    """Draw the events of two keys, by time."""
+def timelines(draw: st.DrawFn, sequence: str | None) -> list[Click]:
+    """Draw the events of two keys, by time; with a sequence, many are at one instant."""
     events, at = [], dict.fromkeys("ab", START)
+    steps = st.sampled_from(STEPS if sequence is None else [timedelta(0)] * 7 + STEPS)
+    turns = st.just(0) if sequence is None else st.integers(-3, 3)
     for value in range(draw(st.integers(1, 14))):
         key = draw(st.sampled_from("ab"))
         at[key] += draw(steps)
         some = st.integers(0, 3).map(lambda n: n == 0)
         campaign = draw(st.sampled_from([None, None, "x", "y"]))
         gap = draw(st.sampled_from([GAP, GAP, GAP / 2]))
-        click = Click(key, at[key], value, gap, draw(some), draw(some), not draw(some), campaign)
-        events.append(click)
+        flags = draw(some), draw(some), not draw(some)
+        events.append(Click(key, at[key], value, gap, *flags, campaign, draw(turns)))
     return sorted(events, key=lambda event: event.at)
 
 
@@ -153,6 +157,7 @@ def run(
 ) -> list[tuple[object, ...]]:
     """Run a cut through the driver, then the end of all sessions; return what they say."""
     rows = closed(spec, cut, restart=restart)
+    assert len(rows) == len({row.id for row in rows})
     assert all(row.closed_by == getattr(row.result, "ended_by", row.closed_by) for row in rows)
     return [
         (row.key.key, row.start, row.end, list(row.result.values), row.closed_by) for row in rows
@@ -175,8 +180,7 @@ def told(
     driver, rows, kinds = SessionDriver(spec), [], []
     for batch in cut:
         for one in batch:
-            shown = Shown(one.value, one.gap, one.ends, one.begins, one.keeps, one.campaign)
-            driver.add(one.key, one.at, shown)
+            driver.add(one.key, one.at, Shown(*one[2:]))
         driver.run_batch()
         rows += driver.take_rows()
         kinds += [one.kind for one in driver.take_rejections()]
@@ -196,7 +200,8 @@ def told(
 @given(data=st.data())
 def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.DataObject) -> None:
     """Bounds, values and reasons are those of the model, whatever the cut."""
-    events = data.draw(timelines())
+    sequence = data.draw(sequences)
+    events = data.draw(timelines(sequence))
     gap = data.draw(gaps)
     if not callable(gap["gap"]):
         events = [event._replace(gap=GAP) for event in events]
@@ -207,7 +212,8 @@ def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.D
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
     assume(is_ahead(cut, delay))
-    spec = spec_of(rules, aggregated=aggregated, watermark_delay=delay, **data.draw(storages))
+    options = {"watermark_delay": delay, "sequence": sequence, **data.draw(storages)}
+    spec = spec_of(rules, aggregated=aggregated, **options)
 
     found = run(spec, cut, restart=data.draw(st.booleans()))
 
@@ -221,7 +227,8 @@ def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.D
 @given(data=st.data())
 def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> None:
     """Sessions are those without the events that fail, whichever rules these would have fired."""
-    events = [event._replace(gap=GAP) for event in data.draw(timelines())]
+    sequence = data.draw(sequences)
+    events = [event._replace(gap=GAP) for event in data.draw(timelines(sequence))]
     bad = data.draw(st.sets(st.sampled_from([event.value for event in events])))
     events = [one._replace(value=-1 - one.value) if one.value in bad else one for one in events]
     more: dict[str, Any] = data.draw(in_order) if ordered else {}
@@ -231,6 +238,7 @@ def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> Non
     cut = data.draw(batches(events, 6 * GAP))
     assume(is_ahead(cut, 6 * GAP))
     options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    options["sequence"] = sequence
     spec = spec_of(rules, aggregated=False, **options)
 
     found = run(spec, cut, restart=data.draw(st.booleans()))
@@ -261,7 +269,8 @@ class Fussy(Values):
 @given(data=st.data())
 def test_whether_an_event_fails_may_depend_on_the_others(data: st.DataObject) -> None:
     """It fails in the session to which it belongs without those that failed before it."""
-    events = [event._replace(gap=GAP) for event in data.draw(timelines())]
+    sequence = data.draw(sequences)
+    events = [event._replace(gap=GAP) for event in data.draw(timelines(sequence))]
     more: dict[str, Any] = data.draw(in_order)
     more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
@@ -269,12 +278,14 @@ def test_whether_an_event_fails_may_depend_on_the_others(data: st.DataObject) ->
     cut = data.draw(batches(events, 6 * GAP))
     assume(is_ahead(cut, 6 * GAP))
     options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    options["sequence"] = sequence
     spec = spec_of(rules, aggregated=False, state=Fussy, **options)
     cuts = naive_cuts(events, rules, does_not_fit)
 
     rows, kinds = told(spec, cut, restart=data.draw(st.booleans()))
 
     found = [(r.key.key, r.start, r.end, r.result.values, r.closed_by) for r in rows]
+    assert len(rows) == len({row.id for row in rows})
     assert [one.seen for one in cuts] == found
     assert kinds == ["failed"] * (len(events) - sum(len(one.values) for one in cuts))
 
@@ -283,7 +294,8 @@ def test_whether_an_event_fails_may_depend_on_the_others(data: st.DataObject) ->
 @given(data=st.data())
 def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObject) -> None:
     """With a row for each event they are the events of the sessions, in the order of time."""
-    events = [event._replace(gap=GAP) for event in data.draw(timelines())]
+    sequence = data.draw(sequences)
+    events = [event._replace(gap=GAP) for event in data.draw(timelines(sequence))]
     more: dict[str, Any] = data.draw(in_order) if ordered else {}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     cut = data.draw(batches(events, 6 * GAP))
@@ -294,6 +306,7 @@ def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObje
         event_time="at",
         timeout=rules,
         watermark_delay=6 * GAP,
+        sequence=sequence,
         order="event_time" if rules.in_order else "arrival",
         storage=Storage(bucket_count=data.draw(st.sampled_from([1, 64]))),
     )
@@ -310,7 +323,7 @@ def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObje
     ]
     at = {event.value: event.at for event in events}
     assert all(row.result.at == at[row.result.value] for row in rows)
-    assert len({row.id for row in rows}) == len({(row.key, row.start) for row in rows})
+    assert len({row.id for row in rows}) == len(naive_cuts(events, rules))
 
 
 def _sorted_values(sessions: list[tuple[object, ...]]) -> list[tuple[object, ...]]:

@@ -335,6 +335,16 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
             "the default is 'event'",
         ),
         (
+            {"sequence": "ofset"},
+            "`sequence` names `ofset`, and View has no such field",
+            "it has url, seconds",
+        ),
+        (
+            {"sequence": "seconds"},
+            "`sequence` names `View.seconds`, which isn't an int",
+            "name an int that no event lacks, such as an offset, a line or an event number",
+        ),
+        (
             {"nulls": None},
             "`nulls` must be one of 'reject', 'refuse', found None",
             "the default is 'reject'",

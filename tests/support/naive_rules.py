@@ -17,7 +17,7 @@ Fails: TypeAlias = Callable[[Sequence[int], int], bool]
 
 
 class Click(NamedTuple):
-    """An event, and which rules it fires."""
+    """An event, and which rules it fires; `seq` is its place among those of its instant."""
 
     key: str
     at: datetime
@@ -27,6 +27,7 @@ class Click(NamedTuple):
     begins: bool = False
     keeps: bool = True
     campaign: str | None = None
+    seq: int = 0
 
 
 @attrs.define
@@ -57,11 +58,12 @@ def naive_cuts(clicks: Iterable[Click], rules: SessionRules, fails: Fails = neve
     """
     Return the sessions of some events, every one on time, in order of key and start.
 
-    A value that fails after those of its session so far isn't there: its instant is judged again.
+    Events of one time and one `seq` have no order: they're never parted. A value that fails after
+    those of its session so far isn't there: its instant is judged again.
     """
     found: list[Cut] = []
-    by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.value))
-    for (key, _), run in groupby(by_instant, key=lambda one: (one.key, one.at)):
+    by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.seq, one.value))
+    for (key, *_), run in groupby(by_instant, key=lambda one: (one.key, one.at, one.seq)):
         last = found.pop() if found and found[-1].key == key else None
         found += _after(last, list(run), rules, fails)
     for cut in found:

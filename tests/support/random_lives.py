@@ -34,11 +34,16 @@ CARRIED: Final = 0
 
 @attrs.frozen
 class Event:
-    """An event: its number, the gap that it asks for, and two of it are too large for a sum."""
+    """
+    An event: its number, the gap that it asks for, and its place among those of its instant.
+
+    Two of its weight may be too large for a sum.
+    """
 
     value: int
     gap_s: int
     weight: int
+    place: int
 
 
 @attrs.define
@@ -124,6 +129,7 @@ def _spec(random: Random, *, kind: str, on_error: str) -> AnySpec:
     options: dict[str, Any] = {
         "timeout": _timeout(random, order=order, kind=kind),
         "order": order,
+        "sequence": random.choice([None, None, "place"]),
         "judged_by": "event" if order == "event_time" else random.choice(["event", "session"]),
         "watermark_delay": timedelta(seconds=random.choice([0, 0, 5, 20])),
         "on_error": on_error,
@@ -317,11 +323,12 @@ def lived(seed: int) -> Sightings:
             weight = LARGE if on_error != "raise" and _is_poison(value) else 0
             seen.story.append(f"  event {value} {at}")
             gap_s = random.choice(GAPS)
-            driver.add(random.choice("aab"), at, Event(value, gap_s, weight))
+            place = random.choice([1, 2, 3])
+            driver.add(random.choice("aab"), at, Event(value, gap_s, weight, place))
         driver = _went_on(random, driver, seen, make)
     driver.run_batch()
     driver.advance_watermark_to(BEGIN + LATEST)
-    driver.add("end", BEGIN + LATEST, Event(1, 2, 0))
+    driver.add("end", BEGIN + LATEST, Event(1, 2, 0, 1))
     driver.run_batch()
     driver.advance_processing_time(LATEST)
     driver.run_batch()

@@ -18,7 +18,13 @@ class Turns:
     rejected: list[Rejected]
 
 
-def take_turns(buffered: pa.Table, arrived: pa.Table, watermark_us: int, most: int) -> Turns:
+def take_turns(
+    buffered: pa.Table,
+    arrived: pa.Table,
+    watermark_us: int,
+    most: int,
+    sequence: str | None = None,
+) -> Turns:
     """
     Split the waiting and the new events of a group at a watermark.
 
@@ -28,20 +34,20 @@ def take_turns(buffered: pa.Table, arrived: pa.Table, watermark_us: int, most: i
     rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
     turn = is_late_in_order(micros(buffered["time"]), watermark_us)
     waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
-    crowded = _crowded(waiting, most)
+    crowded = _crowded(waiting, most, sequence)
     reason = f"its key has more than max_buffered_per_key={most} events that wait"
     rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
     return Turns(buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected)
 
 
-def _crowded(waiting: pa.Table, most: int) -> Mask:
+def _crowded(waiting: pa.Table, most: int, sequence: str | None) -> Mask:
     """Mark, for each key, the events beyond the limit in time order."""
     crowded = np.zeros(waiting.num_rows, np.bool_)
     if waiting.num_rows <= most:
         return crowded
     columns = key_columns(waiting)
     codes, _ = key_numbers(columns, columns)
-    order = in_total_order(codes, micros(waiting["time"]), waiting, 0)
+    order = in_total_order(codes, micros(waiting["time"]), waiting, 0, sequence)
     first_of_key = np.searchsorted(codes[order], codes[order], side="left")
     crowded[order] = np.arange(len(order)) - first_of_key >= most
     return crowded

@@ -1,4 +1,4 @@
-"""The order of the events of one micro-batch in one bucket: by key, time and content."""
+"""The order of the events of one micro-batch in one bucket: by key, time, sequence and content."""
 
 from collections.abc import Sequence
 from itertools import count, pairwise, repeat
@@ -58,9 +58,17 @@ def taken(column: pa.ChunkedArray, places: Numbers) -> pa.Array:
     return pa.array(list(map(column.to_pylist().__getitem__, places.tolist())), column.type)
 
 
-def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event: int) -> Numbers:
+def in_total_order(
+    keys: Numbers,
+    starts: Numbers,
+    events: pa.Table,
+    first_event: int,
+    sequence: str | None = None,
+) -> Numbers:
     """
     Return the numbers of intervals by (key, start), and events that tie there by their content.
+
+    A field that is their `sequence` goes before the rest of it.
 
     Times alone leave equal ones in whatever order Spark delivered them, and a re-run may deliver
     them otherwise. The first intervals, up to that of the `first_event`, are open sessions; at one
@@ -70,6 +78,8 @@ def in_total_order(keys: Numbers, starts: Numbers, events: pa.Table, first_event
         return np.zeros(0, np.int64)
     order, same = _by_key_and_start(keys, starts, first_event)
     columns = prefixed_columns(events, "event.")
+    if sequence is not None:
+        columns.insert(0, events.column(f"event.{sequence}"))
     if columns and same.any():
         for start, end in pairwise(_cuts(same)):
             _order_ties(order[start:end], same[start : end - 1], columns, first_event)

@@ -9,7 +9,8 @@ of `CLOSED_BY` decides.
                                    after the other, as pieces; `state_gap` on its state, too
 
 The second kind looks only at sessions in which such a rule fires at all, and where the gap depends
-on the state, at those with events. Events of one instant have no order, so they stay together.
+on the state, at those with events. Events of one instant have no order, so they stay together; but
+by a `sequence`, each is an instant of its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from sessionkit._engine.boundaries import days_of, starts_new_session
 from sessionkit._engine.rows.table import Mask, Numbers, whole
+from sessionkit._engine.sessions.features.sequence import moments_of
 from sessionkit._engine.sessions.intervals import BY_GAP, Members, Unions, unite
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import ClosedBy, SessionRules
@@ -61,6 +63,7 @@ class Interval(NamedTuple):
     """
 
     place: int
+    moment: int
     at: int
     end: int
     events: int
@@ -83,6 +86,7 @@ def instant_of(together: Sequence[Interval]) -> Interval:
     shown = zip(*(each.shown for each in together), strict=True)
     return Interval(
         place=one.place,
+        moment=one.moment,
         at=one.at,
         end=max(each.end for each in together),
         events=sum(each.events for each in together),
@@ -100,6 +104,8 @@ class RuledIntervals:
 
     Attributes:
         keys: The number of the key of each.
+        moments: Where the next one has the same, the two are never parted: its start, unless
+            events have a `sequence`.
         starts: Its start, in microseconds.
         ends: The end of its gap, exclusive.
         least: The end that it would have if it kept no session open; of an open session, its end.
@@ -112,6 +118,7 @@ class RuledIntervals:
     """
 
     keys: Numbers
+    moments: Numbers
     starts: Numbers
     ends: Numbers
     least: Numbers
@@ -125,13 +132,15 @@ class RuledIntervals:
     @classmethod
     def of(cls, rules: SessionRules, members: Members) -> "RuledIntervals":
         order, ends, events = members.order, members.ends, members.events
+        starts, sequence = members.starts[order], members.spec.sequence
         number = len(members.places)
         counts = members.touched["events"].to_numpy(), np.ones(len(events.starts), np.int64)
         least = ends.copy()
         least[number:] = events.starts + (0 if rules.gap_inclusive else 1)
         return cls(
             keys=members.keys[order],
-            starts=members.starts[order],
+            moments=starts if sequence is None else moments_of(members, sequence),
+            starts=starts,
             ends=ends[order],
             events=np.concatenate(counts)[order],
             least=least[order],
@@ -146,8 +155,9 @@ class RuledIntervals:
         """Return so many from a place on; where the state says the gap, with none of their own."""
         chosen = slice(first, first + size)
         ends = self.ends if rules.state_gap is None else self.least
-        facts = [self.starts, ends, self.events, self.extends, self.until, self.starts_with]
-        columns = [column[chosen].tolist() for column in facts]
+        numbers = self.moments, self.starts, ends, self.events
+        flags = self.extends, self.until, self.starts_with
+        columns = [column[chosen].tolist() for column in (*numbers, *flags)]
         shown = [
             [[code] if code >= 0 else [] for code in column[chosen].tolist()]
             for column in self.values
@@ -344,13 +354,13 @@ def closed_pieces(
 
 def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
     """Return the intervals of a key by the instants at which they start."""
-    return [list(together) for _, together in groupby(intervals, key=attrgetter("at"))]
+    return [list(together) for _, together in groupby(intervals, key=attrgetter("moment"))]
 
 
 def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Mask:
     """Mark the sessions in which a rule fires that depends on the order of events."""
-    starts = intervals.starts
-    later = starts > whole.spread(whole.start)
+    starts, moments = intervals.starts, intervals.moments
+    later = moments > whole.spread(moments[whole.first])
     marked: Mask = whole.reduced(np.logical_or, intervals.until | (intervals.starts_with & later))
     if rules.state_gap is not None:
         marked |= whole.reduced(np.logical_or, intervals.extends)

@@ -109,6 +109,8 @@ class Unions:
         end: For each session, its end in microseconds, exclusive.
         closes: For each session, when it's over; its end, unless a rule cuts it before.
         closed_by: For each session, the code of the rule that ends it.
+        nth: For each session, how many of its key begin at its instant before it; None where none
+            do, as without a `sequence`.
     """
 
     first: npt.NDArray[np.intp]
@@ -117,6 +119,7 @@ class Unions:
     end: Numbers
     closes: Numbers
     closed_by: npt.NDArray[np.int8]
+    nth: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.first)

@@ -23,15 +23,14 @@ def fold_per_event(program: Program, plan: Plan) -> Folded:
 
 
 def _held(plan: Plan) -> pa.ListArray:
-    """Return the stored events of each session, by time and content."""
+    """Return the stored events of each session, in their order."""
     before, came = whole(plan.touched[COLUMN]), _came(plan)
     of_stored, of_event = np.split(plan.owners, [len(before)])
     held = pa.concat_arrays([before.flatten(), came])
     owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
-    fields = held.flatten()
-    content = pa.table(fields, [f"event.{place}" for place in range(len(fields))])
+    content = pa.table(held.flatten(), [f"event.{field.name}" for field in held.type])
     times = micros(held.field(plan.spec.event_time))
-    order = in_total_order(owners, times, content, 0)
+    order = in_total_order(owners, times, content, 0, plan.spec.sequence)
     sizes = np.bincount(owners, minlength=len(plan.counts))
     return lists_of(held.take(pa.array(order)), sizes)
 

@@ -22,6 +22,7 @@ from sessionkit._engine.rows.table import (
     numbers_in,
     whole,
 )
+from sessionkit._engine.sessions.features.sequence import marks_in_turn
 from sessionkit._engine.sessions.ids import mark_of, marks_within
 from sessionkit._engine.sessions.intervals import Members, Unions
 from sessionkit._instants import BEGINNING_US
@@ -84,6 +85,7 @@ class Plan(Members):
             unions.end[chosen],
             unions.closes[chosen],
             unions.closed_by[chosen],
+            None if unions.nth is None else unions.nth[chosen],
         )
         return self.with_unions(others, self.order[stays])
 
@@ -167,6 +169,8 @@ class Plan(Members):
             marks[passed] = mark_of(*horizon.marked)
         if self.traces is not None:
             marks = marks_within(self.traces, self.key_columns_of(chosen), starts, marks)
+        if self.unions.nth is not None:
+            marks = marks_in_turn(self.unions.nth[chosen], marks)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
         marks[goes_on] = self.marks[self.places[self.order[first[goes_on]]]]

@@ -165,6 +165,8 @@ class Program:
         }
         for feature in self.features:
             entries |= feature.identity
+        if spec.sequence is not None:
+            entries["sequence"] = spec.sequence
         if isinstance(spec.logic, Aggregates):
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
@@ -293,7 +295,7 @@ class Program:
         keys = np.concatenate([found[places], numbers])
         starts = np.concatenate([micros(sessions["start"])[places], events.starts])
         ends = np.concatenate([micros(sessions["end"])[places], events.ends])
-        order = in_total_order(keys, starts, events.table, len(places))
+        order = in_total_order(keys, starts, events.table, len(places), self.spec.sequence)
         failures = dict[int, Failure]()
         members = self.spec, events, sessions, places, order, keys, starts, ends
         if self.rules is None:

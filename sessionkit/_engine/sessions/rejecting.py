@@ -36,6 +36,7 @@ from sessionkit._engine.sessions.cutting import (
     instant_of,
     instants_of,
 )
+from sessionkit._engine.sessions.features.sequence import numbered
 from sessionkit._engine.sessions.intervals import Unions
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program
@@ -108,7 +109,7 @@ class Walk:
             left = self._left(session.start.place, end)
             piece = session.piece if cut_by is None else session.piece.cut_by(self.rules, cut_by)
             found.append(Refolded(piece, [one.place for one in left], session.state))
-            cut_by = instant_of([one for one in left if one.at == left[0].at])
+            cut_by = instant_of([one for one in left if one.moment == left[0].moment])
             end, self.session = session.start.place, session.previous
         return found[::-1]
 
@@ -304,4 +305,7 @@ def _replanned(plan: Plan, rules: SessionRules, kept: Mask, others: Sequence[Ref
     columns = [np.concatenate([one[kept], two]) for one, two in zip(old, new, strict=True)]
     places = np.array([place for one in others for place in one.places], np.intp)
     members = plan.order[np.concatenate([np.flatnonzero(unions.spread(kept)), places])]
-    return plan.with_unions(Unions(np.cumsum(columns[0]) - columns[0], *columns), members)
+    after = plan.with_unions(Unions(np.cumsum(columns[0]) - columns[0], *columns), members)
+    if plan.spec.sequence is None:
+        return after
+    return attrs.evolve(after, unions=numbered(after, after.unions))

@@ -155,8 +155,8 @@ class SessionLogic:
         return outcome.then(later)
 
     def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        most = self.spec.inputs.max_buffered_per_key
-        turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most)
+        most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
+        turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most, sequence)
         joined = Joined(memory.kept, 0, [])
         if turns.due.num_rows:
             joined = self.join(memory.kept, turns.due, self.program.horizon(clocks))

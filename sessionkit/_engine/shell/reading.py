@@ -45,6 +45,7 @@ MAY_BE_CARRIED: Final = frozenset(
         "passthrough",
         "revisions",
         "rules",
+        "sequence",
         "watermark_delay_ms",
     }
 )

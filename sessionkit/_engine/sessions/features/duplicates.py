@@ -74,7 +74,7 @@ class Duplicates:
         """Return events that are new, those with an id that came before, and why these are out."""
         if not len(events.starts):
             return events, events, []
-        repeated = _repeated(sessions, events)
+        repeated = _repeated(sessions, events, self.spec.sequence)
         rejected = Rejected.chosen("duplicate", REASON, events.table, repeated)
         return events.only(~repeated), events.only(repeated), rejected
 
@@ -130,7 +130,7 @@ def _names(events: pa.Table) -> set[tuple[Any, ...]]:
     return set(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:
+def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) -> Mask:
     """Mark the events whose key and id come before them, in what is stored or among them."""
     numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
     stored = whole(sessions["ids"]).filter(pa.array(found >= 0))
@@ -138,7 +138,7 @@ def _repeated(sessions: pa.Table, events: WindowedEvents) -> Mask:
     ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
     first_event = len(keys) - len(numbers)
     turns = np.zeros(len(keys), np.int64)
-    in_turn = in_total_order(numbers, events.starts, events.table, 0)
+    in_turn = in_total_order(numbers, events.starts, events.table, 0, sequence)
     turns[first_event + in_turn] = 1 + np.arange(len(numbers))
     order = np.lexsort((turns, *ids, keys))
     same = np.all([np.diff(column[order]) == 0 for column in (*ids, keys)], axis=0)

@@ -37,6 +37,7 @@ from sessionkit._engine.sessions.cutting import (
     cut,
     field_values,
 )
+from sessionkit._engine.sessions.features.sequence import numbered
 from sessionkit._engine.sessions.intervals import Members, Unions, WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import duration_text, instant_of, micros_of, span_us
@@ -99,6 +100,8 @@ class Rules:
         """Join open sessions and events into sessions; also return why events failed on the way."""
         gaps = None if self.rules.state_gap is None else StateGaps(self.rules, members)
         unions = cut(self.rules, RuledIntervals.of(self.rules, members), gaps)
+        if self.spec.sequence is not None:
+            unions = numbered(members, unions)
         return unions, {} if gaps is None else gaps.failures
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:

@@ -52,7 +52,7 @@ class SessionEvents:
         return [plan.lists_of("held", chosen)]
 
     def of_closed(self, over: pa.Table, facts: dict[str, Any]) -> list[Rejected]:
-        """Return the events of sessions that are over, by session, time and content, with facts."""
+        """Return the events of sessions that are over, each session in order, with facts."""
         if not over.num_rows:
             return []
         lists = whole(over["held"])
@@ -60,7 +60,7 @@ class SessionEvents:
         held = pa.Table.from_arrays(
             lists.flatten().flatten(), schema=pa.schema(list(lists.type.value_type))
         )
-        order = in_total_order(owners, micros(held["time"]), held, 0)
+        order = in_total_order(owners, micros(held["time"]), held, 0, self.spec.sequence)
         places = pa.array(owners[order])
         own = {name: over[name] for name in over.column_names if name.startswith("key.")}
         own |= {**facts, "start": over["start"], "end": over["end"]}

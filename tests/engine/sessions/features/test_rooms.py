@@ -37,6 +37,7 @@ FEATURES = frozenset(
         "sessions/features/event_functions.py",
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
+        "sessions/features/sequence.py",
         "sessions/features/session_events.py",
         "sessions/per_event.py",
         "sessions/rejecting.py",

@@ -1,0 +1,47 @@
+"""
+Events of one instant with an order: `sequence`, a field of the event.
+
+They are taken and cut by it, so several sessions of a key may begin at one instant. All of these
+are known at once: such events are cut only under `order="event_time"`, in one micro-batch. So the
+first of them has the id of its key and start, as ever; each other one has a mark, made of how many
+begin there before it.
+"""
+
+import attrs
+import numpy as np
+
+from sessionkit._engine.rows.table import Numbers, numbers_in
+from sessionkit._engine.sessions.ids import mark_of
+from sessionkit._engine.sessions.intervals import Members, Unions
+
+
+def moments_of(members: Members, sequence: str) -> Numbers:
+    """
+    Return a number for each interval, in order: equal ones aren't parted.
+
+    An open session has no sequence. It comes before the events of its start.
+    """
+    order, number = members.order, len(members.places)
+    turns = np.zeros(len(order), np.int64)
+    turns[number:] = numbers_in(members.events.table, f"event.{sequence}")
+    is_event, new = order >= number, np.zeros(len(order), np.bool_)
+    for column in (members.keys[order], members.starts[order], turns[order], is_event):
+        new[1:] |= column[1:] != column[:-1]
+    moments: Numbers = np.cumsum(new)
+    return moments
+
+
+def numbered(members: Members, unions: Unions) -> Unions:
+    """Return sessions with how many of their key begin at their instant before each."""
+    keys, places = members.keys[members.order[unions.first]], np.arange(len(unions))
+    same = np.zeros(len(unions), np.bool_)
+    same[1:] = (keys[1:] == keys[:-1]) & (unions.start[1:] == unions.start[:-1])
+    if not same.any():
+        return unions
+    return attrs.evolve(unions, nth=places - np.maximum.accumulate(np.where(same, 0, places)))
+
+
+def marks_in_turn(nth: Numbers, marks: Numbers) -> Numbers:
+    """Return the marks of sessions: others for those that aren't the first of their instant."""
+    both = zip(nth.tolist(), marks.tolist(), strict=True)
+    return np.array([mark_of(*one) if one[0] else one[1] for one in both], np.int64)

@@ -1,0 +1,165 @@
+"""Events of one instant in a `sequence`: how they're cut, and the ids of their sessions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import SessionRules, SessionSpec, StateMismatchError
+from sessionkit.testing import SessionDriver, at
+from tests.support.options import evolved, grouped
+
+IN, OUT = pc.field("act") == "in", pc.field("act") == "out"
+
+
+@attrs.frozen
+class Line:
+    act: str
+    offset: int
+
+
+@attrs.define
+class Acts:
+    """What was done in a session, in the order in which it was folded."""
+
+    acts: list[str] = attrs.field(factory=list)
+
+    def update(self, line: Line) -> None:
+        """Add what was done; a `bad` act can't be."""
+        self.acts.append(line.act)
+        if line.act == "bad":
+            raise ValueError(line.act)
+
+
+def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
+    settings: dict[str, Any] = {
+        "keys": {"user": str},
+        "event_time": "ts",
+        "watermark_delay": "1 minute",
+        "timeout": SessionRules("30 minutes", until=OUT, starts_with=IN, max_events=3),
+        "order": "event_time",
+        "sequence": "offset",
+        **options,
+    }
+    return SessionSpec.of(Acts, **grouped(**settings))
+
+
+def told(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the acts and rules of sessions, from the acts of one minute each, latest first."""
+    return [(" ".join(row.result.acts), row.closed_by) for row in rows_of(spec, *instants)]
+
+
+def rows_of(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[Any]:
+    driver, offset = SessionDriver(spec), 0
+    for minute, acts in enumerate(instants):
+        lines = [Line(act, offset + place) for place, act in enumerate(acts)]
+        offset += len(lines)
+        for line in reversed(lines):
+            driver.add("ann", at(f"10:{minute:02}"), line)
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_until_idle()
+    assert driver.counts.is_balanced
+    return driver.take_rows()
+
+
+@pytest.mark.parametrize(
+    ("acts", "sessions"),
+    [
+        ("in out in x", [("in out", "until"), ("in x", "gap")]),
+        ("x out y", [("x out", "until"), ("y", "gap")]),
+        ("x in y", [("x", "starts_with"), ("in y", "gap")]),
+        ("out out", [("out", "until"), ("out", "until")]),
+        ("a b c d", [("a b c", "max_events"), ("d", "gap")]),
+        ("a b out in", [("a b out", "until"), ("in", "gap")]),
+    ],
+)
+def test_events_of_one_instant_are_cut_in_their_sequence(acts: str, sessions: Any) -> None:
+    """A logout and a login of one second are parted, and no session has more than `max_events`."""
+    assert sessions == told(spec_of(), acts.split())
+
+
+def test_a_session_goes_on_into_an_instant_that_cuts_it() -> None:
+    """What comes before the cut is the session's, and only that."""
+    acts = [["in", "a"], ["out", "in"], ["b"]]
+    assert [("in a out", "until"), ("in b", "gap")] == told(spec_of(), *acts)
+
+
+def test_without_a_sequence_events_of_one_instant_stay_together() -> None:
+    """They're taken by content, and a rule that one fires is for all."""
+    assert [("in out x", "until")] == told(spec_of(sequence=None), ["out", "in", "x"])
+
+
+def test_sessions_of_one_instant_have_ids_of_their_own() -> None:
+    """The first has the id that it has without a sequence; cut and restart change none."""
+    acts = ["in", "out"] * 3
+    rows = rows_of(spec_of(), acts)
+    assert [at("10:00")] * 3 == [row.start for row in rows]
+    assert 3 == len({row.id for row in rows})
+    (alone,) = rows_of(spec_of(sequence=None), ["in", "out"])
+    assert alone.id == rows[0].id
+
+    driver, found = SessionDriver(spec_of()), []
+    for offset, act in enumerate(acts):
+        driver.add("ann", at("10:00"), Line(act, offset))
+        driver.run_batch()
+        found += driver.take_rows()
+        driver = SessionDriver.restore(spec_of(), driver.snapshot())
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_until_idle()
+    assert [row.id for row in rows] == [row.id for row in [*found, *driver.take_rows()]]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "sessions"),
+    [("reject", ["in out", "in out", "in"]), ("drop_session", ["in out", "in"])],
+)
+def test_a_session_that_fails_leaves_the_others_of_its_instant(
+    on_error: str, sessions: list[str]
+) -> None:
+    """Without its event that fails, or dropped with an id that none of the others has."""
+    driver = SessionDriver(spec_of(on_error=on_error))
+    for offset, act in enumerate(["in", "out", "in", "bad", "out", "in"]):
+        driver.add("ann", at("10:00"), Line(act, offset))
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_until_idle()
+    rows = driver.take_rows()
+    ids = [row.id for row in rows]
+    ids += [one.session_id for one in driver.take_rejections() if one.session_id is not None]
+    assert 3 == len(set(ids)) == len(ids)
+    assert sessions == [" ".join(row.result.acts) for row in rows]
+
+
+def test_of_two_copies_the_one_that_comes_first_in_the_sequence_counts() -> None:
+    """Under `drop_duplicates_for`, of events that are known by another field."""
+    spec = spec_of(drop_duplicates_for="1 hour", event_id="act", timeout=SessionRules("1 hour"))
+    driver = SessionDriver(spec)
+    for act, offset in (("b", 7), ("a", 9), ("b", 3)):
+        driver.add("ann", at("10:00"), Line(act, offset))
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_until_idle()
+    assert [["b", "a"]] == [row.result.acts for row in driver.take_rows()]
+    assert [7] == [one.event["offset"] for one in driver.take_rejections()]
+
+
+def test_a_checkpoint_keeps_its_sequence() -> None:
+    """Another one is refused with a hint; `migrate` carries sessions over to it."""
+    driver = SessionDriver(spec_of(sequence=None))
+    driver.add("ann", at("10:00"), Line("a", 1))
+    driver.add("ann", at("10:05"), Line("b", 2))
+    driver.run_batch()
+    other = SessionDriver.restore(spec_of(), driver.snapshot())
+    other.add("ann", at("10:06"), Line("c", 3))
+    with pytest.raises(StateMismatchError, match=r"(?s)sequence.*Hint: carry the state over"):
+        other.run_batch()
+    driver = driver.migrate(evolved(driver.spec, sequence="offset"))
+    driver.add("ann", at("10:06"), Line("in", 5))
+    driver.add("ann", at("10:06"), Line("out", 4))
+    driver.run_batch()
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_until_idle()
+    assert [["a", "b", "out"], ["in"]] == [row.result.acts for row in driver.take_rows()]
