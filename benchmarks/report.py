@@ -44,7 +44,8 @@ have the settings of [Start a query](how-to/start-a-query.md#settings-of-spark).
 """
 SEE_ALSO: Final = """
 `python -m benchmarks --help` shows how to run a part of it. Ratios carry over to other machines
-better than seconds do.
+better than seconds do. `python -m benchmarks.latency` measures from Kafka to Kafka, and
+`python -m benchmarks.executors` with 1, 2 and 4 executors.
 """
 
 

@@ -72,13 +72,12 @@ class Kafka:
 @contextmanager
 def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
     """Run a broker, with its data in a folder, until the end of the block."""
-    jars = _fetched(f"kafka-{KAFKA}", {f"org.apache.kafka:kafka_{SCALA}": KAFKA})
     connector = _connector(spark_version)
     broker, controller = free_ports(2)
     settings = folder / "server.properties"
     logs = folder / "logs"
     settings.write_text(PROPERTIES.format(broker=broker, controller=controller, logs=logs))
-    java = [_java(), *SHORT_LIFE.split(), "-Xmx256m", "-cp", str(jars / "*")]
+    java = java_with_kafka()
     format_logs = ["kafka.tools.StorageTool", "format", "-t", _cluster(), "-c", str(settings)]
     _run([*java, *format_logs], START_S)
     with (folder / "broker.log").open("w") as output:
@@ -90,6 +89,12 @@ def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
     finally:
         process.terminate()
         process.wait(START_S)
+
+
+def java_with_kafka() -> list[str]:
+    """Return the command that runs Java with the classes of Kafka."""
+    jars = _fetched(f"kafka-{KAFKA}", {f"org.apache.kafka:kafka_{SCALA}": KAFKA})
+    return [_java(), *SHORT_LIFE.split(), "-Xmx256m", "-cp", str(jars / "*")]
 
 
 def _connector(spark_version: str) -> Path:
