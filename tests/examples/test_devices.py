@@ -75,7 +75,7 @@ class TestSilentSensors:
 
 def test_the_program(spark: SparkSession, tmp_path: Path) -> None:
     """The weak sensors fall silent and recover; the report is there."""
-    outages = run(spark, tmp_path, silence=timedelta(seconds=2))
+    outages = run(spark, tmp_path, silence=timedelta(seconds=1))
 
     assert [*WEAK] == sorted(row["sensor"] for row in outages)
     assert {"recovered"} == {row["outcome"] for row in outages}

@@ -18,6 +18,7 @@ def test_messages() -> None:
     assert 2 == names.count("0-000")
 
 
+@pytest.mark.long
 def test_program(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The program tells what each way keeps, and by which rule ids are forgotten."""
     run(spark, tmp_path)
