@@ -57,7 +57,7 @@ def dropped(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) ->
 
 def dropped_sessions(plan: Plan, dropped: Mask, failures: Sequence[Failure]) -> list[Rejected]:
     """Return the rows of sessions that are dropped, and why: their events, and they themselves."""
-    before = plan.unions.reduced(np.add, plan.events_before)[dropped].tolist()
+    before = plan.of_opened(np.add, plan.had)[dropped].tolist()
     came, places = plan.counts[dropped].tolist(), plan.places_of(dropped).tolist()
     of_session = np.repeat(np.arange(len(failures)), came).tolist()
     events = {

@@ -114,8 +114,19 @@ class Plan(Members):
     @cached_property
     def counts(self) -> Numbers:
         """How many events each session has."""
-        counts: Numbers = self.unions.reduced(np.add, self.is_event.astype(np.int64))
+        counts: Numbers = self.unions.sizes - np.bincount(self.joined, minlength=len(self.unions))
         return counts
+
+    @cached_property
+    def opened(self) -> Numbers:
+        """The places, in order, of the open sessions."""
+        return np.flatnonzero(~self.is_event)
+
+    @cached_property
+    def joined(self) -> Numbers:
+        """The number of the session that each open one joined, in order."""
+        numbers: Numbers = np.searchsorted(self.unions.first, self.opened, side="right") - 1
+        return numbers
 
     @cached_property
     def active(self) -> Mask:
@@ -139,16 +150,19 @@ class Plan(Members):
     @cached_property
     def events_before(self) -> Numbers:
         """How many events each interval, in order, already contains; 0 for a new event."""
-        return self._before(numbers_in(self.sessions, "events")[self.places], 0)
+        every = np.zeros(len(self.order), np.int64)
+        every[self.opened] = self.had[self.order[self.opened]]
+        return every
 
-    def _before(self, values: Numbers, none: int) -> Numbers:
-        every = np.full(len(self.order), none)
-        every[: len(values)] = values
-        return every[self.order]
+    @cached_property
+    def had(self) -> Numbers:
+        """How many events the open sessions have, by their numbers."""
+        return numbers_in(self.sessions, "events")[self.places]
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
-        found: Numbers = ufunc.reduceat(self._before(values, none), self.unions.first)
+        found = np.full(len(self.unions), none)
+        ufunc.at(found, self.joined, values[self.order[self.opened]])
         return found
 
     def places_of(self, chosen: Mask) -> Numbers:

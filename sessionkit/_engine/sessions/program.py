@@ -316,7 +316,7 @@ class Program:
         `good` are the sessions with events that have a new state; `states` has the columns of
         these.
         """
-        counts = plan.counts + plan.unions.reduced(np.add, plan.events_before)
+        counts = plan.counts + plan.of_opened(np.add, plan.had)
         folded = [
             *plan.key_columns_of(good),
             instants(plan.unions.start[good]),

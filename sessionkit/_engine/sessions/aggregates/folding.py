@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import conditions_met, decode_keys
@@ -152,7 +151,7 @@ def _states(plan: Plan) -> list[pa.Array]:
     active = plan.active
     if not active.any():
         return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
-    if np.count_nonzero(plan.events_before) < len(plan.places):
+    if not plan.had.all():
         try:
             return _folded(plan.only(active, with_state=True))
         except SumTooLargeError as error:
