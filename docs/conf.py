@@ -1,5 +1,6 @@
 """How `make docs` builds the site: the pages of this folder, and a reference of public names."""
 
+import json
 import sys
 from importlib import import_module, metadata
 from inspect import isclass, isroutine
@@ -41,6 +42,9 @@ python_maximum_signature_line_length = 80
 html_theme = "furo"
 html_title = f"sessionkit {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["versions.css"]
+html_js_files = [("versions.js", {"defer": "defer"})]
 
 FACADE = "sessionkit"
 LONGEST_VALUE = 400
@@ -115,6 +119,13 @@ def skip_twice(_app: Sphinx, _kind: str, _name: str, value: Any, _skip: Any, _: 
     return True if str(value.__doc__).startswith("Alias for field number") else None
 
 
+def list_versions(app: Sphinx, error: Exception | None) -> None:
+    """Write which versions there are: this one, until it is published next to others."""
+    if error is None and app.builder.format == "html":
+        alone = [{"name": release, "folder": "./"}]
+        (app.outdir / "versions.json").write_text(json.dumps(alone), "utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what this file adds."""
     app.add_directive("public", PublicNames)
@@ -122,4 +133,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten_defaults)
     app.connect("autodoc-skip-member", skip_twice)
+    app.connect("build-finished", list_versions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -108,6 +108,30 @@ def test_a_release_is_checked_and_stores_no_token() -> None:
     assert "permissions" not in release["jobs"]["build"]
 
 
+def test_the_docs_of_a_version_are_put_next_to_the_others(tmp_path: Path) -> None:
+    """On a branch that the first of them makes, and that the same docs leave as it is."""
+    script = ROOT / "scripts" / "publish_docs.py"
+    command = workflows()["docs.yml"]["jobs"]["build"]["steps"][-2]["run"]
+    remote = str(tmp_path / "remote")
+    subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
+    for number, ref in enumerate(("main", "v0.2.0", "main")):
+        checkout = tmp_path / str(number)
+        clone = ["git", "clone", "--quiet", remote, str(checkout)]
+        subprocess.run(clone, check=True, capture_output=True)
+        for path in (checkout / "scripts" / script.name, checkout / "site" / "versions.json"):
+            path.parent.mkdir()
+            path.write_bytes(script.read_bytes())
+        env = {**os.environ, "GITHUB_REF_NAME": ref}
+        shell = ["bash", "-ec", command]
+        subprocess.run(shell, cwd=checkout, env=env, check=True, capture_output=True)
+
+    listed = ["git", "-C", remote, "ls-tree", "--name-only", "gh-pages"]
+    logged = ["git", "-C", remote, "log", "--format=%s", "gh-pages"]
+    folders, titles = (subprocess.check_output(one, text=True) for one in (listed, logged))
+    assert ["0.2.0", "index.html", "main"] == folders.split()
+    assert ["Docs of v0.2.0", "Docs of main", "No docs yet"] == titles.splitlines()
+
+
 @pytest.mark.parametrize("form", sorted((FORGE / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=str)
 def test_an_issue_form_is_valid(form: Path) -> None:
     """It has a name, a description, and parts with labels; no two have the same id."""

@@ -1,19 +1,26 @@
-"""The site that `make docs` builds: every public name is in it, and no link of a page is broken."""
+"""The site that `make docs` builds: whole, without a fault, and of use in a browser."""
 
 import importlib
 import io
-import subprocess
-import sys
+import json
 import warnings
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from sphinx.application import Sphinx
 
+from scripts.publish_docs import publish
 from tests.project.test_architecture import PUBLIC
+from tests.support.browser import BrowserMissingError, Reader, browser_in
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SMALL = 10_000_000
+FOUND = "document.querySelectorAll('#search-results .search li a')"
+VERSIONS = "[...document.querySelector('select').options].map(each => each.text)"
 
 
 def names_of(public: str) -> set[str]:
@@ -28,42 +35,123 @@ def test_every_address_has_a_page() -> None:
     assert [] == [public for public in PUBLIC if f".. public:: {public}\n" not in pages[public]]
 
 
-@pytest.fixture(name="dry", scope="module")
-def build_dry(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sphinx, str]:
-    """Read all pages and docstrings, and write nothing; return the site and Sphinx's warnings."""
+@pytest.fixture(name="built", scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sphinx, str]:
+    """Build the site; return it, and Sphinx's warnings."""
     folder = tmp_path_factory.mktemp("site")
     said = io.StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # extensions use what Sphinx has deprecated
-        site = Sphinx(DOCS, DOCS, folder, folder / "cache", "dummy", status=None, warning=said)
+        site = Sphinx(DOCS, DOCS, folder / "site", folder, "html", status=None, warning=said)
         site.build()
     return site, said.getvalue()
 
 
-def test_no_page_or_docstring_has_a_fault(dry: tuple[Sphinx, str]) -> None:
+def test_no_page_or_docstring_has_a_fault(built: tuple[Sphinx, str]) -> None:
     """No link leads nowhere, no page is left out, no docstring is malformed."""
-    assert "" == dry[1]
+    assert "" == built[1]
 
 
 @pytest.mark.parametrize("public", PUBLIC)
-def test_a_page_has_every_public_name(dry: tuple[Sphinx, str], public: str) -> None:
+def test_a_page_has_every_public_name(built: tuple[Sphinx, str], public: str) -> None:
     """It describes the name, or lists it with a link to the page that does."""
-    site, _ = dry
+    site, _ = built
     page = site.env.get_doctree(f"reference/api/{public}").astext()
     described = {found[0].rpartition(".")[2] for found in site.env.get_domain("py").get_objects()}
     assert set() == names_of(public) - described
     assert [] == [name for name in names_of(public) if name not in page]
 
 
-@pytest.mark.long
-def test_the_site_is_small_and_can_be_searched(tmp_path: Path) -> None:
-    """The search knows every public name; the pages fetch nothing from elsewhere."""
-    site, cache = tmp_path / "site", tmp_path / "cache"
-    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--doctree-dir"]
-    subprocess.run([*command, str(cache), str(DOCS), str(site)], check=True)
-    index = (site / "searchindex.js").read_text("utf-8")
-    pages = [page.read_text("utf-8") for page in site.rglob("*.html")]
+def test_the_site_is_small_and_fetches_nothing_from_elsewhere(built: tuple[Sphinx, str]) -> None:
+    """And its search knows every public name."""
+    folder = Path(built[0].outdir)
+    index = (folder / "searchindex.js").read_text("utf-8")
+    pages = [page.read_text("utf-8") for page in folder.rglob("*.html")]
 
     assert [] == [name for public in PUBLIC for name in names_of(public) if name not in index]
     assert [] == [page for page in pages if 'src="http' in page or 'stylesheet" href="http' in page]
-    assert sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) < SMALL
+    assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < SMALL
+
+
+# -- several versions ----------------------------------------------------------------------------
+
+
+def test_each_version_knows_all_versions(tmp_path: Path) -> None:
+    """The newest release comes first, branches last; one that is published again is replaced."""
+    site, pages = tmp_path / "site", tmp_path / "pages"
+    site.mkdir()
+    (site / "versions.json").write_text("[]", "utf-8")
+    (site / "index.html").write_text("old", "utf-8")
+    for ref in ("main", "v0.9.0", "v0.10.0"):
+        publish(site, pages, ref)
+    (site / "index.html").write_text("new", "utf-8")
+    publish(site, pages, "main")
+
+    lists = [json.loads(path.read_text("utf-8")) for path in pages.glob("*/versions.json")]
+    assert [["0.10.0", "0.9.0", "main"]] * 3 == [[one["name"] for one in each] for each in lists]
+    assert "../0.9.0/" == lists[0][1]["folder"]
+    assert "url=0.10.0/index.html" in (pages / "index.html").read_text("utf-8")
+    assert "new" == (pages / "main" / "index.html").read_text("utf-8")
+
+
+# -- in a browser --------------------------------------------------------------------------------
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
+        """Say nothing."""
+
+
+@pytest.fixture(name="address", scope="module")
+def serve(built: tuple[Sphinx, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Publish the site as two versions; yield its address."""
+    pages = tmp_path_factory.mktemp("pages")
+    for ref in ("main", "v0.2.0"):
+        publish(Path(built[0].outdir), pages, ref)
+    handler = partial(QuietHandler, directory=str(pages))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(name="reader", scope="module")
+def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    try:
+        browser = browser_in(tmp_path_factory.mktemp("browser"))
+    except BrowserMissingError as error:
+        pytest.skip(f"not run: {error}")
+    with browser.reader() as reader:
+        yield reader
+
+
+def test_a_reader_searches(address: str, reader: Reader) -> None:
+    """From the start page, in which the browser lands, to a page that is about the word."""
+    reader.open(address)
+    reader.wait_for("document.querySelector('select')")
+    reader.click(".sidebar-search")
+    reader.type("watermark")
+    reader.wait_for(f"{FOUND}.length > 10")
+    found = reader.run(f"[...{FOUND}].map(link => link.getAttribute('href').split('#')[0])")
+    assert "how-to/watermarks.html" in found
+    assert "reference/api/sessionkit.spark.watermarks.html" in found
+
+
+def test_a_reader_copies_an_example(address: str, reader: Reader) -> None:
+    """What is copied is the block of the README, and nothing else."""
+    reader.open(f"{address}0.2.0/index.html")
+    reader.click(".highlight-python .copybtn")
+    _, _, block = (DOCS.parent / "README.md").read_text("utf-8").partition("```python\n")
+    assert block.partition("\n```")[0] == reader.run("navigator.clipboard.readText()")
+
+
+def test_a_reader_chooses_a_version(address: str, reader: Reader) -> None:
+    """The same page of the other version opens."""
+    reader.open(f"{address}0.2.0/how-to/watermarks.html")
+    reader.wait_for("document.querySelector('select')")
+    assert ["0.2.0", "main"] == reader.run(VERSIONS)
+    assert "../0.2.0/" == reader.run("document.querySelector('select').value")
+
+    reader.run("document.querySelector('select').focus()")
+    reader.press("ArrowDown", 40)
+    reader.wait_for(f"location.href === '{address}main/how-to/watermarks.html'")
