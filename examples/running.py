@@ -41,6 +41,7 @@ PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 SETTINGS: Final = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -150,7 +151,8 @@ def show_counts(query: StreamingQuery) -> Counts:
     counts = sum(map(batch_counts, query.recentProgress), Counts())
     print(
         f"{counts.events:,} events: {counts.processed:,} in sessions, {counts.late:,} late, "
-        f"{counts.quarantined:,} unreadable. {counts.sessions:,} sessions are over."
+        f"{counts.quarantined:,} quarantined, {counts.buffered:,} wait for earlier ones. "
+        f"{counts.sessions:,} sessions are over."
     )
     return counts
 

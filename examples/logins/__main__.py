@@ -55,7 +55,8 @@ def run(spark: SparkSession, records: pa.Table, out: Path, *, files: int = FILES
         for query in queries:
             query.awaitTermination()
     alerts = spark.read.parquet(str(out / "alerts")).orderBy("user", "at")
-    show("Alerts", alerts.select("user", "at", "why").collect(), "user", "at", "why")
+    shown = alerts.select("user", F.col("at").cast("string"), "why").collect()
+    show("Alerts", shown, "user", "at", "why")
     periods = spark.read.parquet(str(out / "periods"))
     by_outcome = periods.groupBy("outcome").agg(F.count("*"), F.max("duration"))
     show("Sessions", by_outcome.orderBy("outcome").collect(), "ended", "sessions", "the longest")

@@ -1,0 +1,27 @@
+"""What the apps share: where their events come from."""
+
+from pathlib import Path
+
+import pytest
+
+from examples.running import DATA, log_of
+
+
+def test_a_log_of_ones_own_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that isn't there is an error with a hint, before Spark starts."""
+    own = tmp_path / "own.csv"
+    with pytest.raises(SystemExit, match="leave --events out"):
+        log_of("ecom/ecom.csv.gz", own)
+    own.touch()
+
+    assert own == log_of("ecom/ecom.csv.gz", own)
+    assert "The events are those of own.csv.\n" == capsys.readouterr().out
+
+
+def test_without_a_log_the_events_are_made_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which is said; the log next to the checkout is taken where there is one."""
+    assert log_of("no/such.log", None) is None
+    assert "MADE UP" in capsys.readouterr().out
+
+    known = DATA / "ecom" / "ecom.csv.gz"
+    assert (known if known.exists() else None) == log_of("ecom/ecom.csv.gz", None)
