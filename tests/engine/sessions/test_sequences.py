@@ -63,6 +63,57 @@ def test_a_funnel_says_how_far_a_session_came(kinds: Any, loosely: int, strictly
     assert strictly == found_of(agg.funnel(STEPS, strict=True), kinds)
 
 
+@pytest.mark.parametrize(
+    ("steps", "kinds", "within", "reached"),
+    [
+        # Tests of ClickHouse's windowFunnel; a letter for each number there, a minute a second.
+        ("a", "abcdefghi", None, 1),
+        ("abc", "abcdefghi", None, 3),
+        ("abci", "abcdefghi", None, 4),
+        ("defgh", "abcdefghi", "2m", 3),
+        ("defgh", "abcdefghi", "3m", 4),
+        ("defgh", "abcdefghi", "4m", 5),
+        ("ah", "abcdefghi", None, 2),
+        ("ha", "abcdefghi", None, 1),
+        ("eee", "abcde", None, 3),
+        ("abc", "adbc", None, 3),
+        ("abc", "ccbbaa", None, 1),
+    ],
+)
+def test_a_funnel_is_that_of_clickhouse(
+    steps: str, kinds: str, within: str | None, reached: int
+) -> None:
+    """One event may be several steps; the last one may be exactly `within` after the first."""
+    asked = [pc.field("kind") == step for step in steps]
+    visit: Batch = dict(enumerate(kinds))
+
+    assert reached == found_of(agg.funnel(asked, within=within), visit)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "theirs", "ours"),
+    [
+        ("abc", 3, 3),
+        ("adbc", 1, 1),
+        ("aabbcc", 3, 3),
+        ("aaaabbcc", 3, 3),
+        ("aabbdcc", 2, 2),
+        ("ccbbaa", 1, 1),
+        ("acb", 1, 1),
+        ("abac", 2, 2),
+        ("ababc", 2, 3),  # there, no chain is looked for after one that is broken
+    ],
+)
+def test_a_strict_funnel_is_that_of_clickhouse_or_the_longest(
+    kinds: str, theirs: int, ours: int
+) -> None:
+    """Its tests of `strict_order`."""
+    visit: Batch = dict(enumerate(kinds))
+
+    assert ours == found_of(agg.funnel(STEPS, strict=True), visit)
+    assert theirs <= ours
+
+
 @pytest.mark.parametrize(("within", "reached"), [("2m", 3), ("119s", 2), ("59s", 1)])
 def test_a_funnel_begins_with_any_event_of_its_first_step(within: str, reached: int) -> None:
     """The last step may be exactly `within` later."""
