@@ -33,6 +33,7 @@ SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "6g",
+    "spark.python.unix.domain.socket.enabled": "true",
     # Executors of another machine, or in another folder, find the entrants there.
     "spark.executorEnv.PYTHONPATH": str(ROOT),
     # Below 2 GiB, Spark measures an Arrow batch anew after each of its rows.
