@@ -16,6 +16,9 @@ runs neither for an event nor for a session.
 *Order never matters.* Any order of the events and any cut into micro-batches give the same result,
 sums and means of floats within rounding.
 
+*One instant* has no order. Where a spec names a `sequence`, events of one instant have one, and
+what is said here of one instant holds for one place in its sequence.
+
 *Nulls are skipped*, as SQL does it. Where nothing is left, counts and sums are 0, `any` is False,
 `all` is True, lists are empty, and the others are None. So a field is Optional in the result only
 if it is in the event class, or if there is a `where`.

@@ -101,6 +101,8 @@ def check_condition(event: type[Any], what: str, condition: Condition | None) ->
 
 ADDED: Final = (IntType, FloatType, TimedeltaType, DecimalType)
 MEANT: Final = (IntType, FloatType)
+IN_ORDER: Final = frozenset({"first", "last", "collect", "path", "steps", "funnel", "funnel_times"})
+"""The kinds whose result depends on the order of events."""
 STORED_AS: Final[Mapping[str, str]] = {"holds": "engaged"}
 """The kinds that the text of an aggregate in a checkpoint calls otherwise."""
 
@@ -114,6 +116,8 @@ class BoundAggregate:
         type: The type of the values that it is of, without Optional; bool for a condition.
         may_be_missing: Whether an event may have no part in it: it isn't chosen, or has a null.
         parts: The aggregates that its condition is over, under its name, a dot and theirs.
+        sequence: The field by which events of one instant are in order, if its result depends on
+            that.
     """
 
     name: str
@@ -121,6 +125,13 @@ class BoundAggregate:
     type: FieldType
     may_be_missing: bool
     parts: tuple["BoundAggregate", ...] = ()
+    sequence: str | None = None
+
+    def in_sequence(self, name: str) -> "BoundAggregate":
+        """Return it over events that a field puts in order."""
+        parts = tuple(part.in_sequence(name) for part in self.parts)
+        ordered = self.aggregate.kind in IN_ORDER
+        return attrs.evolve(self, parts=parts, sequence=name if ordered else None)
 
     @property
     def is_of_condition(self) -> bool:

@@ -76,7 +76,8 @@ class SessionSpec(Spec[E, S, R]):
             `"event_time"` holds them until the watermark passes them, and takes them in time order.
         sequence: A field of the event class, an int, by which events of one instant are taken and
             cut: an offset, a line number, the number of an event. Without it they have no order:
-            rules never part them, and they are taken in the order of their content.
+            rules never part them, and they are taken in the order of their content. Aggregates
+            store it with what they store of an event.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
             concerned as failed and goes on without them. `"drop_session"` drops the whole session:
             its events of the micro-batch count as failed, what was folded of it before goes too,
@@ -124,7 +125,9 @@ class SessionSpec(Spec[E, S, R]):
     @cached_property
     def bound(self) -> tuple[BoundAggregate, ...]:
         """The aggregates; none where the `logic` has none."""
-        return self.logic.bound if isinstance(self.logic, Aggregates) else ()
+        bound = self.logic.bound if isinstance(self.logic, Aggregates) else ()
+        name = self.sequence
+        return bound if name is None else tuple(one.in_sequence(name) for one in bound)
 
     @cached_property
     def own_fields(self) -> tuple[Field, ...]:

@@ -218,7 +218,7 @@ def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.D
     found = run(spec, cut, restart=data.draw(st.booleans()))
 
     expected = [one.seen for one in naive_cuts(events, rules)]
-    if not rules.in_order or aggregated:
+    if not (rules.in_order or aggregated):
         found, expected = _sorted_values(found), _sorted_values(expected)
     assert found == expected
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from enum import Enum
 from functools import cmp_to_key
 from itertools import pairwise
@@ -138,8 +138,10 @@ HOLDS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
     "is_dear": lambda of: (of["most"] or 0) > 100.0 and of["good"],
 }
 
-Pair = tuple[datetime, Act]
-Values = list[tuple[datetime, Any]]
+Moment = tuple[datetime, int]
+"""When an event was, and its place among those of its instant: 0 without a sequence."""
+Pair = tuple[Moment, Act]
+Values = list[tuple[Moment, Any]]
 
 
 def _is_buy(event: Act) -> bool:
@@ -186,7 +188,7 @@ def _distinct(values: list[Any], most: int) -> int | None:
 
 
 def _engaged(aggregate: agg.Aggregate, events: Sequence[Pair]) -> timedelta:
-    chosen = [at for at, act in events if CONDITIONS[repr(aggregate.where)](act)]
+    chosen = [at for (at, _), act in events if CONDITIONS[repr(aggregate.where)](act)]
     within = aggregate.within or timedelta()
     times = sorted(min(at, min(chosen) + within) for at in chosen)
     gaps = [after - before for before, after in pairwise(times)]
@@ -221,7 +223,7 @@ def _top(values: list[Any], number: int, most: int) -> list[Any] | None:
 def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] | None:
     """Return the times of the steps that are reached, by trying all chains."""
     wanted = [CONDITIONS[repr(condition)] for _, condition in aggregate.steps]
-    found: dict[datetime, set[int]] = {}
+    found: dict[Moment, set[int]] = {}
     for at, act in events:
         if not CONDITIONS[repr(aggregate.where)](act):
             continue
@@ -239,11 +241,11 @@ def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] 
     )
     if len(instants) > most and len(best) < len(wanted):
         return None
-    return [instants[place][0] for place in best]
+    return [instants[place][0][0] for place in best]
 
 
 def _chains(
-    aggregate: agg.Aggregate, instants: Sequence[tuple[datetime, set[int]]], steps: int
+    aggregate: agg.Aggregate, instants: Sequence[tuple[Moment, set[int]]], steps: int
 ) -> list[list[int]]:
     chains = [[place] for place, (_, reached) in enumerate(instants) if 0 in reached]
     for chain in chains:  # grows
@@ -252,7 +254,8 @@ def _chains(
             between = [reached for _, reached in instants[last + 1 : place]]
             fits = step < steps and step in instants[place][1]
             if aggregate.within is not None:
-                fits = fits and instants[place][0] - instants[chain[0]][0] <= aggregate.within
+                (first, _), (at, _) = instants[chain[0]][0], instants[place][0]
+                fits = fits and at - first <= aggregate.within
             if aggregate.strict:
                 fits = fits and all(step - 1 in reached for reached in between)
             if fits:
@@ -267,10 +270,10 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
         known = [flag for flag in holds if flag is not None]
         return any(known) if aggregate.kind == "any" else all(known)
     if aggregate.kind == "duration":
-        times = [at for at, _ in events]
+        times = [at for (at, _), _ in events]
         return max(times) - min(times)
     if aggregate.kind == "rate":
-        times = [at for at, _ in events]
+        times = [at for (at, _), _ in events]
         length = max(times) - min(times)
         return len(chosen) * (aggregate.per or length) / length if length else None
     if aggregate.of is None:
@@ -285,7 +288,8 @@ def _of_values(aggregate: agg.Aggregate, values: list[Any]) -> Any:
         case "count":
             return len(values)
         case "sum":
-            return sum(values, ZEROS.get(aggregate.of, 0))
+            with localcontext(prec=80):  # more digits than any sum here has
+                return sum(values, ZEROS.get(aggregate.of, 0))
         case "mean":
             return sum(values) / len(values) if values else None
         case "min" | "max":
@@ -331,9 +335,10 @@ def _merge(left: Kept, right: Kept) -> None:
     left.acts += right.acts
 
 
-def naive_row(events: Sequence[Pair]) -> Any:
+def naive_row(events: Sequence[tuple[datetime, Act]], sequence: str | None = None) -> Any:
     """Return the row of a session from its events, in any order."""
-    return Row(**{name: _of_session(name, one, events) for name, one in AGGREGATES.items()})
+    placed = [((at, getattr(act, sequence) if sequence else 0), act) for at, act in events]
+    return Row(**{name: _of_session(name, one, placed) for name, one in AGGREGATES.items()})
 
 
 def _of_session(name: str, aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
@@ -351,9 +356,14 @@ def _finish(session: Session, state: Kept) -> Any:
     return naive_row(list(zip(state.times, state.acts, strict=True)))
 
 
+def _finish_in_sequence(session: Session, state: Kept) -> Any:
+    return naive_row(list(zip(state.times, state.acts, strict=True)), "number")
+
+
 def by_functions(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Kept, Any]:
+    finish = _finish if options.get("sequence") is None else _finish_in_sequence
     logic = Functions(
-        event=Act, state=Kept, result=Row, update=_update, merge=_merge, finish=_finish
+        event=Act, state=Kept, result=Row, update=_update, merge=_merge, finish=finish
     )
     settings = grouped(keys={"key": str}, event_time="ts", timeout=timeout, **options)
     return session_spec(logic=logic, **settings)

@@ -150,7 +150,12 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "per event": {"per_event": True, "drop_duplicates_for": "1 hour", "judged_by": "session"},
     "dropped": {"state": Fragile, "on_error": "drop_session", "bucket_count": 3},
-    "in order": {"state": Trail, "order": "event_time"},
+    "in sequence": {
+        "state": Trail,
+        "order": "event_time",
+        "sequence": "n",
+        "timeout": SessionRules(GAP, max_events=1, until="is_last"),
+    },
     "gap of the state": {
         "state": Trail,
         "order": "event_time",
@@ -412,6 +417,13 @@ def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
         honest = sorted(row["n"] for file in views() for row in file if row["n"] is not None)
         numbers = [row[6] for row in expected[name] if row[0] == "session"]
         assert honest[1:-1] == sorted(n for own in numbers for n in own)
+
+
+def test_a_sequence_parts_an_instant(expected: Found) -> None:
+    """Sessions of one event, or two copies: some begin at one instant, each has its own id."""
+    rows = [row for row in expected["in sequence"] if row[0] == "session"]
+    assert {1} == {len(set(row[6])) for row in rows}
+    assert len({row[2] for row in rows}) == len(rows) > len({(row[1], row[3]) for row in rows})
 
 
 @some(FEW)

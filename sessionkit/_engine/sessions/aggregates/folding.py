@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import conditions_met, decode_keys
 from sessionkit._engine.rows.table import Rejected, remembered, whole
+from sessionkit._engine.sessions.aggregates.in_sequence import KERNELS_IN_SEQUENCE
 from sessionkit._engine.sessions.aggregates.numbers import (
     COUNT,
     DURATION,
@@ -75,7 +76,12 @@ KERNELS: Final[Mapping[str, Kernel]] = {
 def kernels_of(spec: AnySessionSpec) -> Sequence[Bound]:
     """Return the aggregates of a spec with their kernels, the parts of a `holds` in its place."""
     flat = [part for bound in spec.bound for part in bound.parts or [bound]]
-    return [(bound, KERNELS[bound.aggregate.kind]) for bound in flat]
+    return [(bound, _kernel(bound)) for bound in flat]
+
+
+def _kernel(bound: BoundAggregate) -> Kernel:
+    kernels = KERNELS if bound.sequence is None else KERNELS_IN_SEQUENCE
+    return kernels[bound.aggregate.kind]
 
 
 def stored_fields(spec: AnySessionSpec) -> list[Field]:

@@ -91,21 +91,31 @@ def _edge_stored(bound: BoundAggregate) -> list[Field]:
 
 def _edge(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
     """Return the value at the earliest or at the latest time; of several there, by value."""
+    stores_time = _stores_time(bound)
+    times_before = numbers_of(rows.part(f"{bound.name}.at")) if stores_time else rows.starts
+    times = rows.joined(times_before, rows.times)
+    found, at, missing = picked(bound, rows, times)
+    return [found, *([array_of(times[at], DatetimeType.arrow, missing)] if stores_time else [])]
+
+
+def picked(bound: BoundAggregate, rows: Rows, keys: Numbers) -> tuple[pa.Array, Numbers, Mask]:
+    """
+    Return the value of each session at its least or greatest key; of several there, by value.
+
+    With it come the place of its row among the keys, which are in order, and which have none.
+    """
     plan, unions, before = rows.plan, rows.plan.unions, rows.part(bound.name)
-    stores_time, sign = _stores_time(bound), 1 if bound.aggregate.kind == "first" else -1
+    sign = 1 if bound.aggregate.kind == "first" else -1
     values = pa.chunked_array([before, rows.values(bound)])
     valid = rows.all_valid(before, rows.chosen(bound))
-    times_before = numbers_of(rows.part(f"{bound.name}.at")) if stores_time else rows.starts
     # Ascending for both: the last is the first from the other end.
-    keys = np.where(valid, sign * rows.joined(times_before, rows.times), LARGEST)
-    best = unions.reduced(np.minimum, keys)
-    at = np.flatnonzero(valid & (keys == unions.spread(best)))
+    keys = np.where(valid, sign * keys, LARGEST)
+    at = np.flatnonzero(valid & (keys == unions.spread(unions.reduced(np.minimum, keys))))
     at = at[_wins(plan, at, values, sign)]
     places = np.full(len(unions), -1)
-    places[unions.numbers[at]] = plan.order[at]
+    places[unions.numbers[at]] = at
     missing = places < 0
-    found = whole(values.take(pa.array(places, mask=missing)))
-    return [found, *([array_of(sign * best, DatetimeType.arrow, missing)] if stores_time else [])]
+    return whole(values.take(pa.array(plan.order[places], mask=missing))), places, missing
 
 
 def _wins(plan: Plan, at: Numbers, values: pa.ChunkedArray, sign: int) -> Mask:
@@ -217,22 +227,30 @@ def _collect_stored(bound: BoundAggregate) -> list[Field]:
     return [Field(bound.name, ListType(bound.type), bound.name), at]
 
 
-def _collect(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
-    """Return the earliest values in the order of time, those at one time by value."""
+def collected(bound: BoundAggregate, rows: Rows, *turns: pa.Array) -> list[pa.Array]:
+    """
+    Return the earliest values in the order of time, those at one time by value.
+
+    Turns, if given, go before the value. There is one for each stored value and each chosen event;
+    what is left of them is returned too.
+    """
     times_before = rows.part(f"{bound.name}.at").flatten()
     values, sessions = _flat(bound, rows, rows.part(bound.name))
     chosen = rows.chosen(bound)
     times = rows.times if chosen is None else rows.times[chosen]
     times = np.concatenate([numbers_of(times_before), times])
-    order = in_total_order(sessions, times, pa.table({"event.value": values}), 0)
+    content = (*turns, values)
+    table = pa.table(content, [f"event.{place}" for place in range(len(content))])
+    order = in_total_order(sessions, times, table, 0)
     sizes = np.bincount(sessions, minlength=len(rows.plan.unions))
     most = bound.aggregate.at_most or 0
     if sizes.max() > most:
         first = np.cumsum(sizes) - sizes
         order = order[np.arange(len(order)) - first[sessions[order]] < most]
         sizes = np.minimum(sizes, most)
-    instants = pa.array(times[order]).view(DatetimeType.arrow)
-    return [lists_of(values.take(pa.array(order)), sizes), lists_of(instants, sizes)]
+    instants, places = pa.array(times[order]).view(DatetimeType.arrow), pa.array(order)
+    others = [lists_of(one.take(places), sizes) for one in turns]
+    return [lists_of(values.take(places), sizes), lists_of(instants, sizes), *others]
 
 
-COLLECT: Final = Kernel(_collect_stored, _collect)
+COLLECT: Final = Kernel(_collect_stored, collected)

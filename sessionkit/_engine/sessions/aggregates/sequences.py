@@ -56,7 +56,7 @@ def _path(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
 PATH: Final = Kernel(COLLECT.stored, COLLECT.fold, _path)
 
 
-def _longer(bound: BoundAggregate) -> BoundAggregate:
+def longer(bound: BoundAggregate) -> BoundAggregate:
     """Return the values with one more, which says that there were too many."""
     most = 1 + (bound.aggregate.at_most or 0)
     return attrs.evolve(bound, aggregate=attrs.evolve(bound.aggregate, at_most=most))
@@ -77,8 +77,8 @@ def _steps(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
 
 
 STEPS: Final = Kernel(
-    lambda bound: COLLECT.stored(_longer(bound)),
-    lambda bound, rows: COLLECT.fold(_longer(bound), rows),
+    lambda bound: COLLECT.stored(longer(bound)),
+    lambda bound, rows: COLLECT.fold(longer(bound), rows),
     _steps,
 )
 
@@ -156,29 +156,39 @@ def _funnel_stored(bound: BoundAggregate) -> list[Field]:
     ]
 
 
-def _funnel(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
-    """Return the steps at each instant; one more than the limit says that there were more."""
+def kept_steps(
+    bound: BoundAggregate, rows: Rows, *turns: tuple[Numbers, Numbers]
+) -> list[pa.Array]:
+    """
+    Return the steps at each instant; one more than the limit says that there were more.
+
+    Turns, if given, part an instant: those of what is stored, and those of all events. What is left
+    of them is returned too.
+    """
     before, kept, bits = rows.part(bound.name), *_steps_of(bound, rows)
     stored_of, event_of = np.split(rows.plan.owners, [len(before)])
     owners = np.concatenate([stored_of[owners_of(before)], event_of[kept]])
     steps = np.concatenate([numbers_of(before.flatten()), bits[kept]])
     stored_times = numbers_of(rows.part(f"{bound.name}.at").flatten())
-    times = np.concatenate([stored_times, rows.times[kept]])
-    order = np.lexsort((times, owners))
-    owners, steps, times = owners[order], steps[order], times[order]
+    own = [np.concatenate([stored, came[kept]]) for stored, came in turns]
+    own.append(np.concatenate([stored_times, rows.times[kept]]))
+    order = np.lexsort((*own, owners))
+    owners, steps, own = owners[order], steps[order], [one[order] for one in own]
     new = np.ones(len(owners), np.bool_)
-    new[1:] = (np.diff(owners) != 0) | (np.diff(times) != 0)
+    new[1:] = np.logical_or.reduce([np.diff(one) != 0 for one in (owners, *own)])
     if not new.all():
         steps = np.bitwise_or.reduceat(steps, np.flatnonzero(new))
-        owners, times = owners[new], times[new]
+        owners, own = owners[new], [one[new] for one in own]
     most = 1 + (bound.aggregate.at_most or 0)
     sizes = np.bincount(owners, minlength=len(rows.plan.unions))
     if sizes.max() > most:
         stays = places_in(sizes, owners) < most
-        steps, times, sizes = steps[stays], times[stays], np.minimum(sizes, most)
+        steps, sizes, own = steps[stays], np.minimum(sizes, most), [one[stays] for one in own]
+    *others, times = own
     return [
         lists_of(pa.array(steps), sizes),
         lists_of(array_of(times, DatetimeType.arrow), sizes),
+        *(lists_of(pa.array(one), sizes) for one in others),
     ]
 
 
@@ -267,7 +277,7 @@ def _funnel_result(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
     return pa.array(reached, mask=unknown)
 
 
-FUNNEL: Final = Kernel(_funnel_stored, _funnel, _funnel_result)
+FUNNEL: Final = Kernel(_funnel_stored, kept_steps, _funnel_result)
 
 
 def _funnel_times(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -293,4 +303,4 @@ def _funnel_times(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
     return lists_of(array_of(found, DatetimeType.arrow), reached, unknown)
 
 
-FUNNEL_TIMES: Final = Kernel(_funnel_stored, _funnel, _funnel_times)
+FUNNEL_TIMES: Final = Kernel(_funnel_stored, kept_steps, _funnel_times)

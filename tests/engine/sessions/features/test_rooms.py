@@ -27,6 +27,7 @@ FEATURES = frozenset(
         "idle.py",
         "rows/buffer.py",
         "rows/encoding.py",
+        "sessions/aggregates/in_sequence.py",
         "sessions/aggregates/sequences.py",
         "shell/erasing.py",
         "shell/seed.py",
