@@ -16,7 +16,7 @@ from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import check_columns, near
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.aggregates import fields_of_condition
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import OnError
 from sessionkit.state import DecimalType
@@ -130,6 +130,7 @@ def sessions(
     results: Results = Results(),
     inputs: Inputs = Inputs(),
     storage: Storage = Storage(),
+    memory: Memory | None = None,
 ) -> Sessions:
     """
     Find the sessions of a frame, with aggregates and without a class.
@@ -157,6 +158,7 @@ def sessions(
         results: When sessions give rows, and which.
         inputs: Which rows become events.
         storage: How state is stored.
+        memory: What is remembered of a key after its sessions.
 
     Raises:
         SchemaError: The frame lacks one of these columns, or `time` isn't a timestamp.
@@ -182,6 +184,7 @@ def sessions(
         "results": results,
         "inputs": inputs,
         "storage": storage,
+        "memory": memory,
     }
     return Sessions(
         frame, {key: annotation_of(frame.schema[key].dataType, key) for key in keys}, settings

@@ -1,6 +1,6 @@
 """Specs: what a user writes of a session, or of the state of a key. Valid once they exist."""
 
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec, Spec
@@ -27,6 +27,7 @@ __all__ = [
     "KeyState",
     "KeyTimes",
     "Lateness",
+    "Memory",
     "Results",
     "Session",
     "SessionSpec",

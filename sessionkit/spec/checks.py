@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, type_in
 from sessionkit.spec.functions import check_function, check_key, name_of
+from sessionkit.spec.groups import Memory
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType, FloatType, IntType
@@ -52,6 +53,8 @@ def check_session(spec: "AnySessionSpec") -> None:
         why = "an event is late once the watermark has reached it"
         hint = 'leave `judged_by` out, or write order="arrival"'
         raise SpecError(with_hint(f"{found}, where {why}", hint))
+    if spec.memory is not None:
+        _check_memory(spec, spec.memory)
     if spec.revises:
         _check_revisions(spec)
     elif spec.discards:
@@ -137,6 +140,31 @@ def _check_fields(event: type[Any], rules: SessionRules) -> None:
             types = "a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal or an Enum"
             found = f"{found}, whose values can't be compared"
             raise SpecError(with_hint(found, f"name {types}"))
+
+
+def _check_memory(spec: "AnySessionSpec", memory: object) -> None:
+    if not isinstance(memory, Memory):
+        found = f"`memory` must be a Memory, found {memory!r}"
+        raise SpecError(with_hint(found, 'write memory=Memory(time_to_live="400 days")'))
+    if spec.discards:
+        found = "`memory` is of whole sessions, and a row of `accumulate=False` has a part of one"
+        raise SpecError(with_hint(found, "leave out one of the two"))
+    both = [name for name in memory.first if name in memory.last]
+    if both:
+        found = f"`memory`: `first` and `last` both have a column `{both[0]}`"
+        raise SpecError(with_hint(found, "give them two names"))
+    for rule, columns in (("first", memory.first), ("last", memory.last)):
+        for column, name in columns.items():
+            what = f"`memory`: `{rule}` names `{name}`, and {spec.result.__name__}"
+            kind = inner_type(type_in(spec.result, name, f"{what} has no such field"))
+            if kind.facts is None:
+                found = f"{what}.{name} isn't of a plain type"
+                raise SpecError(
+                    with_hint(found, "name a field that is a number, a text, a time or the like")
+                )
+            if not column.isidentifier():
+                found = f"`memory`: `{rule}` can't name a column {column!r}"
+                raise SpecError(with_hint(found, "use letters, digits and underscores"))
 
 
 def _check_revisions(spec: "AnySessionSpec") -> None:

@@ -9,7 +9,7 @@ from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import FinishMethod
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
 from sessionkit.spec.shared import OnError, Order
 from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
@@ -108,6 +108,7 @@ class _Shared(TypedDict, total=False):
     results: Results
     inputs: Inputs
     storage: Storage
+    memory: Memory | None
 
 
 class AggregateSettings(_Shared, total=False):

@@ -13,7 +13,7 @@ from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
-from sessionkit.spec.groups import EXAMPLES, FORMER, Results
+from sessionkit.spec.groups import EXAMPLES, FORMER, Memory, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.methods import (
     AggregateSettings,
@@ -28,6 +28,7 @@ from sessionkit.spec.methods import (
 from sessionkit.spec.shared import (
     CLOSED_BY_FIELD,
     CLOSED_BY_OR_OPEN,
+    MEMORY_FIELDS,
     NUMBER_COLUMN,
     REJECTED_COLUMNS,
     REVISION_FIELDS,
@@ -41,7 +42,8 @@ from sessionkit.spec.shared import (
     read_timeout,
     set_derived,
 )
-from sessionkit.state._collections import Field
+from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
@@ -86,6 +88,7 @@ class SessionSpec(Spec[E, S, R]):
         results: When sessions give rows, and which.
         inputs: Which rows become events, and what is known of them.
         storage: How state is stored, and which class wrote it.
+        memory: What is remembered of a key after its sessions; None for nothing.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -101,6 +104,7 @@ class SessionSpec(Spec[E, S, R]):
         default=None, validator=attrs.validators.optional(column_name)
     )
     results: Results = attrs.field(default=Results(), validator=group)
+    memory: Memory | None = None
     row_kind: ClassVar = "session"
 
     def __attrs_post_init__(self) -> None:
@@ -133,7 +137,18 @@ class SessionSpec(Spec[E, S, R]):
     def own_fields(self) -> tuple[Field, ...]:
         closed_by = CLOSED_BY_FIELD if self.early is None else CLOSED_BY_OR_OPEN
         ruled = () if self.rules is None else (closed_by,)
-        return (*SESSION_FIELDS, *ruled, *(REVISION_FIELDS if self.revises else ()))
+        revised = REVISION_FIELDS if self.revises else ()
+        return (*SESSION_FIELDS, *ruled, *self.memory_fields, *revised)
+
+    @cached_property
+    def memory_fields(self) -> tuple[Field, ...]:
+        """The columns of a result row that come of what is remembered of its key."""
+        if self.memory is None:
+            return ()
+        types = {field.name: inner_type(field.type) for field in codec_of(self.result).type.fields}
+        carried = {**self.memory.first, **self.memory.last}
+        values = (Field(name, OptionalType(types[of]), name) for name, of in carried.items())
+        return (*MEMORY_FIELDS, *values)
 
     @cached_property
     def early(self) -> Every | None:

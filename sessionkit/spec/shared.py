@@ -25,7 +25,7 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._scalars import BoolType, IntType, StrType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._times import DatetimeType, TimedeltaType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import Clock, EventTimeGap, SessionRules, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
@@ -72,6 +72,12 @@ SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
 CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
 """The one that it adds after these where there are `SessionRules`."""
 CLOSED_BY_OR_OPEN: Final = Field("closed_by", OptionalType(StrType()), "closed_by")
+MEMORY_FIELDS: Final = (
+    Field("session_number", IntType(), "session_number"),
+    Field("previous_session_id", OptionalType(StrType()), "previous_session_id"),
+    Field("since_previous", OptionalType(TimedeltaType()), "since_previous"),
+)
+"""Those that it adds after these where a key is remembered, before the values that it carries."""
 REVISION_FIELDS: Final = (
     Field("revision", IntType(), "revision"),
     Field("is_final", BoolType(), "is_final"),

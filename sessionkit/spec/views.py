@@ -1,7 +1,7 @@
 """What functions are given: a session; or the state of a key, and its times."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
@@ -42,6 +42,10 @@ class Session(Generic[K]):
             is open, the one that would end it.
         is_final: Whether it's closed. Only under `emit` a session is handed over before that.
         revision: How many rows it has given, this one included.
+        number: Its number among the sessions of its key, from 1. This and the next two are only
+            known with `SessionSpec(memory=...)`, and None without.
+        previous_id: The id of the session before it; None for the first.
+        since_previous: The time from when that was over to `start`; None for the first.
     """
 
     key: K
@@ -52,6 +56,9 @@ class Session(Generic[K]):
     closed_by: ClosedBy = "gap"
     is_final: bool = True
     revision: int = 1
+    number: int | None = None
+    previous_id: str | None = None
+    since_previous: timedelta | None = None
 
 
 class _MadeWhenAsked:
@@ -71,9 +78,9 @@ class _MadeWhenAsked:
 for _name in ("start", "end"):
     # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
     setattr(Session, _name, _MadeWhenAsked(_name))
-for _name, _default in (("is_final", True), ("revision", 1)):
-    # Nor does a session that gives one row need these of its own.
-    setattr(Session, _name, _default)
+for _name in ("is_final", "revision", "number", "previous_id", "since_previous"):
+    # Nor does a session that gives one row, or of a key that isn't remembered, need these.
+    setattr(Session, _name, getattr(attrs.fields(Session), _name).default)
 
 
 def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)

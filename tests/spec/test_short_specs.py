@@ -20,6 +20,7 @@ from sessionkit import (
     KeyState,
     KeyTimes,
     Lateness,
+    Memory,
     NoTimeout,
     Results,
     Session,
@@ -923,6 +924,8 @@ WORDS = {
     "event": "from annotations",
     "state": "from annotations",
     "result": "from annotations",
+    "first": "none",
+    "last": "none",
     "passthrough": "none",
     "create": "`State()`, then `update`",
     "finish": "the state is the row",
@@ -983,7 +986,8 @@ def test_the_reference_has_the_functions_and_the_groups() -> None:
     """A table for each, in this order."""
     _, _, *shown, _ = tables()
 
-    for cls, table in zip((Functions, Lateness, Results, Inputs, Storage), shown, strict=True):
+    classes = (Functions, Lateness, Results, Memory, Inputs, Storage)
+    for cls, table in zip(classes, shown, strict=True):
         assert {name: default_of(field) for name, field in arguments(cls).items()} == table
 
 
@@ -996,7 +1000,7 @@ def test_the_reference_has_every_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    "cls", [SessionSpec, StatefulSpec, Functions, Lateness, Results, Inputs, Storage]
+    "cls", [SessionSpec, StatefulSpec, Functions, Lateness, Results, Memory, Inputs, Storage]
 )
 def test_a_docstring_says_every_argument_once(cls: type[Any]) -> None:
     """Nothing is left out, and nothing is said of another class."""

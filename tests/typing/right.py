@@ -17,6 +17,7 @@ from sessionkit import (
     KeyState,
     KeyTimes,
     Lateness,
+    Memory,
     NoTimeout,
     Session,
     SessionSpec,
@@ -208,6 +209,7 @@ replaced = SessionSpec.of(
     watermark_delay="10 minutes",
     lateness=Lateness(judged_by="session"),
     storage=Storage(bucket_count=128),
+    memory=Memory(time_to_live="90 days"),
 )
 assert_type(replaced, SessionSpec[View, Replaced, Row])
 

@@ -66,6 +66,8 @@ def result_rows(
         # A session that gives an early row isn't over.
         is_open = program.revisions is not None and program.revisions.early is not None
         own.append(pc.if_else(whole(over["is_final"]), reasons, None) if is_open else reasons)
+    if program.memory is not None:
+        own += program.memory.row_columns(over)
     if program.revisions is not None:
         own += over.select(["revision", "is_final", "supersedes"]).columns
     if not isinstance(places, range):
@@ -86,6 +88,8 @@ def _finished(
     sessions = sessions_of(program, over, ids)
     if program.revisions is not None:
         _number_rows(sessions, over)
+    if program.memory is not None:
+        program.memory.tell(sessions, over)
     rows: list[Any] = []
     places: list[int] = []
     failed: dict[int, Failure] = {}

@@ -54,4 +54,5 @@ def close_per_event(program: Program, over: pa.Table) -> Closed:
         numbers if field.name == NUMBER else held.field(field.name)
         for field in codec_of(program.spec.result).type.fields
     ]
-    return Closed(result_rows(program, over, ids_of(over), places, columns), [], over.num_rows)
+    rows = result_rows(program, over, ids_of(over), places, columns)
+    return Closed(rows, [], over.num_rows, places)

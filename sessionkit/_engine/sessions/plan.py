@@ -251,6 +251,8 @@ class Closed:
         places: For each result row, the place of its session.
         failed: The places of the sessions whose `finish` failed.
         events: Their events, where these are handed out.
+        recalled: The sessions with what is remembered of each, where something is.
+        known: What is remembered of all keys from then on.
     """
 
     rows: pa.Table
@@ -259,6 +261,8 @@ class Closed:
     places: Places = range(0)
     failed: Collection[int] = ()
     events: Sequence[Rejected] = ()
+    recalled: pa.Table | None = None
+    known: pa.Table | None = None
 
 
 @attrs.frozen

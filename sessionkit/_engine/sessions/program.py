@@ -36,6 +36,7 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
+from sessionkit._engine.sessions.features.memory import KeyMemory, apart
 from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
@@ -53,7 +54,7 @@ KINDS: Final = {
     Aggregates: "session of aggregates",
     Events: "session of events",
 }
-Feature: TypeAlias = Duplicates | SessionEvents | Rules | Revisions
+Feature: TypeAlias = Duplicates | SessionEvents | Rules | Revisions | KeyMemory
 
 LATE_EVENT: Final = "its own window is over: event time + gap is at or before the watermark"
 LATE_DAY: Final = (
@@ -114,6 +115,7 @@ class Program:
     session_events: SessionEvents | None
     rules: Rules | None
     revisions: Revisions | None
+    memory: KeyMemory | None
     features: Sequence[Feature]
     functions: SessionFold | None
 
@@ -123,7 +125,8 @@ class Program:
         closes = "end" if rules is None else "closes"
         duplicates, session_events = Duplicates.of(spec), SessionEvents.of(spec)
         revisions = Revisions.of(spec, closes)
-        every = duplicates, session_events, rules, revisions
+        memory = KeyMemory.of(spec, closes)
+        every = duplicates, session_events, rules, revisions, memory
         features = [feature for feature in every if feature is not None]
         own = [pa.field("start", INSTANT), pa.field("end", INSTANT), pa.field("events", pa.int64())]
         own += [BEHIND, *(field for feature in features for field in feature.fields)]
@@ -148,6 +151,7 @@ class Program:
             session_events=session_events,
             rules=rules,
             revisions=revisions,
+            memory=memory,
             features=features,
             functions=SessionFold.of(spec) if isinstance(spec.logic, Functions) else None,
         )
@@ -183,6 +187,7 @@ class Program:
         Those that are over, and only wait for late events, stay where this spec waits for them too;
         otherwise their ids do.
         """
+        known, sessions = apart(sessions)
         if self.duplicates is None:
             sessions = forget_ids(sessions)
         else:
@@ -194,7 +199,9 @@ class Program:
             if self.duplicates is not None:
                 over = self.duplicates.remembered(over, BEGINNING_US)
                 sessions = concat([sessions, over])
-        return sessions if self.revisions is None else self.revisions.migrated(sessions, old)
+        if self.revisions is not None:
+            sessions = self.revisions.migrated(sessions, old)
+        return sessions if self.memory is None else self.memory.migrated(sessions, known)
 
     # -- before the fold ------------------------------------------------------------------------
 
@@ -289,7 +296,7 @@ class Program:
         dropped = marks < 0
         if dropped.any():
             traces = sessions.filter(pa.array(dropped))
-        if self.duplicates is not None or traces is not None:
+        if self.duplicates is not None or traces is not None or self.memory is not None:
             concerned &= has_state(sessions)
         places = np.flatnonzero(concerned)
         keys = np.concatenate([found[places], numbers])

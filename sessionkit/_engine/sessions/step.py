@@ -45,6 +45,7 @@ from sessionkit._engine.sessions.aggregates.folding import (
     stored_fields,
 )
 from sessionkit._engine.sessions.close import close
+from sessionkit._engine.sessions.features.memory import apart
 from sessionkit._engine.sessions.fold import fold_by_functions, refused_first
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.per_event import close_per_event, fold_per_event
@@ -121,7 +122,9 @@ class SessionLogic:
 
     @cached_property
     def keeps_only_open(self) -> bool:
-        return self.program.duplicates is None and self.program.revisions is None
+        program = self.program
+        remembering = program.duplicates, program.revisions, program.memory
+        return all(feature is None for feature in remembering)
 
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""
@@ -203,12 +206,32 @@ class SessionLogic:
         self, sessions: pa.Table, clocks: BatchClocks, *, only_final: bool = False
     ) -> tuple[pa.Table, Closed]:
         """Return the sessions that remain, and what became of those that are over."""
+        memory = self.program.memory
+        if memory is None:
+            return self._ended(sessions, clocks, only_final=only_final)
+        known, sessions = apart(sessions)
+        kept, closed = self._ended(sessions, clocks, known, only_final=only_final)
+        known = known if closed.known is None else closed.known
+        return concat([kept, memory.staying(known, kept, clocks.watermark_us)]), closed
+
+    def _ended(
+        self,
+        sessions: pa.Table,
+        clocks: BatchClocks,
+        known: pa.Table | None = None,
+        *,
+        only_final: bool,
+    ) -> tuple[pa.Table, Closed]:
+        """Return the same, given what is `known` of keys, which is no session."""
         program, watermark_us = self.program, clocks.watermark_us
         if program.revisions is not None:
             giving = program.revisions.giving(sessions, clocks, only_final=only_final)
             if giving is None:
                 return sessions, self.no_rows
-            rows = self._rows(clocks, giving.given)
+            rows = self._rows(clocks, giving.given, known)
+            if program.memory is not None and rows.recalled is not None:
+                numbered = program.memory.numbered(giving, rows.recalled)
+                giving = attrs.evolve(giving, sessions=numbered)
             kept, ended, closed = program.revisions.after(giving, rows, clocks)
         else:
             over = is_over(micros(sessions[program.closes]), watermark_us)
@@ -216,19 +239,24 @@ class SessionLogic:
                 return sessions, self.no_rows
             ended, kept = split(sessions, over)
             ended, _ = split(ended, has_state(ended))
-            closed = self._rows(clocks, ended)
+            closed = self._rows(clocks, ended, known)
         if program.duplicates is not None and ended.num_rows:
             kept = concat([kept, program.duplicates.remembered(ended, watermark_us)])
         return kept, closed
 
-    def _rows(self, clocks: BatchClocks, over: pa.Table) -> Closed:
+    def _rows(self, clocks: BatchClocks, over: pa.Table, known: pa.Table | None) -> Closed:
         """Return the rows of sessions that are over, or that give early ones."""
         program = self.program
         if not over.num_rows:
             return self.no_rows
         if program.rules is not None:
             over = program.rules.idled(over, clocks.by_events_us)
-        closed = self.fold.close(program, over)
+        if program.memory is None or known is None:
+            closed = self.fold.close(program, over)
+        else:
+            recalled = program.memory.recalled(over, known)
+            closed = self.fold.close(program, over := recalled.over)
+            closed = program.memory.remembered(recalled, closed)
         if program.session_events is None:
             return closed
         facts = {"session_id": pa.array(ids_of(over))}

@@ -41,6 +41,7 @@ MAY_BE_CARRIED: Final = frozenset(
         "keys",
         "layout",
         "longest_gap_us",
+        "memory",
         "order",
         "passthrough",
         "revisions",

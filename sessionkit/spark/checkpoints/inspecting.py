@@ -31,8 +31,8 @@ from sessionkit.spec.shared import AnySpec
 
 LARGEST: Final = 5
 KILO: Final = 1_000
-REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "revisions"})
-"""The entries of an identity under which closed sessions are remembered."""
+REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "memory", "revisions"})
+"""The entries of an identity under which more than open sessions is remembered."""
 
 
 def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterator[str]:

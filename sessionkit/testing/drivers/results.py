@@ -1,8 +1,9 @@
 """What comes out of a driver: result rows, rejections and events of a micro-batch, typed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 import pandas as pd
@@ -11,11 +12,14 @@ import pyarrow as pa
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
+from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts import ClosedBy
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 R_co = TypeVar("R_co", covariant=True)
 AnyRow = TypeVar("AnyRow")
@@ -49,6 +53,7 @@ class SessionRow(Generic[R_co]):
         revision: The number of the row among those that the session has given.
         is_final: Whether the session was over.
         supersedes: The ids under which earlier rows of it were emitted.
+        memory: With `SessionSpec(memory=...)` the columns that come of it, by their names.
     """
 
     key: Any
@@ -60,6 +65,7 @@ class SessionRow(Generic[R_co]):
     revision: int = 1
     is_final: bool = True
     supersedes: tuple[str, ...] = ()
+    memory: Mapping[str, Any] = attrs.field(default=NOTHING, hash=False)
 
     def __repr__(self) -> str:
         """Leave out what each row has where neither rules nor revisions are used."""
@@ -175,11 +181,15 @@ def row_order(row: Any) -> tuple[Any, ...]:
 
 def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
     """Return result rows as a frame with the columns that Spark has."""
-    own = [field.name.removeprefix("session_") for field in spec.own_fields]
+    remembered = {*_memory_columns(spec)}
+    own = [field.name for field in spec.own_fields]
     fields = [field.name for field in codec_of(spec.result).type.fields]
 
     def values(row: Any) -> list[Any]:
-        shown = [getattr(row, name) for name in own]
+        shown = [
+            row.memory[name] if name in remembered else getattr(row, name.removeprefix("session_"))
+            for name in own
+        ]
         return [*row.key, *shown, *(getattr(row.result, name) for name in fields)]
 
     return pd.DataFrame(map(values, rows), columns=[field.name for field in spec.result_fields])
@@ -232,7 +242,13 @@ def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
         revision=row.get("revision", 1),
         is_final=is_final,
         supersedes=tuple(row.get("supersedes", ())),
+        memory={name: row[name] for name in _memory_columns(spec)},
     )
+
+
+def _memory_columns(spec: AnySpec) -> list[str]:
+    fields = spec.memory_fields if isinstance(spec, SessionSpec) else ()
+    return [field.name for field in fields]
 
 
 def _built(cls: type[Any], row: Row) -> Any:

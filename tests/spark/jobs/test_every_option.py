@@ -23,7 +23,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Inputs, Lateness, Results, SessionRules, SessionSpec, Storage
+from sessionkit import Inputs, Lateness, Memory, Results, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit._instants import micros_of
 from sessionkit.spark import sessionize_all
@@ -63,7 +63,11 @@ SHOWN: Final = {
     "event_time": "timestamp",
     "event_id": "string",
     "offset": "bigint",
+    "session_number": "bigint",
+    "previous_session_id": "string",
+    "landed": "bigint",
 }
+REMEMBERED: Final = ("session_number", "previous_session_id", "landed")
 SPOILED: Final = 59
 """The number of the last view, which fails where functions may."""
 
@@ -164,6 +168,10 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
     "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
     "lateness": {"allowed": "1 hour", "accumulate": False},
+    "remembered": {
+        "aggregates": True,
+        "memory": Memory(time_to_live="1 day", first={"landed": "most"}),
+    },
 }
 ELSEWHERE: Final = {
     "close_idle_after": "spark/jobs/test_idle.py",  # A batch has no clock.
@@ -204,7 +212,8 @@ def optional(options: dict[str, Any]) -> SessionSpec[Any, Any, Any]:
     if given.pop("per_event", False):
         return SessionSpec.per_event(View, **grouped(**given))
     if aggregated:
-        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **grouped(**given))
+        numbers = {"numbers": agg.collect("n"), "most": agg.max("n")}
+        return SessionSpec.aggregate(View, numbers, **grouped(**given))
     return SessionSpec.of(state, **grouped(**given))
 
 
@@ -331,14 +340,15 @@ def row_of_session(one: SessionRow[Any], spec: SessionSpec[Any, Any, Any]) -> tu
     is_event, row = isinstance(spec.logic, Events), one.result
     values = ([row.n], row.number) if is_event else (row.numbers, None)
     bounds = (one.id, micros_of(one.start), micros_of(one.end))
-    return ("session", one.key.user, *bounds, closed_by, *values, None, None, None)
+    remembered = map(one.memory.get, REMEMBERED)
+    return ("session", one.key.user, *bounds, closed_by, *values, None, None, None, *remembered)
 
 
 def row_of_event(one: SessionEvent) -> tuple[Any, ...]:
     """Return an event of a closed session as Spark shows it."""
     bounds = (one.session_id, micros_of(one.session_start), micros_of(one.session_end))
     rest = (one.number, micros_of(one.event_time), one.event_id, one.passthrough["offset"])
-    return ("event", one.key.user, *bounds, None, None, *rest)
+    return ("event", one.key.user, *bounds, None, None, *rest, *[None] * len(REMEMBERED))
 
 
 def row_of_rejection(one: Rejection) -> tuple[Any, ...]:
@@ -346,7 +356,7 @@ def row_of_rejection(one: Rejection) -> tuple[Any, ...]:
     times = (one.session_start, one.session_end, one.event_time)
     start, end, at = (None if time is None else micros_of(time) for time in times)
     rest = (None, None, None, at, one.event_id, one.passthrough.get("offset"))
-    return (one.kind, one.key.user, one.session_id, start, end, *rest)
+    return (one.kind, one.key.user, one.session_id, start, end, *rest, *[None] * len(REMEMBERED))
 
 
 @pytest.fixture

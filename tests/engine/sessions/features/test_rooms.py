@@ -10,7 +10,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import Memory, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import grouped
@@ -36,6 +36,8 @@ FEATURES = frozenset(
         "sessions/dropping.py",
         "sessions/features/duplicates.py",
         "sessions/features/event_functions.py",
+        "sessions/features/lines.py",
+        "sessions/features/memory.py",
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
         "sessions/features/sequence.py",
@@ -120,6 +122,7 @@ def test_functions_enter_no_aggregates() -> None:
         ({"revisions.py"}, {"emit": "on_update"}),
         ({"revisions.py"}, {"allowed": "1 hour"}),
         ({"session_events.py"}, {"with_events": True}),
+        ({"memory.py", "lines.py"}, {"memory": Memory(time_to_live="1 day")}),
     ],
 )
 def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:

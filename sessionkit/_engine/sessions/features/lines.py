@@ -1,0 +1,162 @@
+"""
+The sessions of keys in a line, each after what is remembered of its key: numbered, and compared.
+
+The entries of a line are numbered: first what is known of keys, then sessions. A *run* is a part of
+a line in which each entry remembers those before it; it ends where a key was forgotten.
+"""
+
+from functools import cached_property
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._engine.rows.table import Mask, Numbers, whole
+
+NEVER: Final = np.iinfo(np.int64).max
+
+
+@attrs.frozen(slots=False)
+class Line:
+    """
+    Entries by key and start. Instants are in microseconds.
+
+    Attributes:
+        known: How many entries are what is known of a key.
+        places: The places of the sessions in their table.
+        order: The entries in order.
+        keys: The key of each entry in order, as a number.
+        runs: The first entry of the run of each one, both by their places in order.
+        numbers: The number of the session of each entry in order.
+        starts: When the session of each entry began, by its own number, as `closes`.
+        closes: When it was over.
+    """
+
+    known: int
+    places: Numbers
+    order: Numbers
+    keys: Numbers
+    runs: Numbers
+    numbers: Numbers
+    starts: Numbers
+    closes: Numbers
+
+    @classmethod
+    def of(  # noqa: PLR0917 (a column each)
+        cls,
+        places: Numbers,
+        keys: Numbers,
+        starts: Numbers,
+        closes: Numbers,
+        counts: Numbers,
+        lives_us: int,
+    ) -> "Line":
+        """
+        Put entries in order. `counts` are the sessions that are known of keys; 0 for a session.
+
+        A session is remembered for so many microseconds after it was over.
+        """
+        # Of several that begin at one instant, each but the last was cut there.
+        order = np.lexsort((closes, starts, counts == 0, keys))
+        begins = np.diff(keys[order], prepend=-1) != 0
+        begins[1:] |= starts[order][1:] >= closes[order][:-1] + lives_us
+        at = np.arange(len(order))
+        runs = np.maximum.accumulate(np.where(begins, at, 0))
+        base = counts[order][runs]
+        numbers = base + at - runs + (base == 0)
+        known = len(counts) - len(places)
+        return cls(known, places, order, keys[order], runs, numbers, starts, closes)
+
+    @cached_property
+    def is_session(self) -> Mask:
+        """Mark the entries, in order, that are sessions."""
+        mask: Mask = self.order >= self.known
+        return mask
+
+    def owners(self, number: int) -> Numbers:
+        """Return where each of so many sessions is in the line; -1 for one that isn't."""
+        found = np.full(number, -1)
+        here = np.flatnonzero(self.is_session)
+        found[self.places[self.order[here] - self.known]] = here
+        return found
+
+    @property
+    def before(self) -> Numbers:
+        """The entry before each one in order, of its run; -1 for none."""
+        previous = np.append(-1, self.order)[: len(self.order)]
+        found: Numbers = np.where(self.runs < np.arange(len(self.order)), previous, -1)
+        return found
+
+    def ends(self, final: Mask) -> Numbers:
+        """Return where in order the last session of each key is, of those that are `final`."""
+        counts = np.append(np.ones(self.known, np.bool_), final[self.places])
+        lasting: Numbers = np.flatnonzero(counts[self.order])
+        ends: Numbers = lasting[np.diff(self.keys[lasting], append=-1) != 0]
+        sessions: Numbers = ends[self.is_session[ends]]
+        return sessions
+
+    def latest(self, ends: Numbers) -> Numbers:
+        """Return the entry that was over last, up to these; what is known may be later."""
+        first, entries = self.order[self.runs[ends]], self.order[ends]
+        return np.where(self.closes[first] > self.closes[entries], first, entries)
+
+    def first_with(self, has: Mask) -> Numbers:
+        """Return for each entry the first of its run, up to it, that has something; or -1."""
+        if not len(has):
+            return np.zeros(0, np.int64)
+        at = np.arange(len(has))
+        begins = self.runs == at
+        first = np.minimum.reduceat(np.where(has, at, NEVER), np.flatnonzero(begins))
+        first = first[np.cumsum(begins) - 1]
+        found: Numbers = np.where(first <= at, first, -1)
+        return found
+
+    def last_with(self, has: Mask) -> Numbers:
+        """Return for each entry the last of its run, up to it, that has something; or -1."""
+        at = np.maximum.accumulate(np.where(has, np.arange(len(has)), -1))
+        found: Numbers = np.where(at >= self.runs, at, -1)
+        return found
+
+
+@attrs.frozen
+class Values:
+    """The values of entries in order: each at a place of a column, -1 where it has none."""
+
+    column: pa.ChunkedArray
+    places: Numbers
+
+    @classmethod
+    def of(cls, line: Line, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
+        """Return what is known of keys, and of sessions what is in their `own` rows."""
+        stored = np.where(is_there(known), np.arange(len(known)), -1)
+        of_rows = own[line.places]
+        given = np.where(of_rows < 0, -1, of_rows + len(known))
+        places = np.concatenate([stored, given])[line.order]
+        return cls(pa.chunked_array([known, rows]), places)
+
+    @property
+    def there(self) -> Mask:
+        return self.places >= 0
+
+    def at(self, entries: Numbers) -> pa.Array:
+        """Return the values of some entries; null for -1."""
+        return taken(self.column, np.where(entries < 0, -1, self.places[entries]))
+
+
+def own_rows(values: pa.Array, places: Numbers, sessions: int, *, first: bool) -> Numbers:
+    """Return the row with the first or the last value of each session; -1 for none."""
+    own = np.full(sessions, -1)
+    rows = np.flatnonzero(is_there(values))[:: -1 if first else 1]
+    own[places[rows]] = rows  # of several for one place, the last counts
+    return own
+
+
+def is_there(column: pa.Array) -> Mask:
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def taken(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:
+    """Return the values at some places; null for -1."""
+    return whole(column.take(pa.array(np.where(places < 0, 0, places), mask=places < 0)))

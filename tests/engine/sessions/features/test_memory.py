@@ -1,0 +1,216 @@
+"""What is remembered of a key, where sessions give several rows, and across specs."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pyarrow.compute as pc
+import pytest
+
+from sessionkit import Memory, Session, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.errors import SpecError, StateMismatchError
+from sessionkit.testing import SessionDriver, at
+from tests.support.options import grouped
+
+MONTH = Memory(time_to_live="30 days", last={"credited": "source"}, lookback="10 days")
+
+
+@attrs.frozen
+class View:
+    source: str = "direct"
+
+
+@attrs.define
+class Visit:
+    pages: int = 0
+    number: int = 0
+    before: str | None = None
+    since: timedelta | None = None
+
+    def update(self, _: View) -> None:
+        self.pages += 1
+
+    def merge(self, other: "Visit") -> None:
+        self.pages += other.pages
+
+    def finish(self, session: Session[Any]) -> "Visit":
+        number = session.number or 0
+        return Visit(self.pages, number, session.previous_id, session.since_previous)
+
+
+def spec_of(memory: Any = MONTH, **options: Any) -> SessionSpec[Any, Any, Any]:
+    chosen = agg.last("source", where=pc.field("source") != "direct")
+    return SessionSpec.aggregate(
+        View,
+        {"pages": agg.count(), "source": chosen},
+        **grouped(
+            keys={"user": str},
+            event_time="ts",
+            gap="30 minutes",
+            watermark_delay="0 seconds",
+            memory=memory,
+            **options,
+        ),
+    )
+
+
+def shown(driver: SessionDriver[Any, Any, Any], *events: tuple[str, str]) -> list[Any]:
+    """Return what the rows of a micro-batch say: start, revision, number, credited source."""
+    for time, source in events:
+        driver.add("ann", at(time), View(source))
+    driver.run_batch()
+    return [
+        (f"{row.start:%H:%M}", row.revision, row.memory["session_number"], row.memory["credited"])
+        for row in driver.take_rows()
+    ]
+
+
+def test_a_late_session_takes_the_next_number_and_the_others_keep_theirs() -> None:
+    """Under `Lateness(allowed=...)`, a revision has the number of the row that it replaces."""
+    driver = SessionDriver(spec_of(allowed="10 hours"))
+    shown(driver, ("10:00", "mail"), ("14:00", "direct"))
+    assert shown(driver, ("18:00", "ad")) == [("10:00", 1, 1, "mail")]
+    assert shown(driver) == [("14:00", 1, 2, "mail")]
+    assert shown(driver, ("12:00", "x"), ("14:10", "y")) == [
+        ("12:00", 1, 3, "x"),
+        ("14:00", 2, 2, "y"),
+    ]
+    driver.advance_watermark_to(at("19:00"))
+    driver.run_batch()
+    (row,) = driver.take_rows()
+    assert row.memory["session_number"] == 4
+    # The session before is the one that was over last, not the one that came last.
+    assert row.memory["since_previous"] == at("18:00") - at("14:30")
+
+
+def test_sessions_that_a_late_event_bridges_keep_the_least_number() -> None:
+    """The other one is given to no session again."""
+    driver = SessionDriver(spec_of(allowed="10 hours"))
+    shown(driver, ("10:00", "mail"), ("10:45", "ad"))
+    shown(driver, ("15:00", "direct"))
+    assert shown(driver) == [("10:45", 1, 2, "ad")]
+    assert shown(driver, ("10:20", "x")) == [("10:00", 2, 1, "ad")]
+    driver.advance_watermark_to(at("16:00"))
+    driver.run_batch()
+    assert driver.take_rows()[0].memory["session_number"] == 3
+
+
+def test_an_early_row_shows_what_would_be_remembered() -> None:
+    """Its number is provisional: one that is still open before it isn't counted."""
+    driver = SessionDriver(spec_of(emit="on_update"))
+    assert shown(driver, ("10:00", "mail")) == [("10:00", 1, 1, "mail")]
+    assert shown(driver, ("12:00", "direct")) == [("12:00", 1, 1, None)]
+    assert shown(driver) == [("10:00", 2, 1, "mail")]
+    assert shown(driver, ("12:10", "direct")) == [("12:00", 2, 2, "mail")]
+
+
+def test_finish_is_told_what_comes_before_its_session() -> None:
+    """Its number, the id of the one before, and how long ago that was over."""
+    settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts", "gap": "30 minutes"}
+    spec = SessionSpec.of(
+        Visit, watermark_delay="1 minute", memory=Memory(time_to_live="1 day"), **settings
+    )
+    driver = SessionDriver(spec)
+    for time in ("10:00", "12:00"):
+        driver.add("ann", at(time), View())
+    driver.run_batch()
+    driver.advance_watermark_to(at("13:00"))
+    driver.run_batch()
+    first, second = driver.take_rows()
+    assert first.result == Visit(1, 1)
+    assert second.result == Visit(1, 2, first.id, at("12:00") - at("10:30"))
+
+
+def test_each_event_of_a_session_has_its_number() -> None:
+    """Under `SessionSpec.per_event`."""
+    spec = SessionSpec.per_event(
+        View,
+        keys={"user": str},
+        event_time="ts",
+        gap="30 minutes",
+        watermark_delay="0 seconds",
+        memory=Memory(time_to_live="1 day", first={"landed": "source"}),
+    )
+    driver = SessionDriver(spec)
+    for time, source in (("10:00", "mail"), ("10:01", "ad"), ("12:00", "x")):
+        driver.add("ann", at(time), View(source))
+    driver.run_batch()
+    driver.advance_watermark_to(at("13:00"))
+    driver.run_batch()
+    rows = [(row.memory["session_number"], row.memory["landed"]) for row in driver.take_rows()]
+    assert rows == [(1, "mail"), (1, "mail"), (2, "mail")]
+
+
+def test_another_gap_goes_on_with_the_numbers() -> None:
+    """A migration carries what is remembered; a spec without memory drops it."""
+    driver = SessionDriver(spec_of())
+    shown(driver, ("10:00", "mail"))
+    shown(driver, ("12:00", "direct"))
+    shown(driver)
+    wider = attrs.evolve(spec_of(), timeout="45 minutes")
+    after = driver.migrate(wider)
+    after.advance_watermark_to(at("13:00"))
+    assert shown(after) == [("12:00", 1, 2, "mail")]
+    without = driver.migrate(spec_of(memory=None))
+    without.advance_watermark_to(at("13:00"))
+    without.run_batch()
+    assert without.take_rows()[0].memory == {}
+    again = without.migrate(spec_of())
+    assert shown(again, ("20:00", "direct")) == []
+    again.advance_watermark_to(at("21:00"))
+    assert shown(again) == [("20:00", 1, 1, None)]
+
+
+def test_another_time_to_live_is_refused_on_a_checkpoint() -> None:
+    """It would forget keys that the one before remembered."""
+    driver = SessionDriver(spec_of())
+    shown(driver, ("10:00", "mail"))
+    longer = spec_of(memory=attrs.evolve(MONTH, time_to_live="60 days"))
+    with pytest.raises(StateMismatchError, match="`memory` is"):
+        shown(SessionDriver.restore(longer, driver.snapshot()), ("10:10", "ad"))
+
+
+@pytest.mark.parametrize(
+    ("memory", "options", "message"),
+    [
+        ("30 days", {}, "`memory` must be a Memory, found '30 days'"),
+        (MONTH, {"emit": "on_update", "accumulate": False}, "has a part of one"),
+        (Memory(time_to_live="1 day", first={"a": "sorce"}), {}, "no such field\n+Hint: .*source"),
+        (Memory(time_to_live="1 day", last={"source": "source"}), {}, "two columns named `source`"),
+        (Memory(time_to_live="1 day", last={"a b": "source"}), {}, "can't name a column 'a b'"),
+    ],
+)
+def test_a_memory_that_cannot_work_is_refused(memory: Any, options: Any, message: str) -> None:
+    """At construction."""
+    with pytest.raises(SpecError, match=message):
+        spec_of(memory=memory, **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "Memory needs `time_to_live`"),
+        ({"time_to_live": "1 day", "lookback": "1 hour"}, "there is none"),
+        (
+            {"time_to_live": "1 day", "lookback": "2 days", "last": {"a": "b"}},
+            "`lookback` is longer than `time_to_live`",
+        ),
+    ],
+)
+def test_spans_that_cannot_work_are_refused(arguments: Any, message: str) -> None:
+    """Before there is a spec."""
+    with pytest.raises(SpecError, match=message):
+        Memory(**arguments)
+
+
+def test_an_erased_key_is_remembered_no_more() -> None:
+    """Its next session is the first."""
+    driver = SessionDriver(spec_of())
+    shown(driver, ("10:00", "mail"))
+    shown(driver, ("12:00", "direct"))
+    assert shown(driver) == [("10:00", 1, 1, "mail")]
+    driver.erase("ann")
+    shown(driver, ("14:00", "direct"))
+    driver.advance_watermark_to(at("15:00"))
+    assert shown(driver) == [("14:00", 1, 1, None)]
