@@ -36,20 +36,10 @@ from sessionkit.spark.sources import JsonLines, KafkaTopics
 __all__ = ["main", "run"]
 
 FILES: Final = 6
-CREDITED: Final[LiteralString] = """
-    CREATE OR REPLACE VIEW credited AS
-    SELECT visits.*, coalesce(touch.source, 'direct') AS credit
-    FROM visits LEFT JOIN LATERAL (
-        SELECT source FROM visits AS earlier
-        WHERE earlier."user" = visits."user" AND source IS NOT NULL AND earlier.session_start
-            BETWEEN visits.session_start - interval '{days} days' AND visits.session_start
-        ORDER BY session_start DESC LIMIT 1
-    ) AS touch ON true
-"""
 SHARES: Final[LiteralString] = """
-    SELECT {by}, count(*), count(*) FILTER (WHERE bought),
+    SELECT coalesce({by}, 'direct'), count(*), count(*) FILTER (WHERE bought),
         round(100.0 * count(*) FILTER (WHERE bought) / count(*), 1)
-    FROM credited GROUP BY 1 ORDER BY 1
+    FROM visits GROUP BY 1 ORDER BY 1
 """
 
 
@@ -70,16 +60,13 @@ def run(
 def conclude(database: str, out: Path) -> Path:
     """Print what came out, and write the report."""
     with psycopg.connect(database) as connection:
-        connection.execute(psycopg.sql.SQL(CREDITED).format(days=LOOKBACK.days))
         for column, title in (
             ("channel", "Visits and sales by the channel that won the user"),
             ("credit", f"... and by the last source within {LOOKBACK.days} days"),
         ):
             query = psycopg.sql.SQL(SHARES).format(by=psycopg.sql.Identifier(column))
             show(title, connection.execute(query).fetchall(), column, "visits", "sales", "%")
-    return write_report(
-        database, out, "A shop", table="credited", dimension="credit", funnel=FUNNEL
-    )
+    return write_report(database, out, "A shop", table="visits", dimension="credit", funnel=FUNNEL)
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 import pyarrow.compute as pc
 
-from sessionkit import SessionSpec
+from sessionkit import Memory, SessionSpec
 from sessionkit import aggregates as agg
 
 __all__ = ["FUNNEL", "LOOKBACK", "VISITS", "Action"]
@@ -57,4 +57,6 @@ VISITS: Final = SessionSpec.aggregate(
     event_time="at",
     gap="30 minutes",
     watermark_delay="10 minutes",
+    # `credit` is the last source of this visit or of those that began in the 30 days before.
+    memory=Memory(time_to_live="400 days", last={"credit": "source"}, lookback=LOOKBACK),
 )

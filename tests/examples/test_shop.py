@@ -71,7 +71,7 @@ def test_the_program(
         with running_postgres() as server:
             run(spark, events, server.dsn, tmp_path, files=2)
             page = conclude(server.dsn, tmp_path)
-            credited = server.rows('SELECT "user", session_start, source, credit FROM credited')
+            credited = server.rows('SELECT "user", session_start, source, credit FROM visits')
     except PostgresMissingError as error:
         pytest.skip(f"not run: {error}")
 
@@ -84,7 +84,7 @@ def test_the_program(
             for at, source in lives[user]
             if source and timedelta(0) <= start - at <= LOOKBACK
         ]
-        assert credit == max(touches, default=(None, "direct"))[1]
+        assert credit == max(touches, default=(None, None))[1]
     shown = capsys.readouterr().out
     assert f"{events.num_rows:,} events: {events.num_rows:,} in sessions, 0 late" in shown
     assert "promotion" in shown[shown.index("... and by the last source") :]
