@@ -19,6 +19,7 @@ import attrs
 
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.groups import BUCKETS, LARGEST_BUCKET_COUNT, buckets_for
 
 __all__ = ["COSTS", "Costs", "Layout", "Size", "size"]
 
@@ -27,8 +28,6 @@ Layout: TypeAlias = Literal["buckets", "pages"]
 BUSY: Final = 0.6
 """The share of its trigger that a micro-batch may take, so that a query catches up after a stop."""
 SESSIONS_A_BUCKET: Final = 30_000
-USUAL_BUCKETS: Final = 64
-MOST_BUCKETS: Final = 65_536
 PAGE_BYTES: Final = 4_500
 PAGE_UPLOADED: Final = 2_200
 """What a page that has changed adds to a changelog, compressed."""
@@ -162,7 +161,7 @@ def size(
     }
     layout, other = sorted(LAYOUTS, key=cpu.__getitem__)
     stored_in_rows = open_sessions if layout == "buckets" else 0
-    least = max(USUAL_BUCKETS, ceil(stored_in_rows / SESSIONS_A_BUCKET))
+    least = max(BUCKETS, ceil(stored_in_rows / SESSIONS_A_BUCKET))
     cores = max(2, ceil((cpu[layout] + costs.bucket * least) / room))
     buckets = _buckets(cores, stored_in_rows)
     overhead = costs.fixed_cpu + costs.bucket * buckets
@@ -187,8 +186,8 @@ def _touched(pages: float, events: float) -> float:
 
 def _buckets(cores: int, sessions: int) -> int:
     """Return the number that a stream takes by itself, or more where rows would grow too large."""
-    usual = min(4 * cores, max(USUAL_BUCKETS, cores))
-    return min(MOST_BUCKETS, max(usual, ceil(sessions / SESSIONS_A_BUCKET)))
+    needed = ceil(sessions / SESSIONS_A_BUCKET)
+    return min(LARGEST_BUCKET_COUNT, max(buckets_for(cores), needed))
 
 
 def _memory(cores: int, events: float, row: float) -> int:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.rows.table import key_columns, whole
 from sessionkit.spark._columns import column, grouping_form
-from sessionkit.spec.groups import BUCKETS, LARGEST_BUCKET_COUNT
+from sessionkit.spec.groups import BUCKETS, buckets_for
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import DecimalType
@@ -35,7 +35,6 @@ WORD: Final = 2**32
 C1, C2, C3, C4 = 0xCC9E2D51, 0x1B873593, 0x85EBCA6B, 0xC2B2AE35
 FIVE, ADDEND = 5, 0xE6546B64
 BUCKET: Final = "bucket"
-BUCKETS_A_PARTITION: Final = 4
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 A = TypeVar("A", bound=AnySpec)
@@ -72,18 +71,9 @@ def _inverse(factor: int) -> int:
 
 
 def for_stream(spec: A, spark: SparkSession) -> A:
-    """
-    Return a spec with the number of buckets for streams of a session; its own number wins.
-
-    Four for each shuffle partition let tasks that have more to do take longer without waiting, and
-    keep rows small. Each costs time in every micro-batch, so beyond 64 there is one a partition.
-    """
+    """Return a spec with the number of buckets for streams of a session; its own number wins."""
     setting = str(spark.conf.get(PARTITIONS, ""))
-    if not setting.isdecimal():
-        return with_buckets(spec, BUCKETS)
-    partitions = int(setting)
-    most = min(BUCKETS_A_PARTITION * partitions, max(BUCKETS, partitions))
-    return with_buckets(spec, min(most, LARGEST_BUCKET_COUNT))
+    return with_buckets(spec, buckets_for(int(setting)) if setting.isdecimal() else BUCKETS)
 
 
 def with_buckets(spec: A, count: int) -> A:

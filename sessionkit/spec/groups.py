@@ -21,6 +21,7 @@ Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
 BUCKETS: Final = 64
 """How many buckets there are where neither a spec nor a stream says it."""
+BUCKETS_A_PARTITION: Final = 4
 FORMER: Final = {
     **dict.fromkeys(("create", "update", "merge", "finish"), "logic=Functions(update=...)"),
     "aggregates": "logic=Aggregates(View, {...})",
@@ -110,6 +111,17 @@ def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
         return dict(sorted(value.items()))
     found = f"`upgrade` must be a dict of versions from 1 and functions, found {value!r}"
     raise SpecError(with_hint(found, "write upgrade={1: from_v1}"))
+
+
+def buckets_for(partitions: int) -> int:
+    """
+    Return how many buckets a stream takes by itself, by its shuffle partitions.
+
+    Four for each partition let tasks that have more to do take longer without waiting, and keep
+    rows small. Each costs time in every micro-batch, so beyond 64 there is one a partition.
+    """
+    most = min(BUCKETS_A_PARTITION * partitions, max(BUCKETS, partitions))
+    return min(most, LARGEST_BUCKET_COUNT)
 
 
 # -- the groups ---------------------------------------------------------------------------------
