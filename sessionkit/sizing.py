@@ -45,7 +45,7 @@ ROW_BYTES: Final = 44
 @attrs.frozen(kw_only=True)
 class Costs:
     """
-    What was measured, in seconds: Spark 4.3 on cores of a server of 2024, `make bench`.
+    What was measured, in seconds: Spark 4.3 on two shared cores, `make bench`.
 
     Attributes:
         fixed: Of a micro-batch, whatever it holds; more cores don't shorten it.
