@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_columns, near
+from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.aggregates import fields_of_condition
 from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
@@ -161,14 +161,11 @@ def sessions(
         memory: What is remembered of a key after its sessions.
 
     Raises:
-        SchemaError: The frame lacks one of these columns, or `time` isn't a timestamp.
+        SchemaError: `frame` isn't a DataFrame of Spark, or lacks one of these columns, or `time`
+            isn't a timestamp.
         SpecError: A stream has no `delay`; or something else cannot work.
     """
-    if not hasattr(type(frame), "isStreaming"):  # Connect has a class of its own in Spark 3.5
-        name, module = type(frame).__name__, type(frame).__module__.split(".")[0]
-        found = f"`sessions` takes a DataFrame of Spark, found a {name} of {module}"
-        hint = "pass spark.createDataFrame(frame); a test passes the spec to SessionDriver"
-        raise SchemaError(with_hint(found, hint))
+    check_frame(frame, "frame", f"{ANY_FRAME}; a test passes the spec to SessionDriver")
     keys = [by] if isinstance(by, str) else list(by)
     check_columns(frame, time, keys)
     if frame.isStreaming and delay is None:

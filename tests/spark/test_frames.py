@@ -13,6 +13,7 @@ from sessionkit.spark import (
     bootstrap,
     sessionize,
     sessionize_all,
+    sessions,
     start_query,
 )
 from sessionkit.spark.dedup import drop_duplicates_by_key
@@ -38,6 +39,11 @@ TAKERS: Final[dict[str, tuple[Call, str, str]]] = {
     "sessionize": (lambda frame: sessionize(frame, SESSIONS), "events", BATCHES_TOO),
     "sessionize_all": (lambda frame: sessionize_all(frame, SESSIONS), "events", BATCHES_TOO),
     "apply_with_state": (lambda frame: apply_with_state(frame, summing()), "events", BATCHES_TOO),
+    "sessions": (
+        lambda frame: sessions(frame, by="user", time="at", gap=MINUTE),
+        "frame",
+        BATCHES_TOO,
+    ),
     "bootstrap": (lambda frame: bootstrap(frame, SESSIONS, NOON, "/x"), "history", BATCHES_TOO),
     "start_query": (
         lambda frame: start_query(frame, sink=Console(), trigger="1 minute"),

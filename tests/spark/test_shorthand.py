@@ -211,11 +211,6 @@ def test_a_stream_needs_a_delay(spark: SparkSession) -> None:
         sessions(frame, by="value", time="timestamp", gap="1 minute")
 
 
-def test_what_is_no_frame_of_spark_is_refused(views: DataFrame) -> None:
-    with pytest.raises(SchemaError, match=r"found a DataFrame of pandas"):
-        sessions(TABLE.to_pandas(), by="user", time="ts", gap="1 minute")
-
-
 def test_a_column_that_cannot_be_read_is_named(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, NOON)], "k int, at timestamp")
     frame = frame.withColumn("odd", F.expr("array(map(1, 2))"))
