@@ -20,7 +20,10 @@ def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
     """Return when a session is over, from the one of the two arguments that is given."""
     if (gap is None) == (timeout is None):
         found = "`gap` is missing" if gap is None else "`gap` and `timeout` are the same"
-        raise SpecError(with_hint(found, 'write gap="30 minutes"'))
+        hint = 'write gap="30 minutes"'
+        if gap is not None:
+            hint += ' alone; a copy has a timeout: attrs.evolve(spec, timeout="30m")'
+        raise SpecError(with_hint(found, hint))
     if isinstance(gap, EventTimeGap | SessionRules):
         found = f"`gap` must be a duration, found {gap!r}"
         raise SpecError(with_hint(found, f"write timeout={type(gap).__name__}(...)"))

@@ -816,7 +816,12 @@ class Greedy(Visit):
             "`SessionSpec.of` takes the state class, found Visit(pages=0) (Visit)",
             "write SessionSpec.of(Visit, ...)",
         ),
-        (Visit, {"timeout": "30m"}, "`gap` and `timeout` are the same", 'write gap="30 minutes"'),
+        (
+            Visit,
+            {"timeout": "30m"},
+            "`gap` and `timeout` are the same",
+            'write gap="30 minutes" alone; a copy has a timeout: attrs.evolve(spec, timeout="30m")',
+        ),
     ],
 )
 def test_a_state_class_that_cannot_work_is_refused(
