@@ -20,24 +20,7 @@ import org.apache.spark.sql.streaming.OutputMode;
 public final class Bids {
   private Bids() {}
 
-  /** A row: times are microseconds, the end is that of the last bid. */
-  public static class Session implements java.io.Serializable {
-    private long bidder;
-    private long start;
-    private long last;
-    private long bids;
-
-    public long getBidder() { return bidder; }
-    public void setBidder(long value) { bidder = value; }
-    public long getStart() { return start; }
-    public void setStart(long value) { start = value; }
-    public long getLast() { return last; }
-    public void setLast(long value) { last = value; }
-    public long getBids() { return bids; }
-    public void setBids(long value) { bids = value; }
-  }
-
-  /** What is stored: a session without its key, which Spark stores already. */
+  /** What is stored: a session without its key, which Spark stores already; microseconds. */
   public static class Open implements java.io.Serializable {
     private long start;
     private long last;
@@ -51,12 +34,20 @@ public final class Bids {
     public void setBids(long value) { bids = value; }
   }
 
+  /** A row: the end is that of the last bid. */
+  public static class Session extends Open {
+    private long bidder;
+
+    public long getBidder() { return bidder; }
+    public void setBidder(long value) { bidder = value; }
+  }
+
   private static Session closed(long bidder, Open open) {
     Session session = new Session();
-    session.bidder = bidder;
-    session.start = open.start;
-    session.last = open.last;
-    session.bids = open.bids;
+    session.setBidder(bidder);
+    session.setStart(open.start);
+    session.setLast(open.last);
+    session.setBids(open.bids);
     return session;
   }
 
