@@ -118,11 +118,10 @@ def serve(built: tuple[Sphinx, str], tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(name="reader", scope="module")
 def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     try:
-        browser = browser_in(tmp_path_factory.mktemp("browser"))
+        with browser_in(tmp_path_factory.mktemp("browser")) as reader:
+            yield reader
     except BrowserMissingError as error:
         pytest.skip(f"not run: {error}")
-    with browser.reader() as reader:
-        yield reader
 
 
 def test_a_reader_searches(address: str, reader: Reader) -> None:

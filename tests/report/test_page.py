@@ -1,7 +1,9 @@
 """The page of a report in a browser: marks in each chart, choices, and nothing from outside."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +12,7 @@ import pytest
 from sessionkit.__main__ import main
 from sessionkit.report import Columns, report
 from tests.report.test_summary import COLUMNS, SCHEMA, SESSIONS, rows, value
-from tests.support.browser import Browser, BrowserMissingError, browser_in
+from tests.support.browser import BrowserMissingError, Reader, browser_in
 
 FIGURES = [
     *("sessions", "users", "new", "engaged", "bounced", "lengths", "counts", "reasons"),
@@ -19,12 +21,24 @@ FIGURES = [
 MARK = r'aria-roledescription="(?:bar|line mark|area mark|rect|point|area|text mark)"'
 
 
+DRAWN = "[...document.querySelectorAll('figure')].every(one => one.querySelector('svg g g'))"
+
+
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     try:
-        return browser_in(tmp_path_factory.mktemp("browser"))
+        with browser_in(tmp_path_factory.mktemp("browser")) as reader:
+            yield reader
     except BrowserMissingError as error:
         pytest.skip(f"not run: {error}")
+
+
+def look(reader: Reader, page: Path, choice: str = "", **screen: Any) -> str:
+    """Open a page, with a part of the address after `#`; return its DOM once it's drawn."""
+    reader.show(**screen)
+    reader.open(f"file://{page}#{choice}")
+    reader.wait_for(f"document.querySelector('figure') && {DRAWN}")
+    return str(reader.run("document.documentElement.outerHTML"))
 
 
 @pytest.fixture(scope="module")
@@ -40,39 +54,37 @@ def parts(dom: str) -> dict[str, str]:
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
-def test_every_chart_has_marks_and_a_description(browser: Browser, page: Path) -> None:
-    shown = browser.look(page)
-    assert shown.said == ()
-    figures = parts(shown.dom)
+def test_every_chart_has_marks_and_a_description(reader: Reader, page: Path) -> None:
+    dom = look(reader, page)
+    assert [] == reader.said
+    figures = parts(dom)
     assert sorted(figures) == sorted(FIGURES)
     for name, part in figures.items():
         assert re.search(MARK, part), name
         assert 'aria-label="' in part
         assert part.count("<tr>") > 1, name
-    assert "<title>Visits &amp; more</title>" in shown.dom
-    assert f"<b>{len(SESSIONS)}</b>sessions" in shown.dom
+    assert "<title>Visits &amp; more</title>" in dom
+    assert f"<b>{len(SESSIONS)}</b>sessions" in dom
 
 
-def test_a_reader_chooses_a_value_and_a_time(browser: Browser, page: Path) -> None:
+def test_a_reader_chooses_a_value_and_a_time(reader: Reader, page: Path) -> None:
     of_value = [row for row in SESSIONS if value(row) == "channel 0"]
-    shown = browser.look(page, "value=channel+0")
-    assert f"<b>{len(of_value)}</b>sessions" in shown.dom
+    assert f"<b>{len(of_value)}</b>sessions" in look(reader, page, "value=channel+0")
     first = min(row["session_start"] for row in SESSIONS).date()
     on_day = [row for row in of_value if row["session_start"].date() == first]
-    shown = browser.look(page, f"value=channel+0&from={first}&to={first}")
-    assert f"<b>{len(on_day)}</b>sessions" in shown.dom
-    assert shown.said == ()
+    dom = look(reader, page, f"value=channel+0&from={first}&to={first}")
+    assert f"<b>{len(on_day)}</b>sessions" in dom
+    assert [] == reader.said
 
 
-def test_it_is_drawn_in_dark_and_light_and_on_a_telephone(
-    browser: Browser, page: Path, tmp_path: Path
-) -> None:
-    light = browser.picture(page, tmp_path / "light.png")
-    assert light != browser.picture(page, tmp_path / "dark.png", dark=True)
-    narrow = browser.look(page, width=500)
-    widths = [float(found) for found in re.findall(r'<svg[^>]*? width="([\d.]+)"', narrow.dom)]
+def test_it_is_drawn_in_dark_and_light_and_on_a_telephone(reader: Reader, page: Path) -> None:
+    look(reader, page)
+    light = reader.picture()
+    look(reader, page, dark=True)
+    assert light != reader.picture()
+    widths = re.findall(r'<svg[^>]*? width="([\d.]+)"', look(reader, page, width=500))
     assert len(widths) == len(FIGURES)
-    assert max(widths) <= 500
+    assert max(map(float, widths)) <= 500
 
 
 def test_it_asks_no_network(page: Path) -> None:
@@ -84,16 +96,21 @@ def test_it_asks_no_network(page: Path) -> None:
     assert len(text) < 2_000_000
 
 
-def test_rows_of_few_columns_have_a_page_too(browser: Browser, tmp_path: Path) -> None:
+def test_rows_of_few_columns_have_a_page_too(reader: Reader, tmp_path: Path) -> None:
     names = ["user", "session_id", "session_start", "session_end"]
     table = pa.Table.from_pylist(rows(20)[:20], SCHEMA).select(names)
     report(table, out=tmp_path / "few.html", columns=Columns())
-    shown = browser.look(tmp_path / "few.html")
-    assert sorted(parts(shown.dom)) == ["lengths", "longest", "new", "sessions", "users"]
-    assert shown.said == ()
+    assert sorted(parts(look(reader, tmp_path / "few.html"))) == [
+        "lengths",
+        "longest",
+        "new",
+        "sessions",
+        "users",
+    ]
+    assert [] == reader.said
 
 
-def test_what_rows_say_is_text(browser: Browser, tmp_path: Path) -> None:
+def test_what_rows_say_is_text(reader: Reader, tmp_path: Path) -> None:
     """A page of a visitor's choice can't run in the reader's browser."""
     bad = "</script><script>console.error('run')</script>"
     made = [{**row, "path": [bad], "channel": bad} for row in rows(20)[:20]]
@@ -102,7 +119,8 @@ def test_what_rows_say_is_text(browser: Browser, tmp_path: Path) -> None:
         out=tmp_path / "bad.html",
         columns=Columns(dimension="channel"),
     )
-    assert browser.look(tmp_path / "bad.html").said == ()
+    look(reader, tmp_path / "bad.html")
+    assert [] == reader.said
 
 
 def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

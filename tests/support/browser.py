@@ -1,8 +1,8 @@
-"""A real browser without a screen: Chromium, which shows a page, or does what a reader does."""
+"""A real browser without a screen: Chromium, told by a program what a reader does."""
 
+import base64
 import json
 import os
-import re
 import select
 import shutil
 import subprocess
@@ -15,89 +15,56 @@ from typing import Any
 import attrs
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WAIT_MS = 20_000
 PATIENCE_S = 30
-CONSOLE = re.compile(r'CONSOLE.*?\] "(.*)", source')
+SAID = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
 
 
 class BrowserMissingError(Exception):
     """Raised where there is no browser."""
 
 
-@attrs.frozen
-class Shown:
-    """A page as the browser has it, once its scripts are done."""
-
-    dom: str
-    said: tuple[str, ...]
-
-
-@attrs.frozen
-class Browser:
-    """The program, which is started for each look, and for each reader."""
-
-    program: str
-    home: Path
-
-    def look(self, page: Path, choice: str = "", *, dark: bool = False, width: int = 1200) -> Shown:
-        """Open a page, with a part of the address after `#`."""
-        found = self._run(page, choice, "--dump-dom", dark=dark, width=width)
-        return Shown(found.stdout, tuple(CONSOLE.findall(found.stderr)))
-
-    def picture(self, page: Path, out: Path, *, dark: bool = False, width: int = 1200) -> bytes:
-        self._run(page, "", f"--screenshot={out}", dark=dark, width=width)
-        return out.read_bytes()
-
-    @contextmanager
-    def reader(self) -> Iterator["Reader"]:
-        """Start a browser that does what it's told, until the block ends."""
-        (theirs, to), (answers, their_answers) = os.pipe(), os.pipe()
-        ends, quiet = (theirs, their_answers), subprocess.DEVNULL
-        # Chromium reads at 3, and writes to 4.
-        piped = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{their_answers}', "bash"]
-        command = [*piped, *self._command, "--window-size=1200,900", "--remote-debugging-pipe"]
-        with subprocess.Popen(command, pass_fds=ends, stdout=quiet, stderr=quiet) as process:
-            for end in ends:
-                os.close(end)
-            try:
-                yield Reader.at(to, answers)
-            finally:
-                process.kill()
-                os.close(to)
-                os.close(answers)
-
-    @property
-    def _command(self) -> list[str]:
-        return [
-            self.program,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            f"--user-data-dir={self.home}",
-        ]
-
-    def _run(
-        self, page: Path, choice: str, *what: str, dark: bool, width: int
-    ) -> "subprocess.CompletedProcess[str]":
-        command = [
-            *self._command,
-            "--enable-logging=stderr",
-            f"--window-size={width},2400",
-            f"--virtual-time-budget={WAIT_MS}",
-            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-            *what,
-            f"file://{page}#{choice}",
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+@contextmanager
+def browser_in(home: Path) -> Iterator["Reader"]:
+    """Start a browser that keeps its files in a folder, and end it behind the block."""
+    program = next((found for found in map(shutil.which, NAMES) if found), None)
+    if program is None:
+        text = f"there is no {' or '.join(NAMES)} on the path"
+        raise BrowserMissingError(text)
+    (theirs, to), (answers, their_answers) = os.pipe(), os.pipe()
+    ends, quiet = (theirs, their_answers), subprocess.DEVNULL
+    # Chromium reads at 3, and writes to 4.
+    piped = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{their_answers}', "bash"]
+    command = [
+        program,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        f"--user-data-dir={home}",
+        "--remote-debugging-pipe",
+    ]
+    with subprocess.Popen([*piped, *command], pass_fds=ends, stdout=quiet, stderr=quiet) as process:
+        for end in ends:
+            os.close(end)
+        try:
+            yield Reader.at(to, answers)
+        finally:
+            process.kill()
+            os.close(to)
+            os.close(answers)
 
 
 @attrs.define(eq=False)
 class Reader:
-    """Someone with one tab, who clicks and types; over the pipe of Chromium's DevTools."""
+    """
+    Someone with one tab, who clicks and types; over the pipe of Chromium's DevTools.
+
+    `said` is what the console has said of the page, errors too.
+    """
 
     to: int
     answers: int
+    said: list[Any] = attrs.field(factory=list)
     session: dict[str, str] = attrs.field(factory=dict)
     asked: int = 0
     rest: bytes = b""
@@ -111,6 +78,9 @@ class Reader:
         granted = ["clipboardReadWrite", "clipboardSanitizedWrite"]
         reader.ask("Browser.grantPermissions", permissions=granted)
         reader.session = {"sessionId": attached["sessionId"]}
+        for said in ("Runtime.enable", "Log.enable"):
+            reader.ask(said)
+        reader.show()
         return reader
 
     def ask(self, method: str, **params: Any) -> Any:
@@ -123,6 +93,8 @@ class Reader:
             if answer.get("id") == self.asked:
                 assert "error" not in answer, (method, params, answer["error"])
                 return answer["result"]
+            if answer.get("method") in SAID:
+                self.said.append(answer["params"])
 
     def run(self, script: str) -> Any:
         """Return what an expression of the page is, or what its promise brings."""
@@ -132,8 +104,21 @@ class Reader:
         return found["result"].get("value")
 
     def open(self, url: str) -> None:
-        self.ask("Page.navigate", url=url)
+        """Open a page anew, whatever is open."""
+        for address in ("about:blank", url):
+            self.said.clear()
+            self.ask("Page.navigate", url=address)
         self.wait_for("document.readyState === 'complete'")
+
+    def show(self, *, dark: bool = False, width: int = 1200) -> None:
+        """Take a light or a dark screen of a width."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        self.ask("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self) -> bytes:
+        return base64.b64decode(self.ask("Page.captureScreenshot")["data"])
 
     def wait_for(self, script: str) -> None:
         """Wait until an expression is true in the sense of JavaScript."""
@@ -172,12 +157,3 @@ class Reader:
             self.rest += read
         message, _, self.rest = self.rest.partition(b"\0")
         return message
-
-
-def browser_in(home: Path) -> Browser:
-    """Return a browser that keeps its files in a folder."""
-    program = next((found for found in map(shutil.which, NAMES) if found), None)
-    if program is None:
-        text = f"there is no {' or '.join(NAMES)} on the path"
-        raise BrowserMissingError(text)
-    return Browser(program, home)
