@@ -20,7 +20,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import group_has_key
-from sessionkit.spark._logs import active_session
+from sessionkit.spark._logs import active_session, logs_of
 from sessionkit.spark.checkpoints.state_reader import (
     check_rules,
     stored_groups,
@@ -50,34 +50,41 @@ def mapped_state(
     *,
     key: Any = None,
     now: Origin = NOBODY,
+    batch: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
     Return rows made of the state of each group, or of one key, on the executors.
 
+    `batch` is the micro-batch after which it is read, by default the last one that has finished.
     `now` is the query and its last finished micro-batch; by default any query's rows are read.
     """
     check_picklable(spec)
     session = active_session(spark)
-    groups, read = _opened(path, spec, key, now, session)
+    groups, read = _opened(path, spec, key, session, now=now, batch=batch)
     if groups is None:
         return session.createDataFrame([], schema)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for place in range(batch.num_rows):
-                (group,) = batch.slice(place, 1).to_pylist()
+        for rows in batches:
+            for place in range(rows.num_rows):
+                (group,) = rows.slice(place, 1).to_pylist()
                 yield from rows_of(read(group)).combine_chunks().to_batches()
 
     return groups.mapInArrow(mapped, schema)
 
 
 def collected_state(
-    path: str, spec: AnySpec, *, key: Any = None, spark: SparkSession | None = None
+    path: str,
+    spec: AnySpec,
+    *,
+    key: Any = None,
+    batch: int | None = None,
+    spark: SparkSession | None = None,
 ) -> Iterator[Memory]:
     """Yield the state of each group; see `mapped_state`."""
     session = active_session(spark)
-    groups, read = _opened(path, spec, key, NOBODY, session)
+    groups, read = _opened(path, spec, key, session, batch=batch)
     if groups is not None:
         with with_clear_errors(path, session):
             return map(read, (row.asDict(recursive=True) for row in groups.collect()))
@@ -85,10 +92,19 @@ def collected_state(
 
 
 def _opened(
-    path: str, spec: AnySpec, key: Any, now: Origin, spark: SparkSession
+    path: str,
+    spec: AnySpec,
+    key: Any,
+    spark: SparkSession,
+    *,
+    now: Origin = NOBODY,
+    batch: int | None = None,
 ) -> tuple[DataFrame | None, Callable[[Group], Memory]]:
     """Return the groups, None if no batch has finished, and the function that decodes one."""
     spec = check_rules(path, spec, spark)
+    if batch is not None or spec.storage.layout == "pages":
+        # A query that runs may finish another micro-batch before the pages are read.
+        batch = _finished(path, batch, spark)
     wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def read(group: Group) -> Memory:
@@ -103,13 +119,26 @@ def _opened(
         return Memory(_with_key(memory.kept, wanted), _with_key(memory.buffered, wanted))
 
     with with_clear_errors(path, spark):
-        groups = _of_key(stored_groups(path, spark), spec, wanted)
+        groups = _of_key(stored_groups(path, spark, batch), spec, wanted)
         if spec.storage.layout == "pages":
-            pages = _of_key(stored_pages(path, spark), spec, wanted)
+            pages = _of_key(stored_pages(path, spark, batch), spec, wanted)
             listed = F.collect_list(F.struct("start", "payload")).alias("pages")
             groups = groups.join(pages.groupBy("key").agg(listed), "key", "left")
         return groups, read
     return None, read
+
+
+def _finished(path: str, batch: int | None, spark: SparkSession) -> int | None:
+    """Return a micro-batch whose state is there, by default the last one; None if there is none."""
+    finished = logs_of(path, spark).commits
+    if batch is None:
+        return max(finished, default=None)
+    if batch not in finished:
+        known = f"it has {min(finished)} to {max(finished)}" if finished else "none has finished"
+        found = f"the checkpoint {path} doesn't have the end of micro-batch {batch}: {known}"
+        hint = "Spark keeps as many as spark.sql.streaming.minBatchesToRetain says"
+        raise SessionkitError(with_hint(found, hint))
+    return batch
 
 
 def _of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
@@ -158,7 +187,12 @@ def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
 
 
 def open_sessions(
-    path: str, spec: SessionSpec[Any, S, Any], *, key: Any = None, spark: SparkSession | None = None
+    path: str,
+    spec: SessionSpec[Any, S, Any],
+    *,
+    key: Any = None,
+    batch: int | None = None,
+    spark: SparkSession | None = None,
 ) -> list[OpenSession[S]]:
     """
     Return the sessions that were open when a query finished its last micro-batch.
@@ -167,19 +201,20 @@ def open_sessions(
     Under `order="event_time"`, this view includes the buffered events. Needs Spark 4.0 or later.
 
     Args:
-        path: The checkpoint location of the query; it should be stopped.
+        path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
         key: Return only the sessions of this key: the value of the key column, or a tuple of values
             if there are several columns. Only its bucket is decoded.
+        batch: Return what there was after this micro-batch, by its number; by default the last one.
         spark: The session to read with; by default the active one.
 
     Raises:
         StateError: The state is damaged, or was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, or the key doesn't
-            fit the spec.
+        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
+            the spec, or the checkpoint doesn't have the micro-batch any more.
     """
     check_kind(spec, SessionSpec, "stored_keys")
-    memories = collected_state(path, spec, key=key, spark=spark)
+    memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
     return [session for memory in memories for session in open_sessions_of(spec, memory)]
 
 
@@ -188,6 +223,7 @@ def open_sessions_frame(
     spec: SessionSpec[Any, Any, Any],
     *,
     key: Any = None,
+    batch: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
@@ -199,22 +235,23 @@ def open_sessions_frame(
     so a damaged state raises only then.
 
     Args:
-        path: The checkpoint location of the query; it should be stopped.
+        path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
         key: Return only the sessions of this key, as in `open_sessions`.
+        batch: Return what there was after this micro-batch, as in `open_sessions`.
         spark: The session to read with; by default the active one.
 
     Raises:
         StateError: The state was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, or the key doesn't
-            fit the spec.
+        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
+            the spec, or the checkpoint doesn't have the micro-batch any more.
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
     state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
     keys, *states = _structs(spec, state)
     schema = ", ".join([keys, OWN_COLUMNS, *states])
     rows_of = partial(open_session_rows, spec)
-    return mapped_state(path, spec, rows_of, schema, key=key, spark=spark)
+    return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
 
 
 def stored_keys(
@@ -222,6 +259,7 @@ def stored_keys(
     spec: StatefulSpec[Any, S, Any],
     *,
     key: Any = None,
+    batch: int | None = None,
     spark: SparkSession | None = None,
 ) -> list[StoredKey[S]]:
     """
@@ -231,19 +269,20 @@ def stored_keys(
     Needs Spark 4.0 or later.
 
     Args:
-        path: The checkpoint location of the query; it should be stopped.
+        path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
         key: Return only this key: the value of the key column, or a tuple of values if there are
             several columns. Only its bucket is decoded.
+        batch: Return what there was after this micro-batch, as in `open_sessions`.
         spark: The session to read with; by default the active one.
 
     Raises:
         StateError: The state is damaged, or was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, or the key doesn't
-            fit the spec.
+        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
+            the spec, or the checkpoint doesn't have the micro-batch any more.
     """
     check_kind(spec, StatefulSpec, "open_sessions")
-    memories = collected_state(path, spec, key=key, spark=spark)
+    memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
     return [stored for memory in memories for stored in stored_keys_of(spec, memory)]
 
 
@@ -252,6 +291,7 @@ def stored_keys_frame(
     spec: StatefulSpec[Any, Any, Any],
     *,
     key: Any = None,
+    batch: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
@@ -262,20 +302,21 @@ def stored_keys_frame(
     `at`. The state is null where a key has only timers; a state without fields has no column.
 
     Args:
-        path: The checkpoint location of the query; it should be stopped.
+        path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
         key: Return only this key, as in `stored_keys`.
+        batch: Return what there was after this micro-batch, as in `open_sessions`.
         spark: The session to read with; by default the active one.
 
     Raises:
         StateError: The state was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, or the key doesn't
-            fit the spec.
+        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
+            the spec, or the checkpoint doesn't have the micro-batch any more.
     """
     check_kind(spec, StatefulSpec, "open_sessions_frame")
     schema = ", ".join([*_structs(spec, spec.state), TIMERS])
     rows_of = partial(stored_key_rows, spec)
-    return mapped_state(path, spec, rows_of, schema, key=key, spark=spark)
+    return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
 
 
 def _structs(spec: AnySpec, state: type[Record]) -> list[str]:

@@ -115,15 +115,19 @@ def stored_operators(path: str, spark: SparkSession) -> list[str]:
     return sorted(row["operatorName"] for row in rows)
 
 
-def stored_pages(path: str, spark: SparkSession) -> DataFrame:
+def stored_pages(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:
     """Return the pages of each group: the columns `key`, `start` and `payload`."""
-    stored = _reader(spark).option("stateVarName", PAGES_STATE).load(path)
+    stored = _reader(spark, batch).option("stateVarName", PAGES_STATE).load(path)
     return stored.select("key", "user_map_key.start", "user_map_value.payload")
 
 
-def stored_groups(path: str, spark: SparkSession) -> DataFrame:
-    """Return the groups: the columns `key`, `state` and `partition_id`."""
-    return _rows_of_groups(_reader(spark), path).select("key", "state", "partition_id")
+def stored_groups(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:
+    """
+    Return the groups: the columns `key`, `state` and `partition_id`.
+
+    That is after a micro-batch, by default the last one that has finished.
+    """
+    return _rows_of_groups(_reader(spark, batch), path).select("key", "state", "partition_id")
 
 
 def changed_groups(path: str, first: int, spark: SparkSession) -> DataFrame:
@@ -171,12 +175,13 @@ def has_state_files(path: str, spark: SparkSession) -> bool:
     )
 
 
-def _reader(spark: SparkSession) -> DataFrameReader:
+def _reader(spark: SparkSession, batch: int | None = None) -> DataFrameReader:
     if not reads_state(spark):
         found = f"Spark {spark.version} can't read state; only 4.0 and later can"
         hint = "use Spark 4.0 or later; the first micro-batch compares the spec with the checkpoint"
         raise UnsupportedError(with_hint(found, hint))
-    return spark.read.format("statestore")
+    reader = spark.read.format("statestore")
+    return reader if batch is None else reader.option("batchId", batch)
 
 
 def not_ours(path: str) -> StateMismatchError:
