@@ -249,7 +249,9 @@ def test_types_survive_a_batch(spark: SparkSession) -> None:
     assert {since} == {in_utc(row.since) for row in rows}
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+@pytest.mark.parametrize(
+    "zone", ["America/New_York", pytest.param("Asia/Kolkata", marks=pytest.mark.long)]
+)
 def test_types_survive_a_stream(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     """The same through stored state, in any zone of the session."""
     before = spark.conf.get("spark.sql.session.timeZone")
