@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import KeyState, KeyTimes, SessionRules, StatefulSpec
+from sessionkit import KeyState, KeyTimes, Memory, SessionRules, StatefulSpec
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.options import grouped, session_spec
 
@@ -28,6 +28,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"allowed": "20 seconds"},
     {"emit": "on_update", "reopen_within": "20 seconds"},
     {"on_error": "drop_session"},
+    {"memory": Memory(time_to_live="1 day")},
     {
         "with_events": True,
         "order": "event_time",
