@@ -13,13 +13,11 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from sessionkit._printable import printable
 from sessionkit.errors import SessionkitError, with_hint
-
-ROLES: Final = ("dimension", "events", "path", "entry", "exit", "engaged", "bounce", "number")
-"""The columns that a report may be told by name."""
+from sessionkit.report.columns import ROLES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -88,10 +88,10 @@ def _over_time(summary: Summary) -> Iterator[Figure]:
         title=f"Users by {unit}",
         caption=f"Each is counted once in each {unit}"
         + ("." if columns.dimension is None else f", once for each {columns.dimension}."),
-        data="users",
+        data="totals",
         by=("at",),
         of="users",
-        chart=_line(_chart("users"), FIRST).encode(
+        chart=_line(_chart("totals"), FIRST).encode(
             _time(unit), _total("users", "users"), tooltip=_tips("at:T", "sum(users):Q")
         ),
     )

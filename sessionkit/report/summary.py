@@ -1,6 +1,8 @@
 """The small tables that a report shows: counts by time and dimension, whatever the rows' number."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -39,8 +41,7 @@ class Summary:
     Attributes:
         columns: Which columns of the rows said what.
         unit: By what sessions are counted: `hour`, `day`, `week` or `month` of their start.
-        totals: By time and dimension: sessions, new users, engaged and bounced sessions.
-        users: Users by time.
+        totals: By time and dimension: sessions, users, new ones, engaged and bounced sessions.
         lengths: Sessions by bin of their length, by time and dimension.
         counts: Sessions by bin of their events.
         quantiles: Length and events at some quantiles.
@@ -56,7 +57,6 @@ class Summary:
     columns: Columns
     unit: str
     totals: Table
-    users: Table
     lengths: Table
     counts: Table
     quantiles: Table
@@ -85,7 +85,6 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
         columns=columns,
         unit=unit,
         totals=asked.totals(unit),
-        users=asked.users(unit),
         lengths=asked.binned(unit, "length", LENGTHS),
         counts=asked.binned(unit, "events", COUNTS) if columns.events else [],
         quantiles=asked.quantiles(),
@@ -196,15 +195,10 @@ class _Asked:
         engaged = "CAST(engaged AS INT)" if columns.engaged else "NULL"
         bounced = "CAST(bounce AS INT)" if columns.bounce or columns.events else "NULL"
         return self.engine.ask(
-            f"SELECT {self._at(unit)} AS at, value, count(*) AS sessions, sum({new}) AS new, "
+            f"SELECT {self._at(unit)} AS at, value, count(*) AS sessions, "
+            f"count(DISTINCT who) AS users, sum({new}) AS new, "
             f"sum({engaged}) AS engaged, sum({bounced}) AS bounced "
             f"FROM {self._grouped()}{joined} GROUP BY 1, 2 ORDER BY 1, 2"
-        )
-
-    def users(self, unit: str) -> Table:
-        return self.engine.ask(
-            f"SELECT {self._at(unit)} AS at, value, count(DISTINCT who) AS users "
-            f"FROM {self._grouped()} GROUP BY 1, 2 ORDER BY 1, 2"
         )
 
     def binned(self, unit: str, column: str, starts: Sequence[int]) -> Table:
@@ -265,16 +259,20 @@ class _Asked:
             f"CASE WHEN {step} IS NULL THEN NULL ELSE {self._frequent(step, 'entry')} END AS p{n}"
             for n, step in enumerate(steps)
         )
+        places = ", ".join(f"p{n}" for n in range(STEPS))
         paths = f"(SELECT value, {named} FROM {self._grouped()}) AS paths"
-        found = [
-            row
-            for n in range(1, STEPS)
-            for row in self.engine.ask(
-                f"SELECT value, {n} AS step, p{n - 1} AS page, p{n} AS next, count(*) AS sessions "
-                f"FROM {paths} WHERE p{n - 1} IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-            )
-        ]
-        return found if any(row["next"] is not None for row in found) else []
+        counted: Counter[tuple[Any, ...]] = Counter()
+        for row in self.engine.ask(
+            f"SELECT value, {places}, count(*) AS sessions FROM {paths} GROUP BY value, {places}"
+        ):
+            for step, (page, following) in enumerate(pairwise(f"p{n}" for n in range(STEPS)), 1):
+                if row[page] is not None:
+                    counted[row["value"], step, row[page], row[following]] += row["sessions"]
+        if all(following is None for *_, following in counted):
+            return []
+        names = ("value", "step", "page", "next", "sessions")
+        rows = [dict(zip(names, (*of, number), strict=True)) for of, number in counted.items()]
+        return sorted(rows, key=lambda row: [str(row[name] or "") for name in names[:4]])
 
     def funnel(self, unit: str) -> Table:
         steps = range(len(self.columns.funnel))

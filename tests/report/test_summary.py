@@ -122,7 +122,7 @@ def test_every_figure_is_that_of_a_count_by_hand(summary: Summary) -> None:
     bounced = Counter((value(row),) for row in SESSIONS if row["events"] == 1)
     assert sums(summary.totals, "value", of="bounced") == bounced
     users = Counter((at, of) for at, of, _ in {(day(r), value(r), r["user"]) for r in SESSIONS})
-    assert sums(summary.users, "at", "value", of="users") == users
+    assert sums(summary.totals, "at", "value", of="users") == users
 
     lengths = [(row["session_end"] - row["session_start"]).total_seconds() for row in SESSIONS]
     wanted = Counter(
