@@ -1,5 +1,6 @@
 """The page of a report in a browser: marks in each chart, choices, and nothing from outside."""
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image, ImageChops, ImageStat
 
 from sessionkit.__main__ import main
 from sessionkit.report import Columns, report
@@ -21,6 +23,14 @@ FIGURES = [
 MARK = r'aria-roledescription="(?:bar|line mark|area mark|rect|point|area|text mark)"'
 
 
+PLACES = """[...document.querySelectorAll('figure svg.marks, figure svg')].map(one => {
+    const at = one.getBoundingClientRect()
+    return [at.left + scrollX, at.top + scrollY, at.width, at.height]
+})"""
+"""Where the charts are."""
+SIZE = (24, 12)
+FAINT = 8.0
+"""How much the colors of a picture may differ on average, of 255."""
 DRAWN = "[...document.querySelectorAll('figure')].every(one => one.querySelector('svg g g'))"
 
 
@@ -77,11 +87,32 @@ def test_a_reader_chooses_a_value_and_a_time(reader: Reader, page: Path) -> None
     assert [] == reader.said
 
 
-def test_it_is_drawn_in_dark_and_light_and_on_a_telephone(reader: Reader, page: Path) -> None:
-    look(reader, page)
-    light = reader.picture()
-    look(reader, page, dark=True)
-    assert light != reader.picture()
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_looks_as_its_picture(scheme: str, reader: Reader, page: Path) -> None:
+    """
+    The pictures have so few pixels that fonts don't show, but marks, their sizes and colors do.
+
+    To take one anew, delete it and run this test; then look at it.
+    """
+    look(reader, page, dark=scheme == "dark")
+    pictures = map(Image.open, map(io.BytesIO, map(reader.picture, reader.run(PLACES))))
+    charts = [one.convert("RGB").resize(SIZE, Image.Resampling.BOX) for one in pictures]
+    stored = Path(__file__).with_name(f"{scheme}.png")
+    if not stored.exists():
+        strip = Image.new("RGB", (SIZE[0], SIZE[1] * len(charts)))
+        for number, chart in enumerate(charts):
+            strip.paste(chart, (0, SIZE[1] * number))
+        strip.save(stored)
+        pytest.fail(f"there was no {stored.name}: it's taken now")
+    strip = Image.open(stored)
+    assert strip.size == (SIZE[0], SIZE[1] * len(FIGURES))
+    for number, (name, chart) in enumerate(zip(FIGURES, charts, strict=True)):
+        before = strip.crop((0, SIZE[1] * number, SIZE[0], SIZE[1] * (number + 1)))
+        differs = ImageStat.Stat(ImageChops.difference(before, chart)).mean
+        assert max(differs) < FAINT, (name, differs)
+
+
+def test_it_fits_a_telephone(reader: Reader, page: Path) -> None:
     widths = re.findall(r'<svg[^>]*? width="([\d.]+)"', look(reader, page, width=500))
     assert len(widths) == len(FIGURES)
     assert max(map(float, widths)) <= 500

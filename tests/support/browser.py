@@ -7,7 +7,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,8 +117,11 @@ class Reader:
         self.ask("Emulation.setDeviceMetricsOverride", **size)
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
 
-    def picture(self) -> bytes:
-        return base64.b64decode(self.ask("Page.captureScreenshot")["data"])
+    def picture(self, place: Sequence[float]) -> bytes:
+        """Return a PNG of a place of the page: its left and upper edge, its width and height."""
+        clip = dict(zip(("x", "y", "width", "height"), place, strict=True)) | {"scale": 1}
+        found = self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(found["data"])
 
     def wait_for(self, script: str) -> None:
         """Wait until an expression is true in the sense of JavaScript."""
