@@ -178,9 +178,11 @@ class Timeline:
             return None
         lanes = self.lanes(keys)
         bottom = TOP + sum(LINE + EVENT_ROW + SESSION_ROW * len(lane.bars) for lane in lanes)
-        image = _Image.of(axis, bottom + 2 * LINE, title, words)
+        rows = max(1, len(self.clocks))
+        image = _Image.of(axis, bottom + (1 + rows) * LINE, title, words)
         image.draw_scale(bottom)
-        image.draw_watermarks(self.clocks.get("watermark", ()), bottom)
+        for row, (name, instants) in enumerate(self.clocks.items()):
+            image.draw_clock(name, instants, bottom, row * LINE)
         image.write(MARGIN, LINE, _cut(title))
         top = TOP
         for lane in lanes:
@@ -190,8 +192,7 @@ class Timeline:
                 image.draw_event(event, top + EVENT_ROW / 2)
             top += EVENT_ROW
             for bar in lane.bars:
-                if isinstance(bar, Span):
-                    image.draw_session(bar, top)
+                image.draw_bar(bar, top)
                 top += SESSION_ROW
         return tostring(image.root, encoding="unicode")
 
@@ -321,33 +322,37 @@ class _Image:
             cross = f"M{x - arm:g},{y - arm:g} l{size},{size} m{-size},0 l{size},{-size}"
             mark = self.draw("path", "rejected", d=cross, fill="none", stroke_width=2)
         else:
-            mark = self.draw("circle", "event", cx=x, cy=y, r=RADIUS)
-        rejected = "rejected " if event.fate == "rejected" else ""
-        SubElement(mark, "title").text = f"{rejected}event at {clock_text(event.at)}"
+            name = "open" if event.fate == "waiting" else "event"
+            mark = self.draw("circle", name, cx=x, cy=y, r=RADIUS)
+        fate = "" if event.fate == "read" else f"{event.fate} "
+        SubElement(mark, "title").text = f"{fate}event at {clock_text(event.at)}"
 
-    def draw_session(self, session: Span, y: int) -> None:
-        left = self.x(session.start)
-        width = max(self.x(session.end) - left, LEAST_BAR)
-        name, dashes = ("open", "5 3") if session.is_open else ("closed", "none")
+    def draw_bar(self, bar: Span | Mark, y: int) -> None:
+        """Draw a session; a timer is a narrow one."""
+        first, last = (bar.at, bar.at) if isinstance(bar, Mark) else (bar.start, bar.end)
+        is_open = bar.is_set if isinstance(bar, Mark) else bar.is_open
+        left = self.x(first)
+        width = max(self.x(last) - left, LEAST_BAR)
+        name, dashes = ("open", "5 3") if is_open else ("closed", "none")
         at = {"x": left, "y": y, "width": width, "height": BAR}
         self.draw("rect", name, **at, rx=2, stroke_dasharray=dashes)
-        if left + LETTER * len(session.caption) <= IMAGE_WIDTH - MARGIN:
-            self.write(left, y + BAR + 15, session.caption)
+        caption = _cut(bar.caption)
+        if left + LETTER * len(caption) <= IMAGE_WIDTH - MARGIN:
+            self.write(left, y + BAR + 15, caption)
         else:
-            self.write(left + width, y + BAR + 15, session.caption, anchor="end")
+            self.write(left + width, y + BAR + 15, caption, anchor="end")
 
-    def draw_watermarks(self, watermarks: Sequence[datetime], bottom: int) -> None:
-        for instant in watermarks:
+    def draw_clock(self, name: str, stood: Sequence[datetime], bottom: int, below: int) -> None:
+        for instant in stood:
             x = self.x(instant)
             self.draw("line", "watermark", x1=x, x2=x, y1=bottom - 5, y2=bottom + 5)
-        if watermarks:
-            # Only the last one crosses the lanes: the others would hide them.
-            x, text = self.x(watermarks[-1]), f"watermark {clock_text(watermarks[-1])}"
-            line = {"x1": x, "x2": x, "y1": TOP, "y2": bottom + 5}
-            self.draw("line", "watermark", **line, stroke_dasharray="2 3")
-            half = LETTER * len(text) / 2
-            middle = max(MARGIN + half, min(x, IMAGE_WIDTH - MARGIN - half))
-            self.write(middle, bottom + LINE, text, anchor="middle")
+        # Only the last one crosses the lanes: the others would hide them.
+        x, text = self.x(stood[-1]), f"{name} {clock_text(stood[-1])}"
+        line = {"x1": x, "x2": x, "y1": TOP, "y2": bottom + 5}
+        self.draw("line", "watermark", **line, stroke_dasharray="2 3")
+        half = LETTER * len(text) / 2
+        middle = max(MARGIN + half, min(x, IMAGE_WIDTH - MARGIN - half))
+        self.write(middle, bottom + LINE + below, text, anchor="middle")
 
     def draw(self, tag: str, name: str, **attributes: float | str) -> Element:
         """Draw a shape in the colours of a name."""

@@ -1,5 +1,6 @@
 """A spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
@@ -13,6 +14,7 @@ from sessionkit._instants import Duration
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
+from sessionkit.testing.drivers.picture import MOST_BATCHES, Run
 from sessionkit.testing.drivers.query import (
     Clocks,
     MicroBatch,
@@ -32,6 +34,7 @@ from sessionkit.testing.drivers.results import (
     row_order,
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
+from sessionkit.testing.literals import clock_text
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
@@ -39,7 +42,7 @@ Row = TypeVar("Row", bound=ResultRow)
 Result = TypeVar("Result")
 
 
-@attrs.define(init=False)
+@attrs.define(init=False, repr=False)
 class Driver(Generic[Spec, Event, Row, Result]):
     """
     Runs a spec as a streaming query does, micro-batch by micro-batch.
@@ -61,6 +64,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
     _rows: list[Row]
     _rejections: list[Rejection]
     _events: list[SessionEvent]
+    # The latest batches, for pictures, each after what the query would have left before it.
+    _batches: deque[tuple[Snapshot, BatchResult[Any]]] = attrs.field(eq=False)
 
     def __init__(self, spec: Spec, *, processing_time: datetime | None = None) -> None:
         check_kind(spec, self._spec_class, self._other_driver)
@@ -69,6 +74,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
             raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
         self.spec = spec
         self._rows, self._rejections, self._events = [], [], []
+        self._batches = deque(maxlen=MOST_BATCHES)
         self._start(Snapshot(Clocks(processing=on_clock(processing_time, "processing_time"))))
 
     def _start(self, left: Snapshot) -> None:
@@ -198,6 +204,19 @@ class Driver(Generic[Spec, Event, Row, Result]):
         self._waiting.append(Erasure.of(self.spec, key))
 
     @property
+    def _run(self) -> Run:
+        return Run(self.spec, self._batches, self.snapshot())
+
+    def __repr__(self) -> str:
+        """Say where it stands; its spec and its rows would fill pages."""
+        at = self.watermark and clock_text(self.watermark)
+        return f"{type(self).__name__}(watermark={at}, counts={self.counts!r})"
+
+    def _repr_html_(self) -> str:
+        """Draw its latest batches for a notebook: events, clocks, and sessions or timers."""
+        return self._run.as_html(type(self).__name__)
+
+    @property
     def watermark(self) -> datetime | None:
         """The watermark that the next batch will have, in UTC; None while there is none."""
         return self._left.clocks.watermark
@@ -265,19 +284,22 @@ class Driver(Generic[Spec, Event, Row, Result]):
         by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
         if self.is_idle and not by_trigger:
             return BatchResult(None, watermark, [], [], Counts())
-        read = self.snapshot().next_rows
+        before = self.snapshot()
+        read = before.next_rows
         after, frames = MicroBatch(self.spec, self._worker, left).run(read)
         self._watch.report()
         output = read_output(self.spec, frames)
         watch.check_late(left, output.counts)
         if left.planned is None:
             self._waiting = []
+        result: BatchResult[Row] = BatchResult(left.batch_id, watermark, *output[:3])
         if sink_fails:
             self._left = attrs.evolve(left, planned=read)
         else:
             self._left, self._can_run_without_data = after, True
             self._keep(output)
-        return BatchResult(left.batch_id, watermark, *output[:3])
+            self._batches.append((before, result))
+        return result
 
     def _keep(self, output: Output) -> None:
         self.counts += output.counts

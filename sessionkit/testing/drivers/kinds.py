@@ -15,7 +15,7 @@ from sessionkit.testing.drivers.query import memories_of
 from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
 
 
-@attrs.define(init=False)
+@attrs.define(init=False, repr=False)
 class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E, S, R]):
     """
     Runs a `SessionSpec` as a streaming query does, micro-batch by micro-batch, in microseconds.
@@ -66,7 +66,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         return sorted(found, key=lambda session: (session.key, session.start))
 
 
-@attrs.define(init=False)
+@attrs.define(init=False, repr=False)
 class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, S, R]):
     """
     Runs a `StatefulSpec` as a streaming query does, micro-batch by micro-batch.

@@ -99,7 +99,7 @@ def _picture(stage: Stage, script: Sequence[Step], notes: Sequence[str]) -> str:
         arrow = ARROW if number == len(notes) + 1 else ""
         comment = f"  # {note}" if note else ""
         lines.append(f"{arrow:{len(ARROW)}} {number:{width}}  {_on_one_line(step)}{comment}")
-    timeline = stage.timeline()
+    timeline = stage.run.timeline.as_text()
     return "\n".join([*lines, *(["", *timeline] if timeline else [])])
 
 

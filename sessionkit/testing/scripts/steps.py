@@ -16,10 +16,10 @@ from sessionkit._engine.counts import COUNTED
 from sessionkit._instants import Duration
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.picture import EventLine
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import clock_text, events_table, literal
 from sessionkit.testing.scripts.stage import (
-    EventLine,
     RowLine,
     SessionLine,
     Stage,
@@ -120,7 +120,7 @@ def run_batch(stage: Stage, /, *, sink_fails: bool = False) -> None:
     With `sink_fails` the sink fails after it: nothing came out, and the next batch runs the same
     events again.
     """
-    result = stage.run_batch(sink_fails=sink_fails)
+    result = stage.driver.run_batch(sink_fails=sink_fails)
     stage.note = _batch_note(result) + (", but the sink failed" if sink_fails else "")
 
 
@@ -131,9 +131,9 @@ def run_until_idle(stage: Stage, /) -> None:
 
     With a clock in processing time it stops once no event waits and the watermark stands still.
     """
-    results = [stage.run_batch()]
+    results = [stage.driver.run_batch()]
     while not stage.driver.is_idle:
-        results.append(stage.run_batch())
+        results.append(stage.driver.run_batch())
     stage.note = "; ".join(map(_batch_note, results))
 
 
@@ -268,7 +268,7 @@ def expect_nothing(stage: Stage, /) -> Mismatch | None:
 
 def end_of_script(stage: Stage) -> Mismatch | None:
     """Expect that nothing is left: no output that no step expected, no event that no batch read."""
-    waiting = [f"waiting for a batch: {literal(event)}" for event in stage.waiting()]
+    waiting = [f"waiting for a batch: {literal(event)}" for event in stage.run.waiting]
     return _nothing_left(stage, "the script ends, and something is left", waiting)
 
 

@@ -1,0 +1,142 @@
+"""What a notebook shows of a driver: its latest micro-batches, drawn, with the words below."""
+
+from datetime import timedelta
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import attrs
+import pytest
+
+from examples.devices.spec import Reading, sensors
+from examples.visits import View, visits
+from sessionkit import Results
+from sessionkit.testing import (
+    SessionDriver,
+    StatefulDriver,
+    add,
+    at,
+    minutes,
+    restart,
+    run_batch,
+    run_script,
+)
+from sessionkit.testing.drivers.picture import MOST_BATCHES, MOST_LANES
+
+PAGE = View(url="/", seconds=1.0)
+
+
+def image_of(driver: Any) -> ET.Element:
+    page = driver._repr_html_()
+    return ET.fromstring(page[: page.index("<pre>")].removeprefix("<div>"))  # noqa: S314 (our own)
+
+
+def titles(driver: Any) -> set[str | None]:
+    """Return what the events are called that are drawn."""
+    return {one.text for one in image_of(driver).iter() if one.tag.endswith("title")}
+
+
+def texts(driver: Any) -> set[str | None]:
+    return {one.text for one in image_of(driver).iter() if one.tag.endswith("text")}
+
+
+def test_a_driver_without_events_is_a_sentence() -> None:
+    """Also one whose clock was moved."""
+    driver = SessionDriver(visits)
+    assert "<p>SessionDriver: no events yet.</p>" == driver._repr_html_()
+    driver.advance_watermark_to(at("10:00"))
+    assert "<p>SessionDriver: no events yet.</p>" == driver._repr_html_()
+
+
+def test_a_driver_shows_events_sessions_and_the_watermark() -> None:
+    """What was taken out of it stays in the picture; showing it changes nothing."""
+    driver = SessionDriver(visits)
+    for time in ("10:00", "11:25", "10:20"):
+        driver.add("ann", at(time), PAGE)
+        driver.run_batch()
+    driver.add("bob", at("11:30"), PAGE)
+    before = driver.snapshot()
+    assert {"event at 10:00", "rejected event at 10:20", "waiting event at 11:30"} < titles(driver)
+    shown = {"'ann'", "'bob'", "closed 10:00 to 10:30", "open 11:25 to 11:55", "watermark 11:15"}
+    assert shown < texts(driver)
+    page = driver._repr_html_()
+    assert 1 == len(driver.take_rows())
+    assert (page, before) == (driver._repr_html_(), driver.snapshot())
+    assert "<pre>watermark at 11:15 (UTC)\n&#x27;ann&#x27;: closed 10:00 to 10:30\n" in page
+
+
+def test_a_failed_sink_draws_its_batch_once() -> None:
+    """Its events wait until the batch has run again."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch(sink_fails=True)
+    assert "waiting event at 10:00" in titles(driver)
+    driver.run_batch()
+    assert {"event at 10:00"} == {title for title in titles(driver) if "event" in str(title)}
+
+
+def test_a_driver_of_keys_shows_its_timers() -> None:
+    """The one that went off, and the one that is set; each in words too."""
+    driver = StatefulDriver(sensors(silence=minutes(5)), processing_time=at("10:00"))
+    for name, time in [("s1", "10:00"), ("s2", "10:30")]:
+        driver.add(name, at(time), Reading(4.0))
+        driver.run_batch()
+        driver.advance_processing_time(minutes(6))
+    driver.add("s1", at("10:31"), Reading(4.0))
+    shown = {"'s1'", "silence went off 10:05", "'s2'", "silence set for 10:11", "processing 10:12"}
+    assert shown < texts(driver)
+    assert "waiting event at 10:31" in titles(driver)
+    words = "&#x27;s1&#x27;: silence went off 10:05\n&#x27;s2&#x27;: silence set for 10:11</pre>"
+    assert words in driver._repr_html_()
+
+
+def test_an_early_row_closes_nothing() -> None:
+    """Its session is drawn once, as open."""
+    spec = attrs.evolve(visits, results=Results(emit="every 1 events"))
+    driver = SessionDriver(spec)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch()
+    assert [False] == [row.is_final for row in driver.take_rows()]
+    bars = [text for text in texts(driver) if text and " to " in text]
+    assert ["open 10:00 to 10:30"] == bars
+
+
+def test_a_driver_is_short_as_text() -> None:
+    """It has no addresses, so that a notebook shows the same each time."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch()
+    assert f"SessionDriver(watermark=09:50, counts={driver.counts})" == repr(driver)
+
+
+@pytest.mark.parametrize("key", ["<b>&\"'", "</pre><script>alert(1)</script>", "\x00\x1b"])
+def test_every_text_is_escaped(key: str) -> None:
+    """Whatever the key is, nothing is loaded and nothing runs."""
+    driver = SessionDriver(visits)
+    driver.add(key, at("10:00"), PAGE)
+    driver.run_batch()
+    page = driver._repr_html_()
+    assert "img" == image_of(driver).get("role")
+    assert [] == [part for part in ("<b>", "<script", "href", "src=", "url(") if part in page]
+
+
+def test_the_picture_of_many_keys_has_an_end() -> None:
+    """And so does what a driver remembers for it."""
+    driver = SessionDriver(visits)
+    for number in range(MOST_LANES + 3):
+        driver.add(f"user {number:02}", at("10:00"), PAGE)
+    driver.run_batch()
+    assert "\nand 3 more keys</pre>" in driver._repr_html_()
+    assert f"'user {MOST_LANES - 1}'" in texts(driver)
+    assert f"'user {MOST_LANES}'" not in texts(driver)
+    for minute in range(2 * MOST_BATCHES):
+        driver.add("ann", at("10:00") + timedelta(minutes=minute), PAGE)
+        driver.run_batch()
+    assert "'user 00'" not in texts(driver)
+
+
+def test_a_script_returns_a_driver_that_shows_all_of_it() -> None:
+    """What its steps took is drawn, also after a restart."""
+    steps = [add("ann", at("10:00"), PAGE), run_batch(), restart()]
+    driver = run_script(visits, steps)
+    assert {"'ann'", "open 10:00 to 10:30"} < texts(driver)
+    assert "event at 10:00" in titles(driver)
