@@ -28,6 +28,8 @@ MOST_BATCHES: Final = 100
 """How many micro-batches a driver remembers for its picture."""
 MOST_LANES: Final = 20
 """How many keys a notebook shows."""
+MOST_BARS: Final = 40
+"""How many sessions or timers of these keys it shows: the latest ones."""
 
 
 @attrs.frozen
@@ -60,24 +62,33 @@ class Run:
             for one in result.rejections
         }
         fates: list[tuple[Fate, EventLine]] = [
-            *(("waiting", event) for event in self.waiting),
             *(("rejected" if event in rejected else "read", event) for event in read),
+            *(("waiting", event) for event in self.waiting),
         ]
         events = [Event(key, time, fate) for fate, (key, time) in fates if time]
         return Timeline(events, [*self._ended(), *self._open()], self._clocks())
 
     def as_html(self, title: str) -> str:
         """Draw it for a notebook, with the words below; a sentence where there is nothing."""
-        shown = self.timeline
-        keys = list(dict.fromkeys(one.key for one in (*shown.events, *shown.bars)))
+        run = self.timeline
+        keys = list(dict.fromkeys(one.key for one in (*run.events, *run.bars)))
         if not keys:
-            return f"<p>{html.escape(title)}: no events yet.</p>"
-        more = len(keys) - MOST_LANES
-        words = [f"{literal(bar.key)}: {bar.caption}" for bar in shown.bars]
+            return f"<p>{html.escape(title)}: nothing to draw yet.</p>"
+        lanes = set(keys[:MOST_LANES])
+        bars = [bar for bar in run.bars if bar.key in lanes]
+        shown = attrs.evolve(
+            run,
+            events=[event for event in run.events if event.key in lanes],
+            bars=bars[-MOST_BARS:],
+        )
+        left_out = {
+            "more keys": len(keys) - len(lanes),
+            "earlier sessions or timers of these keys": len(bars) - len(shown.bars),
+        }
         words = [
             *(f"{name} at {clock_text(stood[-1])} (UTC)" for name, stood in shown.clocks.items()),
-            *words[:MOST_LANES],
-            *([f"and {more} more keys"] if more > 0 else []),
+            *(f"{literal(bar.key)}: {bar.caption}" for bar in shown.bars),
+            *(f"and {count} {what}" for what, count in left_out.items() if count),
         ]
         text = "\n".join(words)
         image = shown.as_svg(keys[:MOST_LANES], title, text) or ""

@@ -20,7 +20,7 @@ from sessionkit.testing import (
     run_batch,
     run_script,
 )
-from sessionkit.testing.drivers.picture import MOST_BATCHES, MOST_LANES
+from sessionkit.testing.drivers.picture import MOST_BARS, MOST_BATCHES, MOST_LANES
 
 PAGE = View(url="/", seconds=1.0)
 
@@ -42,9 +42,9 @@ def texts(driver: Any) -> set[str | None]:
 def test_a_driver_without_events_is_a_sentence() -> None:
     """Also one whose clock was moved."""
     driver = SessionDriver(visits)
-    assert "<p>SessionDriver: no events yet.</p>" == driver._repr_html_()
+    assert "<p>SessionDriver: nothing to draw yet.</p>" == driver._repr_html_()
     driver.advance_watermark_to(at("10:00"))
-    assert "<p>SessionDriver: no events yet.</p>" == driver._repr_html_()
+    assert "<p>SessionDriver: nothing to draw yet.</p>" == driver._repr_html_()
 
 
 def test_a_driver_shows_events_sessions_and_the_watermark() -> None:
@@ -132,6 +132,19 @@ def test_the_picture_of_many_keys_has_an_end() -> None:
         driver.add("ann", at("10:00") + timedelta(minutes=minute), PAGE)
         driver.run_batch()
     assert "'user 00'" not in texts(driver)
+
+
+def test_of_many_sessions_the_latest_are_drawn() -> None:
+    """And the words say how many were left out."""
+    driver = SessionDriver(visits)
+    for hour in range(MOST_BARS + 2):
+        driver.add("ann", at("10:00") + timedelta(hours=hour), PAGE)
+    driver.run_until_idle()
+    bars = [text for text in texts(driver) if text and " to " in text]
+    assert MOST_BARS == len(bars)
+    assert "open 2026-01-03 03:00 to 2026-01-03 03:30" in bars
+    words = "\nand 2 earlier sessions or timers of these keys</pre>"
+    assert words in driver._repr_html_()
 
 
 def test_a_script_returns_a_driver_that_shows_all_of_it() -> None:
