@@ -205,9 +205,9 @@ class Memory:
       the first.
     * the columns of `first` and `last`.
 
-    `finish` finds the first three in its `Session`. Numbers are given as sessions close, and stay.
-    So one that closes behind a later one, which only late events can bring about, takes the next
-    number, and its `since_previous` is negative.
+    `finish` finds the first three in its `Session`. Where a late event begins or changes a session
+    before others that have closed, these give another revision, as `Lateness(allowed=...)` keeps
+    them. An early row doesn't count the sessions that are open before it.
 
     Attributes:
         time_to_live: How long after a session a key is remembered, in event time. A session that

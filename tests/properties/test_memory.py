@@ -93,7 +93,10 @@ def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> li
     rows += driver.take_rows()
     assert not driver.snapshot().groups, "nothing is remembered for ever"
     found: list[Row] = []
-    for row in sorted((row for row in rows if row.is_final), key=lambda row: (row.key, row.start)):
+    last = {row.id: row for row in rows if row.is_final}
+    for gone in (name for row in rows for name in row.supersedes):
+        last.pop(gone, None)
+    for row in sorted(last.values(), key=lambda row: (row.key, row.start)):
         facts = {"key": row.key.key, "start": row.start, "end": row.end, "id": row.id}
         found.append({**facts, "source": row.result.source, **row.memory})
         told = getattr(row.result, "told", None)
@@ -181,6 +184,24 @@ def test_a_stream_remembers_what_sql_sees_in_all_events(
         row["previous"] = starts.get(row["previous_session_id"])
     expected = by_sql(cuts, lookback)
     assert expected == [{name: row[name] for name in expected[0]} for row in rows]
+
+
+@pytest.mark.parametrize("emit", ["on_close", "on_update"])
+@given(
+    cuts=micro_batches(),
+    life=st.sampled_from([timedelta(hours=1), timedelta(hours=4), timedelta(days=5)]),
+    lookback=st.sampled_from([None, timedelta(hours=1)]),
+    layout=st.sampled_from(["buckets", "pages"]),
+)
+def test_late_events_leave_the_rows_that_a_loop_finds(
+    emit: str, layout: str, cuts: list[list[Event]], life: timedelta, lookback: timedelta | None
+) -> None:
+    """The last row of each session, of those that no other supersedes."""
+    carried: Row = {"first": {"landed": "source"}, "last": {"credited": "source"}}
+    memory = Memory(time_to_live=life, lookback=lookback, **carried)
+    late: Row = {"watermark_delay": MINUTE, "allowed": LATEST * MINUTE, "layout": layout}
+    rows = run(spec_of("aggregates", memory, emit=emit, **late), cuts)
+    assert naive(rows, memory) == rows
 
 
 @given(

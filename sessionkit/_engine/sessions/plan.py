@@ -251,8 +251,7 @@ class Closed:
         places: For each result row, the place of its session.
         failed: The places of the sessions whose `finish` failed.
         events: Their events, where these are handed out.
-        recalled: The sessions with what is remembered of each, where something is.
-        known: What is remembered of all keys from then on.
+        recalled: The sessions with what is remembered after each, where something is.
     """
 
     rows: pa.Table
@@ -262,7 +261,6 @@ class Closed:
     failed: Collection[int] = ()
     events: Sequence[Rejected] = ()
     recalled: pa.Table | None = None
-    known: pa.Table | None = None
 
 
 @attrs.frozen

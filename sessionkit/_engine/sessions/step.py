@@ -208,26 +208,30 @@ class SessionLogic:
         """Return the sessions that remain, and what became of those that are over."""
         memory = self.program.memory
         if memory is None:
-            return self._ended(sessions, clocks, only_final=only_final)
+            kept, _, closed = self._ended(sessions, clocks, None, only_final=only_final)
+            return kept, closed
         known, sessions = apart(sessions)
-        kept, closed = self._ended(sessions, clocks, known, only_final=only_final)
-        known = known if closed.known is None else closed.known
-        return concat([kept, memory.staying(known, kept, clocks.watermark_us)]), closed
+        kept, gone, closed = self._ended(sessions, clocks, known, only_final=only_final)
+        known = memory.staying(memory.forgot(known, gone), kept, clocks.watermark_us)
+        return concat([kept, known]), closed
 
     def _ended(
         self,
         sessions: pa.Table,
         clocks: BatchClocks,
-        known: pa.Table | None = None,
+        known: pa.Table | None,
         *,
         only_final: bool,
-    ) -> tuple[pa.Table, Closed]:
-        """Return the same, given what is `known` of keys, which is no session."""
+    ) -> tuple[pa.Table, pa.Table, Closed]:
+        """Return the sessions that remain, those that are forgotten, and what became of them."""
         program, watermark_us = self.program, clocks.watermark_us
         if program.revisions is not None:
             giving = program.revisions.giving(sessions, clocks, only_final=only_final)
             if giving is None:
-                return sessions, self.no_rows
+                return sessions, sessions.slice(0, 0), self.no_rows
+            if program.memory is not None:
+                giving = program.revisions.also(giving, program.memory.overtaken(giving))
+                known = program.memory.known_before(giving, known)
             rows = self._rows(clocks, giving.given, known)
             if program.memory is not None and rows.recalled is not None:
                 numbered = program.memory.numbered(giving, rows.recalled)
@@ -236,13 +240,14 @@ class SessionLogic:
         else:
             over = is_over(micros(sessions[program.closes]), watermark_us)
             if not over.any():
-                return sessions, self.no_rows
+                return sessions, sessions.slice(0, 0), self.no_rows
             ended, kept = split(sessions, over)
             ended, _ = split(ended, has_state(ended))
             closed = self._rows(clocks, ended, known)
+            ended = ended if closed.recalled is None else closed.recalled
         if program.duplicates is not None and ended.num_rows:
             kept = concat([kept, program.duplicates.remembered(ended, watermark_us)])
-        return kept, closed
+        return kept, ended, closed
 
     def _rows(self, clocks: BatchClocks, over: pa.Table, known: pa.Table | None) -> Closed:
         """Return the rows of sessions that are over, or that give early ones."""

@@ -5,7 +5,6 @@ The entries of a line are numbered: first what is known of keys, then sessions. 
 a line in which each entry remembers those before it; it ends where a key was forgotten.
 """
 
-from functools import cached_property
 from typing import Final
 
 import attrs
@@ -17,40 +16,28 @@ from sessionkit._engine.rows.table import Mask, Numbers, whole
 NEVER: Final = np.iinfo(np.int64).max
 
 
-@attrs.frozen(slots=False)
+@attrs.frozen
 class Line:
     """
     Entries by key and start. Instants are in microseconds.
 
     Attributes:
         known: How many entries are what is known of a key.
-        places: The places of the sessions in their table.
         order: The entries in order.
-        keys: The key of each entry in order, as a number.
         runs: The first entry of the run of each one, both by their places in order.
         numbers: The number of the session of each entry in order.
-        starts: When the session of each entry began, by its own number, as `closes`.
-        closes: When it was over.
+        starts: When the session of each entry began, by its own number.
     """
 
     known: int
-    places: Numbers
     order: Numbers
-    keys: Numbers
     runs: Numbers
     numbers: Numbers
     starts: Numbers
-    closes: Numbers
 
     @classmethod
-    def of(  # noqa: PLR0917 (a column each)
-        cls,
-        places: Numbers,
-        keys: Numbers,
-        starts: Numbers,
-        closes: Numbers,
-        counts: Numbers,
-        lives_us: int,
+    def of(
+        cls, keys: Numbers, starts: Numbers, closes: Numbers, counts: Numbers, lives_us: int
     ) -> "Line":
         """
         Put entries in order. `counts` are the sessions that are known of keys; 0 for a session.
@@ -65,21 +52,14 @@ class Line:
         runs = np.maximum.accumulate(np.where(begins, at, 0))
         base = counts[order][runs]
         numbers = base + at - runs + (base == 0)
-        known = len(counts) - len(places)
-        return cls(known, places, order, keys[order], runs, numbers, starts, closes)
+        return cls(int((counts > 0).sum()), order, runs, numbers, starts)
 
-    @cached_property
-    def is_session(self) -> Mask:
-        """Mark the entries, in order, that are sessions."""
-        mask: Mask = self.order >= self.known
-        return mask
-
-    def owners(self, number: int) -> Numbers:
-        """Return where each of so many sessions is in the line; -1 for one that isn't."""
-        found = np.full(number, -1)
-        here = np.flatnonzero(self.is_session)
-        found[self.places[self.order[here] - self.known]] = here
-        return found
+    @property
+    def owners(self) -> Numbers:
+        """Return where in order each session is."""
+        found = np.empty(len(self.order), np.int64)
+        found[self.order] = np.arange(len(self.order))
+        return found[self.known :]
 
     @property
     def before(self) -> Numbers:
@@ -87,19 +67,6 @@ class Line:
         previous = np.append(-1, self.order)[: len(self.order)]
         found: Numbers = np.where(self.runs < np.arange(len(self.order)), previous, -1)
         return found
-
-    def ends(self, final: Mask) -> Numbers:
-        """Return where in order the last session of each key is, of those that are `final`."""
-        counts = np.append(np.ones(self.known, np.bool_), final[self.places])
-        lasting: Numbers = np.flatnonzero(counts[self.order])
-        ends: Numbers = lasting[np.diff(self.keys[lasting], append=-1) != 0]
-        sessions: Numbers = ends[self.is_session[ends]]
-        return sessions
-
-    def latest(self, ends: Numbers) -> Numbers:
-        """Return the entry that was over last, up to these; what is known may be later."""
-        first, entries = self.order[self.runs[ends]], self.order[ends]
-        return np.where(self.closes[first] > self.closes[entries], first, entries)
 
     def first_with(self, has: Mask) -> Numbers:
         """Return for each entry the first of its run, up to it, that has something; or -1."""
@@ -130,8 +97,7 @@ class Values:
     def of(cls, line: Line, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
         """Return what is known of keys, and of sessions what is in their `own` rows."""
         stored = np.where(is_there(known), np.arange(len(known)), -1)
-        of_rows = own[line.places]
-        given = np.where(of_rows < 0, -1, of_rows + len(known))
+        given = np.where(own < 0, -1, own + len(known))
         places = np.concatenate([stored, given])[line.order]
         return cls(pa.chunked_array([known, rows]), places)
 

@@ -1,20 +1,20 @@
 """
 What is remembered of a key after its sessions: `memory`.
 
-    sessions   memory.number    its number among the sessions of its key; null until it has closed
-               memory.start     the session before it: its start,
+    sessions   memory.number    its number among the sessions of its key; null until it's over
+               memory.start     its start,
                memory.behind    its mark,
-               memory.closes    and when it was over; all three null where there is none
+               memory.closes    and when it was over
                first.NAME       the first value of a field of results, of it and those before
                last.NAME        the last one
                last_at.NAME     when the session with the last one began
                exists           whether it's a session
 
-A row that is no session holds what is remembered of a key: all that is then of its latest session.
-The row's own `start`, `end` and `closes` are when it's forgotten.
+Once a session is forgotten, a row that is no session keeps all that, in place of the one of a
+session before it. The `start`, `end` and `closes` of that row are when the key is forgotten too.
 
-Numbers are given as sessions close, those of one micro-batch in the order of their starts, and they
-stay. So a session that closes after a later one, as late events may let it, takes the next number.
+Sessions of a key are numbered in the order of their starts. While a session is kept for late
+events, one that comes before it may be found; then it gives another row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,6 @@ from typing import Any, Final
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.order import key_numbers
@@ -76,27 +75,14 @@ FACTS: Final = (
 @attrs.frozen
 class Recalled:
     """
-    Sessions that give rows, with what is remembered of each; `line` has those without a number.
+    Sessions that give rows, in a line after what is remembered `before` them of their keys.
 
-    Attributes:
-        over: The sessions.
-        line: Those without a number, after what is known of their keys.
-        before: That.
-        known: What is known of all keys.
-        places: The places there of those in the line.
+    `over` are the sessions, each told its number and the session before it.
     """
 
     over: pa.Table
-    line: Line
     before: pa.Table
-    known: pa.Table
-    places: Numbers
-
-    @property
-    def marks(self) -> Numbers:
-        """The mark of the session of each entry."""
-        own = marks_of(self.over)[self.line.places]
-        return np.concatenate([numbers_in(self.before, "memory.behind"), own])
+    line: Line
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -106,7 +92,7 @@ class KeyMemory:
     spec: AnySessionSpec
     closes: str
     lives_us: int
-    waits_us: int
+    stays_us: int
     lookback_us: int | None
     first: Mapping[str, str]
     last: Mapping[str, str]
@@ -115,11 +101,9 @@ class KeyMemory:
     def of(cls, spec: AnySessionSpec, closes: str) -> "KeyMemory | None":
         if (memory := spec.memory) is None:
             return None
-        # An event that is in time may still begin a session that long behind the watermark.
-        waits = spec.timeout.longest + (spec.mergeable or timedelta(0))
         lookback = None if memory.lookback is None else span_us(memory.lookback)
-        lives_us = span_us(memory.time_to_live)
-        return cls(spec, closes, lives_us, span_us(waits), lookback, memory.first, memory.last)
+        spans = span_us(memory.time_to_live), span_us(spec.mergeable or timedelta(0)), lookback
+        return cls(spec, closes, *spans, memory.first, memory.last)
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
@@ -137,17 +121,16 @@ class KeyMemory:
         return {"memory": {**spans, **own}}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of sessions that have taken events: those that are over have it."""
-        before, number = plan.touched, int(chosen.sum())
-        numbers, size = numbers_in(before, NUMBER), before.num_rows
-        # Of several that are over, the one with the least number goes on.
-        own = np.where(numbers > 0, numbers * size + np.arange(size), NEVER)
-        least = plan.of_opened(np.minimum, own, NEVER)[chosen]
-        first = np.where(least == NEVER, -1, least % max(size, 1))
+        """
+        Return what is stored of the chosen sessions: nothing until they're over again.
+
+        A failed event may leave one that is over as it was.
+        """
+        own = plan.of_opened(np.maximum, np.arange(len(plan.places)), -1)[chosen]
+        own = np.where(plan.counts[chosen] > 0, -1, own)
+        exists = pa.repeat(pa.scalar(value=True), len(own))
         return [
-            pa.repeat(pa.scalar(value=True), number)
-            if field.equals(EXISTS)
-            else taken(before[field.name], first)
+            exists if field.equals(EXISTS) else taken(plan.touched[field.name], own)
             for field in self.fields
         ]
 
@@ -164,56 +147,65 @@ class KeyMemory:
 
     # -- before `finish` ------------------------------------------------------------------------
 
+    def overtaken(self, giving: Giving) -> Mask:
+        """Mark the sessions that gave a final row, and come after one that gives its own now."""
+        sessions, starts = giving.sessions, micros(giving.sessions["start"])
+        final = key_columns(sessions.filter(pa.array(giving.final)))
+        numbers, found = key_numbers(final, key_columns(sessions))
+        first = np.full(2 + numbers.max(initial=-1), NEVER)
+        np.minimum.at(first, numbers, starts[giving.final])
+        mask: Mask = (numbers_in(sessions, NUMBER) > 0) & (starts > first[found])
+        return mask
+
+    def known_before(self, giving: Giving, known: pa.Table | None) -> pa.Table:
+        """Return what is known of keys, also by sessions that were over and give no row."""
+        numbered = numbers_in(giving.sessions, NUMBER) > 0
+        waiting = giving.sessions.filter(pa.array(numbered & ~giving.gives_row))
+        return waiting if known is None else concat([known, waiting])
+
     def recalled(self, over: pa.Table, known: pa.Table) -> Recalled:
-        """Give numbers to the sessions that give rows and have none yet."""
-        places = np.flatnonzero(numbers_in(over, NUMBER) == 0)
-        new = over.take(pa.array(places))
-        keys, found = key_numbers(key_columns(new), key_columns(known))
-        of_keys = np.flatnonzero(found >= 0)
-        before = known.take(pa.array(of_keys))
+        """Put sessions that give rows in a line, after the latest that is known of their keys."""
+        keys, found = key_numbers(key_columns(over), key_columns(known))
+        latest = _latest(known, found, np.flatnonzero(found >= 0))
+        before = known.take(pa.array(latest))
+        marks = np.concatenate([numbers_in(before, "memory.behind"), marks_of(over)])
+        closes = np.concatenate([micros(before["memory.closes"]), micros(over[self.closes])])
         line = Line.of(
-            places,
-            np.concatenate([found[of_keys], keys]),
-            np.concatenate([micros(before["memory.start"]), micros(new["start"])]),
-            np.concatenate([micros(before["memory.closes"]), micros(new[self.closes])]),
-            np.concatenate([numbers_in(before, NUMBER), np.zeros(len(places), np.int64)]),
+            np.concatenate([found[latest], keys]),
+            np.concatenate([micros(before["memory.start"]), micros(over["start"])]),
+            closes,
+            np.concatenate([numbers_in(before, NUMBER), np.zeros(len(keys), np.int64)]),
             self.lives_us,
         )
-        return self._with_facts(Recalled(over, line, before, known, of_keys))
-
-    def _with_facts(self, recalled: Recalled) -> Recalled:
-        """Return sessions with their numbers, and with the session that comes before each."""
-        line, over = recalled.line, recalled.over
-        owners = line.owners(over.num_rows)
-        previous = np.append(line.before, -1)[owners]
-        own = {
-            NUMBER: taken(pa.array(line.numbers), owners),
-            "memory.start": taken(instants(line.starts), previous),
-            "memory.behind": taken(pa.array(recalled.marks), previous),
-            "memory.closes": taken(instants(line.closes), previous),
-        }
-        is_new = pa.array(owners >= 0)
-        found = {name: pc.if_else(is_new, own[name], whole(over[name])) for name in own}
-        return attrs.evolve(recalled, over=replaced(over, found))
+        previous = line.before[line.owners]
+        told = (
+            ("number", pa.array(line.numbers[line.owners])),
+            ("start", taken(instants(line.starts), previous)),
+            ("behind", taken(pa.array(marks), previous)),
+            ("closes", taken(instants(closes), previous)),
+        )
+        for name, column in told:
+            over = over.append_column(f"told.{name}", column)
+        return Recalled(over, before, line)
 
     def tell(self, sessions: Sequence[Session[Any]], over: pa.Table) -> None:
         """Tell the sessions that `finish` is given what is remembered of each."""
-        columns = self.row_columns(over)[:3]
-        for session, *facts in zip(sessions, *(one.to_pylist() for one in columns), strict=True):
-            names = ("number", "previous_id", "since_previous")
+        names = ("number", "previous_id", "since_previous")
+        columns = [column.to_pylist() for column in self.row_columns(over)[: len(names)]]
+        for session, *facts in zip(sessions, *columns, strict=True):
             vars(session).update(zip(names, facts, strict=True))
 
     def row_columns(self, over: pa.Table) -> list[pa.Array]:
-        """Return the columns that result rows have; of values, those that are known by now."""
-        there = is_there(whole(over["memory.start"]))
+        """Return the columns that result rows have; values aren't known before `finish`."""
+        there = is_there(whole(over["told.start"]))
         ids = np.full(over.num_rows, None, object)
         if there.any():
             before = over.filter(pa.array(there))
-            starts, marks = micros(before["memory.start"]), numbers_in(before, "memory.behind")
+            starts, marks = micros(before["told.start"]), numbers_in(before, "told.behind")
             ids[there] = session_ids(key_columns(before), starts, marks)
-        since = micros(over["start"]) - _micros_or_0(over["memory.closes"])
+        since = micros(over["start"]) - _micros_or_0(over["told.closes"])
         facts = [
-            whole(over[NUMBER]),
+            whole(over["told.number"]),
             pa.array(ids, pa.string()),
             pa.array(since, mask=~there).view(pa.duration("us")),
         ]
@@ -223,89 +215,81 @@ class KeyMemory:
     # -- after `finish` -------------------------------------------------------------------------
 
     def remembered(self, recalled: Recalled, closed: Closed) -> Closed:
-        """
-        Return the rows with the values that sessions carry, and what is remembered from now on.
-
-        Only a session that is over is remembered; an early row shows what it would be.
-        """
-        line, over, rows = recalled.line, recalled.over, closed.rows
-        places = np.asarray(closed.places, np.int64)
-        final = np.ones(over.num_rows, np.bool_)
-        if "is_final" in over.schema.names:
-            final = whole(over["is_final"]).to_numpy(zero_copy_only=False)
-        ends, owners = line.ends(final), line.owners(over.num_rows)
-        kept, shown = dict[str, pa.Array](), dict[str, pa.Array]()
+        """Return rows with the values that sessions carry; and the sessions, as they're stored."""
+        over, before, line, rows = recalled.over, recalled.before, recalled.line, closed.rows
+        places, owners = np.asarray(closed.places, np.int64), line.owners
+        after: dict[str, Any] = {
+            NUMBER: over["told.number"],
+            "memory.start": over["start"],
+            "memory.behind": pa.array(marks_of(over)),
+            "memory.closes": over[self.closes],
+        }
+        shown = dict[str, pa.Array]()
         for name, field in self.first.items():
-            stored, given = f"first.{name}", whole(rows[field])
+            given = whole(rows[field])
             own = own_rows(given, places, over.num_rows, first=True)
-            values = Values.of(line, whole(recalled.before[stored]), given, own)
-            at = line.first_with(values.there)
-            kept[stored] = values.at(at[ends])
-            again = pc.coalesce(whole(over[stored]), taken(given, own))
-            shown[stored] = _either(owners, values.at(at), again)
+            values = Values.of(line, whole(before[f"first.{name}"]), given, own)
+            shown[name] = values.at(line.first_with(values.there)[owners])
+            after[f"first.{name}"] = shown[name]
         for name, field in self.last.items():
-            stored, given = f"last.{name}", whole(rows[field])
+            given = whole(rows[field])
             own = own_rows(given, places, over.num_rows, first=False)
-            values = Values.of(line, whole(recalled.before[stored]), given, own)
+            values = Values.of(line, whole(before[f"last.{name}"]), given, own)
             at, begun = line.last_with(values.there), line.starts.copy()
-            begun[: line.known] = _micros_or_0(recalled.before[f"last_at.{name}"])
+            begun[: line.known] = _micros_or_0(before[f"last_at.{name}"])
             begun = begun[line.order][at]
-            kept[stored] = values.at(at[ends])
-            kept[f"last_at.{name}"] = taken(instants(begun[ends]), _places(at[ends] >= 0))
+            after[f"last.{name}"] = values.at(at[owners])
+            there = np.where(at < 0, -1, np.arange(len(at)))
+            after[f"last_at.{name}"] = taken(instants(begun), there[owners])
             if self.lookback_us is not None:
                 at = np.where(line.starts[line.order] - begun <= self.lookback_us, at, -1)
-            again = pc.coalesce(taken(given, own), whole(over[stored]))
-            shown[stored] = _either(owners, values.at(at), again)
-        over, of_rows = replaced(over, shown), pa.array(places)
-        carried = {name.partition(".")[2]: column.take(of_rows) for name, column in shown.items()}
-        known = self._known(attrs.evolve(recalled, over=over), ends, kept)
-        return attrs.evolve(closed, rows=replaced(rows, carried), recalled=over, known=known)
+            shown[name] = values.at(at[owners])
+        of_rows = pa.array(places)
+        rows = replaced(rows, {name: column.take(of_rows) for name, column in shown.items()})
+        stored = replaced(over, after).select(before.schema.names)
+        return attrs.evolve(closed, rows=rows, recalled=stored)
 
-    def _known(self, recalled: Recalled, ends: Numbers, kept: Mapping[str, pa.Array]) -> pa.Table:
-        """Return what is known of all keys after the sessions of a line."""
-        line, known = recalled.line, recalled.known
-        if not len(ends):
-            return known
-        latest = line.latest(ends)
-        until = line.closes[latest] + self.lives_us + self.waits_us
-        own = recalled.over.take(pa.array(line.places[line.order[ends] - line.known]))
-        columns = {name: own[name] for name in own.schema.names if name.startswith("key.")}
-        columns |= {
-            **kept,
-            NUMBER: pa.array(line.numbers[ends]),
-            "memory.start": instants(line.starts[latest]),
-            "memory.behind": pa.array(recalled.marks[latest]),
-            "memory.closes": instants(line.closes[latest]),
-            EXISTS.name: pa.repeat(pa.scalar(value=False), len(ends)),
-            **dict.fromkeys(INSTANTS, instants(until)),
-        }
-        gone = line.order[np.isin(line.keys, line.keys[ends]) & ~line.is_session]
-        others = left_over(known, np.sort(recalled.places[gone]))
-        return concat([others, filled(known.schema, columns, len(ends))])
-
-    def numbered(self, giving: Giving, over: pa.Table) -> pa.Table:
-        """Return sessions, of which those that are over have what is remembered of them."""
+    def numbered(self, giving: Giving, recalled: pa.Table) -> pa.Table:
+        """Return sessions, of which those that give final rows are as they're stored then."""
         sessions, places = giving.sessions, np.arange(giving.sessions.num_rows)
-        own = np.flatnonzero(giving.gives_row)
-        final = giving.final[own]
-        places[own[final]] = sessions.num_rows + np.flatnonzero(final)
+        gives_row = np.flatnonzero(giving.gives_row)
+        is_final = giving.over[gives_row]
+        places[gives_row[is_final]] = sessions.num_rows + np.flatnonzero(is_final)
         names = [field.name for field in self.fields if not field.equals(EXISTS)]
-        both = ((name, [*sessions[name].chunks, *over[name].chunks]) for name in names)
-        at = pa.array(places)
-        return replaced(sessions, {name: pa.chunked_array(two).take(at) for name, two in both})
+        both = pa.concat_tables([sessions.select(names), recalled.select(names)])
+        own = both.take(pa.array(places))
+        return replaced(sessions, dict(zip(names, own.columns, strict=True)))
+
+    def forgot(self, known: pa.Table, gone: pa.Table) -> pa.Table:
+        """Return what is known of keys of which sessions are forgotten: what the latest knew."""
+        # Sessions that another spec had closed have no number.
+        gone, _ = split(gone, numbers_in(gone, NUMBER) > 0)
+        if not gone.num_rows:
+            return known
+        numbers, found = key_numbers(key_columns(gone), key_columns(known))
+        gone = gone.take(pa.array(_latest(gone, numbers, np.arange(gone.num_rows))))
+        # An event that is in time may still begin a session a gap behind the watermark.
+        waits_us = span_us(self.spec.timeout.longest) + self.stays_us
+        until = instants(micros(gone["memory.closes"]) + self.lives_us + waits_us)
+        names = [field.name for field in self.fields] + known.schema.names[: len(self.spec.keys)]
+        columns = {name: gone[name] for name in names} | dict.fromkeys(INSTANTS, until)
+        columns[EXISTS.name] = pa.repeat(pa.scalar(value=False), gone.num_rows)
+        others = left_over(known, np.flatnonzero(found >= 0))
+        return concat([others, filled(known.schema, columns, gone.num_rows)])
 
     def staying(self, known: pa.Table, kept: pa.Table, watermark_us: int) -> pa.Table:
-        """Return what isn't forgotten yet: an open session that began in time still needs it."""
+        """Return what isn't forgotten yet: a session that began in time may still need it."""
         over = is_over(micros(known["end"]), watermark_us)
         if not over.any():
             return known
         due, known = split(known, over)
-        open_ones, _ = split(kept, has_state(kept) & ~has_closed(kept))
-        _, found = key_numbers(key_columns(due), key_columns(open_ones))
+        sessions, _ = split(kept, has_state(kept))
+        _, found = key_numbers(key_columns(due), key_columns(sessions))
         lives_until = micros(due["memory.closes"]) + self.lives_us
-        needs = (found >= 0) & (micros(open_ones["start"]) < lives_until[found])
+        needs = (found >= 0) & (micros(sessions["start"]) < lives_until[found])
+        gone = micros(sessions[self.closes]) + has_closed(sessions) * self.stays_us
         until = np.full(due.num_rows, watermark_us)
-        np.maximum.at(until, found[needs], micros(open_ones[self.closes])[needs])
+        np.maximum.at(until, found[needs], gone[needs])
         at = instants(until)
         due = replaced(due, {name: at for name in INSTANTS if name in due.schema.names})
         return concat([known, due.filter(pa.array(until > watermark_us))])
@@ -327,10 +311,9 @@ def _micros_or_0(column: pa.ChunkedArray) -> Numbers:
     return found
 
 
-def _places(there: Mask) -> Numbers:
-    return np.where(there, np.arange(len(there)), -1)
-
-
-def _either(owners: Numbers, of_line: pa.Array, again: pa.Array) -> pa.Array:
-    """Return what sessions of a line show, at its places, and what those with a number do."""
-    return pc.if_else(pa.array(owners >= 0), taken(of_line, owners), again)
+def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:
+    """Return, of some places, that of the latest session of each key."""
+    order = np.lexsort((micros(remembered["memory.start"])[places], keys[places]))
+    ordered = places[order]
+    latest: Numbers = ordered[np.diff(keys[ordered], append=-1) != 0]
+    return latest

@@ -198,6 +198,14 @@ class Revisions:
         given = _revised(sessions.filter(pa.array(gives_row)), final[gives_row])
         return Giving(sessions, others, over, final, gives_row, given, next_row)
 
+    def also(self, giving: Giving, others: Mask) -> Giving:
+        """Let other sessions that are over give another row."""
+        if not others.any():
+            return giving
+        gives_row, sessions = giving.gives_row | others, giving.sessions
+        given = _revised(sessions.filter(pa.array(gives_row)), giving.over[gives_row])
+        return attrs.evolve(giving, gives_row=gives_row, given=given)
+
     def after(
         self, giving: Giving, done: Closed, clocks: BatchClocks
     ) -> tuple[pa.Table, pa.Table, Closed]:

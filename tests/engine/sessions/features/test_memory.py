@@ -66,26 +66,20 @@ def shown(driver: SessionDriver[Any, Any, Any], *events: tuple[str, str]) -> lis
     ]
 
 
-def test_a_late_session_takes_the_next_number_and_the_others_keep_theirs() -> None:
-    """Under `Lateness(allowed=...)`, a revision has the number of the row that it replaces."""
+def test_the_sessions_after_a_late_one_get_another_row() -> None:
+    """Under `Lateness(allowed=...)`: they have another number, and may carry another value."""
     driver = SessionDriver(spec_of(allowed="10 hours"))
     shown(driver, ("10:00", "mail"), ("14:00", "direct"))
     assert shown(driver, ("18:00", "ad")) == [("10:00", 1, 1, "mail")]
     assert shown(driver) == [("14:00", 1, 2, "mail")]
-    assert shown(driver, ("12:00", "x"), ("14:10", "y")) == [
-        ("12:00", 1, 3, "x"),
-        ("14:00", 2, 2, "y"),
-    ]
+    assert shown(driver, ("12:00", "x")) == [("12:00", 1, 2, "x"), ("14:00", 2, 3, "x")]
+    assert shown(driver, ("14:10", "y")) == [("14:00", 3, 3, "y")]
     driver.advance_watermark_to(at("19:00"))
-    driver.run_batch()
-    (row,) = driver.take_rows()
-    assert row.memory["session_number"] == 4
-    # The session before is the one that was over last, not the one that came last.
-    assert row.memory["since_previous"] == at("18:00") - at("14:30")
+    assert shown(driver) == [("18:00", 1, 4, "ad")]
 
 
-def test_sessions_that_a_late_event_bridges_keep_the_least_number() -> None:
-    """The other one is given to no session again."""
+def test_sessions_that_a_late_event_bridges_count_as_one() -> None:
+    """The number of the other one is free for the next session."""
     driver = SessionDriver(spec_of(allowed="10 hours"))
     shown(driver, ("10:00", "mail"), ("10:45", "ad"))
     shown(driver, ("15:00", "direct"))
@@ -93,7 +87,7 @@ def test_sessions_that_a_late_event_bridges_keep_the_least_number() -> None:
     assert shown(driver, ("10:20", "x")) == [("10:00", 2, 1, "ad")]
     driver.advance_watermark_to(at("16:00"))
     driver.run_batch()
-    assert driver.take_rows()[0].memory["session_number"] == 3
+    assert driver.take_rows()[0].memory["session_number"] == 2
 
 
 def test_an_early_row_shows_what_would_be_remembered() -> None:

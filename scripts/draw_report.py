@@ -1,0 +1,43 @@
+"""
+Draw the report of the sample shop, for README and docs: `python -m scripts.draw_report`.
+
+Chromium takes the picture. The events are made up, and run on the driver of the tests.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from examples.shop.events import made_up
+from examples.shop.spec import FUNNEL, VISITS
+from sessionkit.report import Columns, report
+from sessionkit.testing import SessionDriver
+from tests.support.browser import browser_in
+
+PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "report.png"
+PLACE: Final = (0, 0, 1200, 1120)
+USERS: Final = 2_000
+DRAWN: Final = "[...document.querySelectorAll('figure')].every(one => one.querySelector('svg g g'))"
+
+
+def main() -> None:
+    """Write the picture."""
+    driver = SessionDriver(VISITS)
+    for row in made_up(USERS).to_pylist():
+        driver.add_row(row)
+    driver.run_batch()
+    driver.advance_watermark_to(datetime(2100, 1, 1, tzinfo=UTC))
+    driver.run_until_idle()
+    with TemporaryDirectory(prefix="report-") as folder, browser_in(Path(folder)) as reader:
+        page = Path(folder, "report.html")
+        columns = Columns(dimension="credit", funnel=FUNNEL)
+        report(driver.take_frame(), out=page, title="A shop", columns=columns)
+        reader.show(width=1200)
+        reader.open(f"file://{page}")
+        reader.wait_for(f"document.querySelector('figure') && {DRAWN}")
+        PICTURE.write_bytes(reader.picture(PLACE))
+
+
+if __name__ == "__main__":
+    main()
