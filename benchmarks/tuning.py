@@ -47,7 +47,7 @@ def main() -> None:
         )
         variants = {"all as recommended": base}
         for name, value in WITHOUT.items():
-            if name in base.settings:
+            if name in base.settings and not name.endswith(tuple(options.leave_out)):
                 changed = {**base.settings, name: value}
                 variants[f"{name} = {value}"] = attrs.evolve(base, settings=changed)
         if options.python:
@@ -71,6 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--entrant", default="functions", choices=ENTRANTS)
     parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--leave-out", nargs="+", default=(), help="settings, by how they end")
     parser.add_argument("--python", help="another interpreter, to compare with this one")
     return parser.parse_args()
 

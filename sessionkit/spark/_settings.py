@@ -1,7 +1,6 @@
 """The settings of Spark that decide how fast a query is: what is best, and what differs."""
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Literal, NamedTuple
@@ -20,7 +19,6 @@ LOGGED: Final = WeakSet[SparkSession]()
 STORE: Final = "spark.sql.streaming.stateStore"
 CORES: Final = "cores"
 MOST_PARTITIONS_A_CORE: Final = 2
-OLD_PYTHON: Final = "Python %s.%s reads all zip files on the path in each task: use 3.12 or later"
 
 
 class Setting(NamedTuple):
@@ -103,9 +101,7 @@ def log_advice(spark: SparkSession, *, is_new: bool) -> None:
             LOG.info("%s", text)
 
 
-def advice(
-    spark: SparkSession, *, is_new: bool, python: tuple[int, ...] = sys.version_info[:2]
-) -> Iterator[str]:
+def advice(spark: SparkSession, *, is_new: bool) -> Iterator[str]:
     """Say what isn't as recommended, and the line that sets it."""
     for setting in SETTINGS:
         found = str(spark.conf.get(setting.name, setting.default))
@@ -114,8 +110,6 @@ def advice(
             way = "SparkSession.builder.config" if "Spark" in setting.until else "spark.conf.set"
             line = f'{way}("{setting.name}", "{better}") before the {setting.until}'
             yield f"{setting.name} is {found}: {setting.purpose}; write {line}"
-    if python < (3, 12):
-        yield OLD_PYTHON % python
 
 
 def _better(setting: Setting, found: str, spark: SparkSession, *, is_new: bool) -> str | None:

@@ -51,8 +51,8 @@ def recommended(version: str) -> dict[str, str]:
     }
 
 
-def said(session: Any, *, is_new: bool = True, python: tuple[int, int] = (3, 12)) -> list[str]:
-    return [*advice(session, is_new=is_new, python=python)]
+def said(session: Any, *, is_new: bool = True) -> list[str]:
+    return [*advice(session, is_new=is_new)]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -105,13 +105,6 @@ def test_changelogs_are_for_rocksdb() -> None:
     changelogs = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
     assert [] == said(Session(settings={changelogs: "false", PROVIDER: "own.Store"}))
-
-
-def test_an_old_python_is_named() -> None:
-    """The workers run the release of the driver."""
-    (line,) = said(Session(), python=(3, 11))
-
-    assert "Python 3.11 reads all zip files on the path in each task: use 3.12 or later" == line
 
 
 def test_settings_for_the_builder() -> None:
