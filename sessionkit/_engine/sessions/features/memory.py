@@ -13,8 +13,9 @@ What is remembered of a key after its sessions: `memory`.
 Once a session is forgotten, a row that is no session keeps all that, in place of the one of a
 session before it. The `start`, `end` and `closes` of that row are when the key is forgotten too.
 
-Sessions of a key are numbered in the order of their starts. While a session is kept for late
-events, one that comes before it may be found; then it gives another row.
+Sessions of a key are numbered as they close, those of one micro-batch in the order of their starts.
+While a session is kept for late events, one that comes before it may be found; then it's numbered
+anew, and gives another row.
 """
 
 from collections.abc import Mapping, Sequence
