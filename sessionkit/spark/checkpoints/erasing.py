@@ -5,12 +5,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from sessionkit._engine.rows.table import key_schema
+from sessionkit._engine.shell.erasing import ERASED_COLUMN
+from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.checkpoints.reading import key_row
 from sessionkit.spark.checkpoints.state_reader import check_rules, may_be_read, reads_state
+from sessionkit.spark.jobs.erasures import packed_erasures
 from sessionkit.spec.shared import AnySpec
 
 FOLDER: Final = "erasures"
@@ -37,7 +42,7 @@ def read_erasures(
         SessionkitError: No session is active.
     """
     session, folder = active_session(spark), _folder(checkpoint)
-    if not _has_folder(session, folder, spec):
+    if _requests(session, folder, spec) is None:
         _write(session, folder, spec, [])
     return session.readStream.schema(_schema(spec)).options(**CLEANED).parquet(folder)
 
@@ -64,13 +69,32 @@ def erase_key(
     """
     session, folder = active_session(spark), _folder(checkpoint)
     row = key_row(spec, key)
-    if not _has_folder(session, folder, spec):
+    if _requests(session, folder, spec) is None:
         found = f"the query of the checkpoint {checkpoint} reads no erasures: it has no {folder}"
         hint = "start it with sessionize(..., erase=read_erasures(checkpoint, spec))"
         raise SessionkitError(with_hint(found, f"{hint}, which needs a new checkpoint"))
     if reads_state(session) and may_be_read(checkpoint):
         check_rules(checkpoint, spec, session)
     _write(session, folder, spec, row.to_batches())
+
+
+def unread_erasures(
+    checkpoint: str, spec: AnySpec, files: Iterable[Iterable[str]], spark: SparkSession
+) -> pa.Table:
+    """
+    Return the keys that requests ask to erase, without requests that a query has read.
+
+    Spark deletes a request later than it reads it. So `files` are those that each source has read;
+    a request is known by its name, which no other has, since a checkpoint may be copied.
+    """
+    schema = pa.schema(key_schema(spec))
+    requests = _requests(spark, _folder(checkpoint), spec)
+    if requests is None:
+        return schema.empty_table()
+    read = {path.rpartition("/")[2] for paths in files for path in paths if f"/{FOLDER}/" in path}
+    unread = requests.where(~F.col("_metadata.file_name").isin(sorted(read)))
+    packed = packed_erasures(unread, spec, {"all": F.lit(0)}).where(f"{ERASED_COLUMN} is not null")
+    return joined_packs(schema, [bytes(row[ERASED_COLUMN]) for row in packed.collect()])
 
 
 def _folder(checkpoint: str) -> str:
@@ -81,8 +105,9 @@ def _schema(spec: AnySpec) -> str:
     return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in spec.key_fields)
 
 
-def _has_folder(spark: SparkSession, folder: str, spec: AnySpec) -> bool:
-    return if_there(lambda: spark.read.schema(_schema(spec)).parquet(folder)) is not None
+def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | None:
+    """Return the keys of all requests that are there; None where there is no folder."""
+    return if_there(lambda: spark.read.schema(_schema(spec)).parquet(folder))
 
 
 def _write(spark: SparkSession, folder: str, spec: AnySpec, rows: Iterable[pa.RecordBatch]) -> None:

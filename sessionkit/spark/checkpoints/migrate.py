@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
+from sessionkit._engine.shell.erasing import Erased
 from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import check_until, end_us
@@ -34,6 +35,7 @@ from sessionkit.spark._seeds import (
     read_seed,
     write_seed,
 )
+from sessionkit.spark.checkpoints.erasing import unread_erasures
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.jobs.run import state_at_end
 from sessionkit.spec.shared import AnySpec
@@ -49,7 +51,9 @@ def migrate(
 
     The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
     types of the keys may differ; the state class may not. An open session keeps its end: each event
-    counts with the gap under which it came. The executors move the state. Needs Spark 4.0 or later.
+    counts with the gap under which it came. A key that `erase_key` has asked to erase isn't in the
+    seed, also if the old query hasn't read that yet. The executors move the state. Needs Spark 4.0
+    or later.
 
     Args:
         checkpoint: The checkpoint location of the old query.
@@ -70,10 +74,13 @@ def migrate(
     new = for_stream(new, session)
     progress = progress_of(checkpoint, session)
     if progress.batch is None:
-        raise _nothing_finished(checkpoint, session)
+        raise _nothing_finished(checkpoint, old, session)
+    # No query reads these requests any more: the new one has a checkpoint of its own.
+    erased = unread_erasures(checkpoint, old, progress.files, session)
 
     def rows_of(memory: Memory) -> pa.Table:
-        return chunks_of(new, migrated(old, new, memory))
+        left = Erased.of(erased, memory).left if erased.num_rows else memory
+        return chunks_of(new, migrated(old, new, left))
 
     chunks = mapped_state(checkpoint, old, rows_of, chunks_schema(new), spark=session)
     watermark_us = BEGINNING_US
@@ -91,12 +98,16 @@ def migrate(
     return write_seed(chunks, new, Seed(to, form, progress))
 
 
-def _nothing_finished(checkpoint: str, spark: SparkSession) -> SessionkitError:
+def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> SessionkitError:
     logs = logs_of(checkpoint, spark)
     seed = _seed_before(files_read(logs, logs.planned, spark), spark)
     found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
     if seed is None:
         return SessionkitError(with_hint(found, "start the new query without a seed"))
+    if unread_erasures(checkpoint, spec, (), spark).num_rows:
+        found = f"{found}, and so hasn't erased the keys that erase_key asked it to"
+        hint = "start it once more until it has finished one, then call migrate again"
+        return SessionkitError(with_hint(found, hint))
     way = "bootstrap" if seed.progress is None else "migrate"
     return SessionkitError(
         with_hint(

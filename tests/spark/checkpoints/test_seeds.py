@@ -14,10 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import DecimalType, EventTimeGap, SessionkitError, SpecError, StateMismatchError
+from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.spark import (
     Files,
     bootstrap,
+    erase_key,
     migrate,
+    read_erasures,
     read_seed,
     sessionize,
     start_query,
@@ -265,7 +268,7 @@ def test_history_that_a_stream_reads_again_is_late(spark: SparkSession, tmp_path
 def test_a_query_that_finished_nothing_is_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What it began with is in its seed, if it has one; the error names it."""
+    """What it began with is in its seed, but for keys that it was asked to erase."""
     spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=1)
     plain = FileStream(spark, spec, tmp_path / "plain", shape=with_gap)
     plain.put(table(FILES[0]))
@@ -279,6 +282,7 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
         streams.append(FileStream(spark, spec, folder, shape=shape, seed=seed))
         streams[-1].put(table(FILES[1]))
         streams[-1].run()
+    read_erasures(moving := streams[-1].checkpoint, spec, spark=spark)
 
     for stream, said in zip(
         streams,
@@ -292,6 +296,30 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
         shutil.rmtree(Path(stream.checkpoint) / "commits")
         with pytest.raises(SessionkitError, match=said):
             migrate(stream.checkpoint, spec, spec, str(tmp_path / "next"), spark=spark)
+    erase_key(moving, spec, "key 0", spark=spark)
+    with pytest.raises(SessionkitError, match="hasn't erased the keys .*\n\nHint: start it once"):
+        migrate(moving, spec, spec, str(tmp_path / "next"), spark=spark)
+
+
+def test_keys_that_the_old_query_was_to_erase_are_not_carried_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A request that was read, and whose file is still there, doesn't erase a second time."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=2)
+    stream = FileStream(spark, spec, tmp_path, shape=with_gap, erases=True)
+    stream.put(table(FILES[0]))
+    stream.run()
+    erase_key(stream.checkpoint, spec, "key 0", spark=spark)
+    stream.put(table(FILES[0]))
+    stream.run()
+    erase_key(stream.checkpoint, spec, "key 1", spark=spark)
+    assert 2 == len(list(Path(stream.checkpoint, "erasures").glob("*.parquet")))
+
+    seed = migrate(stream.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark)
+
+    rows = spark.read.parquet(f"{seed.path}/rows").where("_kept is not null").collect()
+    kept = joined_packs(seed.format.kept, [bytes(row["_kept"]) for row in rows])
+    assert ["key 0", "key 2", "key 3", "key 4", "key 5"] == sorted(kept["key.key"].to_pylist())
 
 
 def test_what_can_not_be_carried_over_is_refused() -> None:
