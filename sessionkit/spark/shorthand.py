@@ -16,7 +16,8 @@ from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.aggregates import fields_of_condition
-from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.memory import Memory
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import OnError
 from sessionkit.state import DecimalType

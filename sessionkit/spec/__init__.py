@@ -1,7 +1,8 @@
 """Specs: what a user writes of a session, or of the state of a key. Valid once they exist."""
 
-from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
 from sessionkit.spec.logic import Aggregates, Events, Functions
+from sessionkit.spec.memory import Memory
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.shared import AnySpec, Spec
 from sessionkit.spec.stateful import (

@@ -1,12 +1,14 @@
 """A session spec as a whole: what goes together, and what doesn't."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.aggregates import check_condition, type_in
-from sessionkit.spec.functions import check_function, check_key, name_of
-from sessionkit.spec.groups import Memory
+from sessionkit.spec.functions import Place, check_function, check_key, name_of
 from sessionkit.spec.logic import Aggregates, Functions
+from sessionkit.spec.memory import Memory
+from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType, FloatType, IntType
 from sessionkit.state._types import may_be_key
@@ -149,6 +151,8 @@ def _check_memory(spec: "AnySessionSpec", memory: object) -> None:
     if not isinstance(memory, Memory):
         found = f"`memory` must be a Memory, found {memory!r}"
         raise SpecError(with_hint(found, 'write memory=Memory(time_to_live="400 days")'))
+    if memory.remember is not None:
+        _check_remember(spec, memory.remember, memory.remembered)
     if spec.discards:
         found = "`memory` is of whole sessions, and a row of `accumulate=False` has a part of one"
         raise SpecError(with_hint(found, "leave out one of the two"))
@@ -168,6 +172,23 @@ def _check_memory(spec: "AnySessionSpec", memory: object) -> None:
             if not column.isidentifier():
                 found = f"`memory`: `{rule}` can't name a column {column!r}"
                 raise SpecError(with_hint(found, "use letters, digits and underscores"))
+
+
+def _check_remember(spec: "AnySessionSpec", remember: Any, remembered: Any) -> None:
+    if not isinstance(spec.logic, Functions):
+        kind = "aggregates" if isinstance(spec.logic, Aggregates) else "events"
+        found = f"`remember` is given the state of a session, and a spec of {kind} has none"
+        hint = "leave it out: `first` and `last` of `Memory` carry values of the result"
+        raise SpecError(with_hint(found, hint))
+    check_function(remember, "remember", session=Session, state=spec.state)
+    own = Place("remember", remember, 0)
+    check_key(own, spec.keys)
+    for place in (own, *spec.logic.places("session")):
+        for cls in get_args(place.annotation)[1:]:
+            if is_record(cls) and cls is not remembered:
+                found = f"{place} declares the memory of its session as {cls.__name__}"
+                hint = f"write {remembered.__name__}, which `remember` returns, or leave it out"
+                raise SpecError(with_hint(found, hint))
 
 
 def _check_revisions(spec: "AnySessionSpec") -> None:

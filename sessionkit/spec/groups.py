@@ -78,22 +78,6 @@ def _read_allowed(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "allowed")
 
 
-def _read_life(value: Duration) -> timedelta:
-    return duration(value, "time_to_live")
-
-
-def _read_lookback(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "lookback")
-
-
-def _read_first(value: object) -> dict[str, Any]:
-    return read_columns(value, "first")
-
-
-def _read_last(value: object) -> dict[str, Any]:
-    return read_columns(value, "last")
-
-
 def _read_reopening(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "reopen_within")
 
@@ -188,54 +172,6 @@ class Results:
     )
     accumulate: bool = attrs.field(default=True, validator=flag)
     with_events: bool = attrs.field(default=False, validator=flag)
-
-
-@explained(examples={"time_to_live": 'time_to_live="400 days"'})
-@attrs.frozen(kw_only=True)
-class Memory:
-    """
-    What is remembered of a key after its sessions: `memory=Memory(time_to_live="400 days")`.
-
-    Result rows then have, after `session_end` and `closed_by`:
-
-    * `session_number`: the session's number among those of its key, from 1.
-    * `previous_session_id`: the session before it; null for the first. OpenTelemetry calls it
-      `session.previous_id`.
-    * `since_previous`: the event time from when that was over to the start of this one; null for
-      the first.
-    * the columns of `first` and `last`.
-
-    `finish` finds the first three in its `Session`. Where a late event begins or changes a session
-    before others that have closed, these give another revision, as `Lateness(allowed=...)` keeps
-    them. An early row doesn't count the sessions that are open before it.
-
-    Attributes:
-        time_to_live: How long after a session a key is remembered, in event time. A session that
-            begins later is the first again.
-        first: New columns, and the fields of the result whose first value each holds: of the
-            earliest session that has one, up to this one. A null is no value.
-        last: New columns, and the fields whose last value each holds: this session's own if it has
-            one, otherwise that of the latest session that has. The last source that isn't direct,
-            say, where the field is null in a direct session.
-        lookback: How long before the start of this session the one with the value of `last` may
-            have begun, at most; None for as long as the key is remembered.
-
-    Raises:
-        SpecError: A value can't work.
-    """
-
-    time_to_live: timedelta = attrs.field(converter=_read_life)
-    first: Mapping[str, str] = attrs.field(factory=dict, converter=_read_first)
-    last: Mapping[str, str] = attrs.field(factory=dict, converter=_read_last)
-    lookback: timedelta | None = attrs.field(default=None, converter=_read_lookback)
-
-    def __attrs_post_init__(self) -> None:
-        if self.lookback is not None and not self.last:
-            found = "`lookback` is for the columns of `last`, and there is none"
-            raise SpecError(with_hint(found, 'write last={"credited": "source"}, or leave it out'))
-        if self.lookback is not None and self.lookback > self.time_to_live:
-            found = "`lookback` is longer than `time_to_live`, after which nothing is remembered"
-            raise SpecError(with_hint(found, f"write time_to_live={str(self.lookback)!r}"))
 
 
 @explained()

@@ -9,7 +9,8 @@ from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import FinishMethod
-from sessionkit.spec.groups import Inputs, Lateness, Memory, Results, Storage
+from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.memory import Memory
 from sessionkit.spec.shared import OnError, Order
 from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult

@@ -13,8 +13,9 @@ from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
-from sessionkit.spec.groups import EXAMPLES, FORMER, Memory, Results
+from sessionkit.spec.groups import EXAMPLES, FORMER, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
+from sessionkit.spec.memory import Memory
 from sessionkit.spec.methods import (
     AggregateSettings,
     Finishing,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
+from types import GenericAlias, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import attrs
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=Any)
+    M = TypeVar("M", default=Any)
 else:
     from typing import TypeVar
 
     K = TypeVar("K")
+    M = TypeVar("M")
 
 
 @attrs.frozen(slots=False)
-class Session(Generic[K]):
+class Session(Generic[K, M]):
     """
     A session, as `finish` is given it: a closed one, but for early results.
 
-    All times are event time, in UTC.
+    All times are event time, in UTC. Annotate `session: Session[User]`, or `Session[User, Shopper]`
+    where something is remembered, to have its key and its memory checked.
 
     Attributes:
-        key: The key: a named tuple with the columns of `SessionSpec.keys`. Write a `NamedTuple`
-            with the same fields and annotate `session: Session[User]` to have it checked.
+        key: The key: a named tuple with the columns of `SessionSpec.keys`. `User` is a `NamedTuple`
+            with the same fields.
         id: A hash of key and start, the same in every run and for every cut into batches.
         start: The time of the first event.
         end: The time of the last event plus the gap, exclusive.
@@ -46,6 +49,8 @@ class Session(Generic[K]):
             known with `SessionSpec(memory=...)`, and None without.
         previous_id: The id of the session before it; None for the first.
         since_previous: The time from when that was over to `start`; None for the first.
+        memory: What `Memory(remember=...)` returned for the session before it, an object of its
+            own; None for the first, and where a spec has no such function.
     """
 
     key: K
@@ -59,6 +64,11 @@ class Session(Generic[K]):
     number: int | None = None
     previous_id: str | None = None
     since_previous: timedelta | None = None
+    memory: M | None = None
+
+    if not TYPE_CHECKING:
+        # `Session[User]` too, though a type variable has no default before Python 3.13.
+        __class_getitem__ = classmethod(GenericAlias)
 
 
 class _MadeWhenAsked:
@@ -78,7 +88,7 @@ class _MadeWhenAsked:
 for _name in ("start", "end"):
     # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
     setattr(Session, _name, _MadeWhenAsked(_name))
-for _name in ("is_final", "revision", "number", "previous_id", "since_previous"):
+for _name in ("is_final", "revision", "number", "previous_id", "since_previous", "memory"):
     # Nor does a session that gives one row, or of a key that isn't remembered, need these.
     setattr(Session, _name, getattr(attrs.fields(Session), _name).default)
 

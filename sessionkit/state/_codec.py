@@ -243,6 +243,12 @@ def changes_of(
     return changes
 
 
+def change_of(name: str, stored: Mapping[str, Form], kind: AttrsType, found: Differences) -> Change:
+    """Return how a column of objects that were stored under some forms becomes one of a class."""
+    changes = changes_of(stored, kind.fields, kind.cls.__name__, found)
+    return Change(Field(name, kind, name), name, _of_class(changes, stored))
+
+
 def _fits(stored: Form, kind: FieldType) -> bool:
     found = Differences()
     _conversion(stored, kind, "", found)

@@ -149,10 +149,17 @@ def check_fit(
     """Raise a UserFunctionError that names the path of a value that does not fit its field."""
     try:
         codec_of(cls).encode(rows)
-    except StateValueError as error:
-        what = f"`{role}` ({name_of(function)}), for {key!r}, returned a row that does not fit"
-        message = f"{what}: {error}"
-        raise UserFunctionError(message) from error
+    except StateValueError as misfit:
+        message = does_not_fit(role, function, key, "a row that", misfit)
+        raise UserFunctionError(message) from misfit
+
+
+def does_not_fit(
+    role: str, function: Callable[..., Any], key: Any, what: str, misfit: StateValueError
+) -> str:
+    """Return the message for a function that returned what doesn't fit its class."""
+    who = f"`{role}` ({name_of(function)}), for {key!r}"
+    return f"{who}, returned {what} does not fit: {misfit}"
 
 
 def conditions_met(

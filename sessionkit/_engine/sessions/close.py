@@ -27,16 +27,22 @@ from sessionkit.state._codec import codec_of
 
 
 def close(program: Program, over: pa.Table) -> Closed:
-    ids = ids_of(over)
-    rows, places, failed = _finished(program, over, ids)
-    columns, places, misfits = _encoded(program.spec, over, rows, places)
-    failed |= misfits
+    ids, remembered = ids_of(over), None
+    if program.memory is not None and program.memory.remembering is not None:
+        done = program.memory.remembering.in_turn(over, _told(program, over, ids))
+        columns, places, failed = done.columns, done.places, done.failed
+        remembered = done.remembered
+    else:
+        rows, places, failed = _finished(program, over, ids)
+        columns, places, misfits = _encoded(program.spec, over, rows, places)
+        failed |= misfits
     rejected: list[Rejected] = []
     if failed:
         named = over.append_column("session_id", pa.array(ids))
         rejected = Rejected.with_failures("failed_output", failed, named)
     found = result_rows(program, over, ids, places, columns)
-    return Closed(found, rejected, over.num_rows - len(failed), places, failed.keys())
+    number = over.num_rows - len(failed)
+    return Closed(found, rejected, number, places, failed.keys(), remembered=remembered)
 
 
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
@@ -85,14 +91,10 @@ def _finished(
     everywhere = range(len(states))
     if finish is None:
         return states, everywhere, {}
-    sessions = sessions_of(program, over, ids)
-    if program.revisions is not None:
-        _number_rows(sessions, over)
-    if program.memory is not None:
-        program.memory.tell(sessions, over)
     rows: list[Any] = []
     places: list[int] = []
     failed: dict[int, Failure] = {}
+    sessions = _told(program, over, ids)
     for place, session, state in zip(everywhere, sessions, states, strict=True):
         try:
             found = finish(session, state)
@@ -109,6 +111,16 @@ def _finished(
                 raise UserFunctionError(*failure) from error
             failed[place] = failure
     return rows, everywhere if places == list(everywhere) else places, failed
+
+
+def _told(program: Program, over: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
+    """Return sessions with all that `finish` is told of them."""
+    sessions = sessions_of(program, over, ids)
+    if program.revisions is not None:
+        _number_rows(sessions, over)
+    if program.memory is not None:
+        program.memory.tell(sessions, over)
+    return sessions
 
 
 def _number_rows(sessions: Sequence[Session[Any]], given: pa.Table) -> None:

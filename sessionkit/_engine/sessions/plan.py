@@ -251,6 +251,7 @@ class Closed:
         places: For each result row, the place of its session.
         failed: The places of the sessions whose `finish` failed.
         events: Their events, where these are handed out.
+        remembered: What `remember` left for the next session of each, as it's stored.
         recalled: The sessions with what is remembered after each, where something is.
     """
 
@@ -260,6 +261,7 @@ class Closed:
     places: Places = range(0)
     failed: Collection[int] = ()
     events: Sequence[Rejected] = ()
+    remembered: pa.Array | None = None
     recalled: pa.Table | None = None
 
 

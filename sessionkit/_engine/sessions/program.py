@@ -177,7 +177,7 @@ class Program:
 
     def obstacles(self, old: AnySessionSpec) -> list[str]:
         """Return a line for each thing in which sessions of another spec don't fit the features."""
-        features = self.duplicates, self.rules
+        features = self.duplicates, self.rules, self.memory
         return [line for one in features if one is not None for line in one.obstacles(old)]
 
     def migrated(self, old: AnySessionSpec, sessions: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.table import BEHIND, has_state
+from sessionkit._engine.rows.table import BEHIND, has_state, with_column
 from sessionkit._engine.shell.payload import identity_differences
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
@@ -25,11 +25,13 @@ from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.groups import UpgradeStep
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
-from sessionkit.state._codec import Change, Differences, changes_of, codec_of
+from sessionkit.state._codec import Change, Differences, change_of, changes_of, codec_of
 
 Marks: TypeAlias = npt.NDArray[np.int64]
 
-CLASSES: Final = frozenset({"state", "event", "passthrough", "aggregates", "state_version"})
+CLASSES: Final = frozenset(
+    {"state", "event", "passthrough", "aggregates", "state_version", "remembered"}
+)
 """The entries of an identity that may change."""
 MAY_BE_CARRIED: Final = frozenset(
     {
@@ -44,6 +46,7 @@ MAY_BE_CARRIED: Final = frozenset(
         "memory",
         "order",
         "passthrough",
+        "remembered",
         "revisions",
         "rules",
         "sequence",
@@ -83,6 +86,7 @@ class Reading:
     state: Sequence[Change] = ()
     steps: Sequence[UpgradeStep] = ()
     events: Mapping[str, Sequence[Change]] = attrs.field(factory=dict)
+    remembered: Change | None = None
     is_changed: bool = False
 
     def memory(
@@ -96,6 +100,10 @@ class Reading:
             kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
+        if self.remembered is not None and not self.remembered.is_none:
+            name, stored = self.remembered.field.name, {n: kept[n] for n in kept.column_names}
+            column = self.remembered.column(stored, kept.num_rows)
+            kept = with_column(kept, logic.program.schema.field(name), column)
         schema, waiting = logic.program.schema, logic.nothing.buffered.schema
         # A class may have its fields reordered.
         return Memory(
@@ -174,11 +182,16 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
     names = {name for name in changed if name not in CLASSES}
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
+    remembered = Differences()
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
     was, own = then.get("aggregates", {}), now.get("aggregates", {})
     both = identity_differences(was, own, was.keys() & own.keys())
     state.problems.extend(f"aggregate {line}" for line in both)
     reading = _reading(logic, then, now, events, state)
+    if (memory := getattr(logic.spec, "memory", None)) and "remembered" in then.keys() & now.keys():
+        kind = codec_of(memory.remembered).type
+        change = change_of("remembered", then["remembered"], kind, remembered)
+        reading = attrs.evolve(reading, remembered=change)
     job = "sessionize" if isinstance(logic.spec, SessionSpec) else "apply_with_state"
     carry = CARRY.format(job=job)
     if names == BUCKETS:
@@ -186,14 +199,15 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     hints = (
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
         (carry, rules),
-        (NEW_FIELD, events.problems),
+        (NEW_FIELD, [*events.problems, *remembered.problems]),
         (FROM_NOW if "aggregates" in now else BY_HAND, state.problems),
-        *((hint, [line]) for line, hint in [*events.renames, *state.renames]),
+        *((hint, [line]) for line, hint in [*events.renames, *state.renames, *remembered.renames]),
     )
-    lines = [*rules, *events.problems, *state.problems]
-    lines += [line for line, _ in [*events.renames, *state.renames]]
+    differences = (events, state, remembered)
+    lines = [*rules, *(line for one in differences for line in one.problems)]
+    lines += [line for one in differences for line, _ in one.renames]
     hint = next((hint for hint, reasons in hints if reasons), "")
-    return Comparison(reading, lines, hint, state.stored, version)
+    return Comparison(reading, lines, hint, {**state.stored, **remembered.stored}, version)
 
 
 def _reading(

@@ -8,6 +8,7 @@ What is remembered of a key after its sessions: `memory`.
                first.NAME       the first value of a field of results, of it and those before
                last.NAME        the last one
                last_at.NAME     when the session with the last one began
+               remembered       what `remember` left for the next session
                exists           whether it's a session
 
 Once a session is forgotten, a row that is no session keeps all that, in place of the one of a
@@ -57,12 +58,14 @@ from sessionkit._engine.sessions.features.lines import (
     own_rows,
     taken,
 )
+from sessionkit._engine.sessions.features.remembering import BEFORE, KNOWN, TURN, Remembering
 from sessionkit._engine.sessions.features.revisions import Giving
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.plan import Closed, Plan
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
+from sessionkit.state._collections import forms_of
 
 NUMBER: Final = "memory.number"
 FACTS: Final = (
@@ -97,6 +100,7 @@ class KeyMemory:
     lookback_us: int | None
     first: Mapping[str, str]
     last: Mapping[str, str]
+    remembering: Remembering | None
 
     @classmethod
     def of(cls, spec: AnySessionSpec, closes: str) -> "KeyMemory | None":
@@ -104,7 +108,8 @@ class KeyMemory:
             return None
         lookback = None if memory.lookback is None else span_us(memory.lookback)
         spans = span_us(memory.time_to_live), span_us(spec.mergeable or timedelta(0)), lookback
-        return cls(spec, closes, *spans, memory.first, memory.last)
+        remembering = None if memory.remember is None else Remembering.of(spec)
+        return cls(spec, closes, *spans, memory.first, memory.last, remembering)
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
@@ -112,6 +117,8 @@ class KeyMemory:
         fields = [*FACTS, *(pa.field(f"first.{name}", types[name]) for name in self.first)]
         for name in self.last:
             fields += [pa.field(f"last.{name}", types[name]), pa.field(f"last_at.{name}", INSTANT)]
+        if self.remembering is not None:
+            fields.append(self.remembering.field)
         shares = self.spec.inputs.drop_duplicates_for is not None
         return fields if shares else [*fields, EXISTS]
 
@@ -119,7 +126,10 @@ class KeyMemory:
     def identity(self) -> dict[str, Any]:
         own = {"first": dict(self.first), "last": dict(self.last)}
         spans = {"time_to_live_us": self.lives_us, "lookback_us": self.lookback_us}
-        return {"memory": {**spans, **own}}
+        if self.remembering is None:
+            return {"memory": {**spans, **own}}
+        forms = forms_of(self.remembering.codec.type.fields)
+        return {"memory": {**spans, **own, "remember": True}, "remembered": forms}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """
@@ -134,6 +144,15 @@ class KeyMemory:
             exists if field.equals(EXISTS) else taken(plan.touched[field.name], own)
             for field in self.fields
         ]
+
+    def obstacles(self, old: AnySessionSpec) -> list[str]:
+        """Return a line where another spec remembers objects of a class that isn't this one's."""
+        before = Remembering.of(old)
+        if self.remembering is None or before is None:
+            return []
+        fields = self.remembering.codec.type.fields, before.codec.type.fields
+        differs = forms_of(fields[0]) != forms_of(fields[1])
+        return ["what `remember` returns is of other fields: restart first"] if differs else []
 
     def migrated(self, sessions: pa.Table, known: pa.Table) -> pa.Table:
         """Return sessions of another spec, and what it remembered, with what is stored here."""
@@ -187,6 +206,12 @@ class KeyMemory:
         )
         for name, column in told:
             over = over.append_column(f"told.{name}", column)
+        if self.remembering is not None:
+            sessions_before = np.maximum(previous - line.known, -1)
+            known_before = np.where(previous < line.known, previous, -1)
+            over = over.append_column(TURN, pa.array(line.owners))
+            over = over.append_column(BEFORE, pa.array(sessions_before))
+            over = over.append_column(KNOWN, taken(before["remembered"], known_before))
         return Recalled(over, before, line)
 
     def tell(self, sessions: Sequence[Session[Any]], over: pa.Table) -> None:
@@ -245,6 +270,8 @@ class KeyMemory:
             if self.lookback_us is not None:
                 at = np.where(line.starts[line.order] - begun <= self.lookback_us, at, -1)
             shown[name] = values.at(at[owners])
+        if closed.remembered is not None:
+            after["remembered"] = closed.remembered
         of_rows = pa.array(places)
         rows = replaced(rows, {name: column.take(of_rows) for name, column in shown.items()})
         stored = replaced(over, after).select(before.schema.names)

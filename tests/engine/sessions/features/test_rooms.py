@@ -10,7 +10,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Memory, SessionRules, SessionSpec
+from sessionkit import Memory, Session, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import grouped
@@ -38,6 +38,7 @@ FEATURES = frozenset(
         "sessions/features/event_functions.py",
         "sessions/features/lines.py",
         "sessions/features/memory.py",
+        "sessions/features/remembering.py",
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
         "sessions/features/sequence.py",
@@ -63,6 +64,10 @@ class Total:
 
     def merge(self, other: "Total") -> None:
         self.total += other.total
+
+
+def remember(_: Session[Any], total: Total) -> Total:
+    return total
 
 
 def entered(spec: SessionSpec[Any, Any, Any]) -> set[str]:
@@ -123,6 +128,10 @@ def test_functions_enter_no_aggregates() -> None:
         ({"revisions.py"}, {"allowed": "1 hour"}),
         ({"session_events.py"}, {"with_events": True}),
         ({"memory.py", "lines.py"}, {"memory": Memory(time_to_live="1 day")}),
+        (
+            {"memory.py", "lines.py", "remembering.py"},
+            {"memory": Memory(time_to_live="1 day", remember=remember)},
+        ),
     ],
 )
 def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:

@@ -1,0 +1,115 @@
+"""What is remembered of a key after its sessions."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic
+
+import attrs
+
+from sessionkit._arguments import explained
+from sessionkit._instants import Duration, duration
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import Place, check_function, class_of, name_of
+from sessionkit.spec.groups import read_columns
+from sessionkit.spec.shared import set_derived
+from sessionkit.spec.views import Session
+from sessionkit.state._fields import fields_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    S = TypeVar("S", default=Any)
+else:
+    from typing import TypeVar
+
+    S = TypeVar("S")
+
+
+def _read_life(value: Duration) -> timedelta:
+    return duration(value, "time_to_live")
+
+
+def _read_lookback(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "lookback")
+
+
+def _read_first(value: object) -> dict[str, Any]:
+    return read_columns(value, "first")
+
+
+def _read_last(value: object) -> dict[str, Any]:
+    return read_columns(value, "last")
+
+
+@explained(examples={"time_to_live": 'time_to_live="400 days"'})
+@attrs.frozen(kw_only=True)
+class Memory(Generic[S]):
+    """
+    What is remembered of a key after its sessions: `memory=Memory(time_to_live="400 days")`.
+
+    Result rows then have, after `session_end` and `closed_by`:
+
+    * `session_number`: the session's number among those of its key, from 1.
+    * `previous_session_id`: the session before it; null for the first. OpenTelemetry calls it
+      `session.previous_id`.
+    * `since_previous`: the event time from when that was over to the start of this one; null for
+      the first.
+    * the columns of `first` and `last`.
+
+    `finish` finds the first three in its `Session`, with what `remember` returned for the session
+    before. `create` and `update` don't: what comes before a session is certain only when it closes.
+    Where a late event begins or changes a session before others that have closed, these give
+    another revision, as `Lateness(allowed=...)` keeps them. An early row doesn't count the sessions
+    that are open before it.
+
+    Attributes:
+        time_to_live: How long after a session a key is remembered, in event time. A session that
+            begins later is the first again.
+        first: New columns, and the fields of the result whose first value each holds: of the
+            earliest session that has one, up to this one. A null is no value.
+        last: New columns, and the fields whose last value each holds: this session's own if it has
+            one, otherwise that of the latest session that has. The last source that isn't direct,
+            say, where the field is null in a direct session.
+        lookback: How long before the start of this session the one with the value of `last` may
+            have begun, at most; None for as long as the key is remembered.
+        remember: `remember(session, state)`, for sessions folded by functions: what the next
+            session of the key finds in `session.memory`, an object of an attrs class or a
+            dataclass, or None for nothing. Called after `finish`, with the same two arguments, for
+            each session that is over and has given a row. Where that or `remember` fails, or where
+            there is no row, what was remembered before stays.
+        remembered: The class of what `remember` returns. Left out, its annotation says it.
+
+    Raises:
+        SpecError: A value can't work.
+        FieldTypeError: The class has fields that cannot be stored; all are named.
+    """
+
+    time_to_live: timedelta = attrs.field(converter=_read_life)
+    first: Mapping[str, str] = attrs.field(factory=dict, converter=_read_first)
+    last: Mapping[str, str] = attrs.field(factory=dict, converter=_read_last)
+    lookback: timedelta | None = attrs.field(default=None, converter=_read_lookback)
+    remember: Callable[[Session[Any], S], Any] | None = None
+    _remembered: type[Any] | None = attrs.field(
+        default=None, alias="remembered", eq=False, repr=False
+    )
+    remembered: type[Any] | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.lookback is not None and not self.last:
+            found = "`lookback` is for the columns of `last`, and there is none"
+            raise SpecError(with_hint(found, 'write last={"credited": "source"}, or leave it out'))
+        if self.lookback is not None and self.lookback > self.time_to_live:
+            found = "`lookback` is longer than `time_to_live`, after which nothing is remembered"
+            raise SpecError(with_hint(found, f"write time_to_live={str(self.lookback)!r}"))
+        set_derived(self, remembered=None if self.remember is None else self._class())
+
+    def _class(self) -> type[Any]:
+        """Return the class of what `remember` returns."""
+        check_function(self.remember, "remember", session=Session, state=None)
+        function: Any = self.remember
+        place = Place("remember", function, None)
+        cls = class_of("remembered", self._remembered, [place], "what `remember` returns")
+        if not fields_of(cls).fields:
+            found = f"`remember` ({name_of(function)}) returns {cls.__name__}, which has no fields"
+            raise SpecError(with_hint(found, "give it what the next session should know"))
+        return cls

@@ -1,0 +1,319 @@
+"""What `remember` returns for a session, and the next one finds."""
+
+from datetime import timedelta
+from typing import Annotated, Any, NamedTuple, cast
+
+import attrs
+import pytest
+
+from sessionkit import Memory, RenamedFrom, Session, SessionSpec
+from sessionkit import aggregates as agg
+from sessionkit.errors import FieldTypeError, SpecError, StateMismatchError, UserFunctionError
+from sessionkit.testing import SessionDriver, at
+from tests.support.options import grouped
+
+LIFE = timedelta(days=30)
+SETTINGS: dict[str, Any] = {
+    "keys": {"user": str},
+    "event_time": "ts",
+    "gap": "30 minutes",
+    "watermark_delay": "0 seconds",
+}
+
+
+@attrs.frozen
+class View:
+    page: str = ""
+
+
+class User(NamedTuple):
+    user: str
+
+
+class Other(NamedTuple):
+    name: str
+
+
+@attrs.frozen
+class Shopper:
+    visits: int = 0
+
+
+@attrs.frozen
+class Nothing:
+    pass
+
+
+@attrs.define
+class Visit:
+    pages: int = 0
+
+    def update(self, _: View) -> None:
+        self.pages += 1
+
+    def merge(self, other: "Visit") -> None:
+        self.pages += other.pages
+
+
+@attrs.define
+class Told:
+    known: int | None
+
+    @classmethod
+    def of(cls, session: Session[Any, Shopper]) -> "Told":
+        return cls(None if session.memory is None else session.memory.visits)
+
+
+def finish(session: Session[Any, Shopper], _: Visit) -> Told:
+    return Told.of(session)
+
+
+def remember(session: Session[User, Shopper], _: Visit) -> Shopper:
+    return Shopper(1 + (session.memory.visits if session.memory else 0))
+
+
+def spec_of(function: Any = remember, **options: Any) -> SessionSpec[Any, Any, Any]:
+    memory = Memory(time_to_live=LIFE, remember=function, **options.pop("of_memory", {}))
+    return SessionSpec.of(
+        Visit, **grouped(**{"finish": finish, "memory": memory, **SETTINGS, **options})
+    )
+
+
+def shown(driver: SessionDriver[Any, Any, Any], *times: str) -> list[Any]:
+    """Return what the rows of a micro-batch know: when they start, and how many visits."""
+    for time in times:
+        driver.add("ann", at(time), View())
+    driver.run_batch()
+    return [(f"{row.start:%H:%M}", row.result.known) for row in driver.take_rows()]
+
+
+def test_a_late_session_changes_what_those_after_it_know() -> None:
+    """Under `Lateness(allowed=...)`: `remember` is called again, in order."""
+    driver = SessionDriver(spec_of(allowed="10 hours"))
+    shown(driver, "10:00", "14:00")
+    assert shown(driver, "18:00") == [("10:00", None)]
+    assert shown(driver) == [("14:00", 1)]
+    assert shown(driver, "12:00") == [("12:00", 1), ("14:00", 2)]
+    driver.advance_watermark_to(at("19:00"))
+    assert shown(driver) == [("18:00", 3)]
+
+
+def test_an_early_row_remembers_nothing() -> None:
+    """It shows what is known before it; only the last row of a session is remembered."""
+    driver = SessionDriver(spec_of(emit="on_update"))
+    assert shown(driver, "10:00") == [("10:00", None)]
+    assert shown(driver, "10:10", "12:00") == [("10:00", None), ("12:00", None)]
+    assert shown(driver, "12:10") == [("10:00", None), ("12:00", 1)]
+
+
+def test_another_gap_goes_on_with_what_is_remembered() -> None:
+    """A migration carries it; also to a spec that has had none, or drops it."""
+    driver = SessionDriver(spec_of())
+    shown(driver, "10:00", "12:00", "14:00")
+    shown(driver)
+    plain = attrs.evolve(spec_of(), memory=Memory(time_to_live=LIFE))
+    same = driver.migrate(attrs.evolve(spec_of(), timeout="45 minutes"))
+    same.advance_watermark_to(at("15:00"))
+    assert shown(same) == [("14:00", 2)]
+    dropped = driver.migrate(plain)
+    dropped.advance_watermark_to(at("15:00"))
+    assert shown(dropped, "16:00") == [("14:00", None)]
+    again = dropped.migrate(spec_of())
+    again.advance_watermark_to(at("17:00"))
+    assert shown(again) == [("16:00", None)]
+
+
+@attrs.frozen
+class Grown:
+    """`Shopper` with a field of another name, one of a wider type, and new ones."""
+
+    all_visits: Annotated[float, RenamedFrom("visits")]
+    spent: int = 0
+    sources: list[str] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Renamed:
+    times: int = 0
+
+
+@attrs.frozen
+class Texts:
+    visits: str = ""
+
+
+@attrs.frozen
+class Needs:
+    visits: int
+    spent: int
+
+
+def remembering(cls: type[Any]) -> SessionSpec[Any, Any, Any]:
+    """Return a spec that shows what is remembered, of a class, and remembers the same."""
+
+    def told(session: Session[Any, Any], _: Visit) -> Told:
+        return Told(session.memory and round(10 * session.memory.all_visits))
+
+    def same(session: Session[Any, Any], _: Visit) -> Any:
+        assert session.memory is None or session.memory == cls(session.memory.all_visits)
+        return session.memory
+
+    return spec_of(same, finish=told, result=Told, of_memory={"remembered": cls})
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "pages"}, {"allowed": "10 hours"}])
+def test_a_class_may_change_between_two_runs(options: Any) -> None:
+    """Where a rule says what a stored value becomes; a new field is filled with its default."""
+    driver = SessionDriver(spec_of(**options))
+    shown(driver, "10:00", "12:00")
+    shown(driver, "14:00")
+    grown = attrs.evolve(remembering(Grown), **grouped(**options))
+    driver = SessionDriver.restore(grown, driver.snapshot())
+    driver.advance_watermark_to(at("15:00"))
+    assert shown(driver, "16:00") == [("12:00", 10), ("14:00", 10)]
+    driver.advance_watermark_to(at("17:00"))
+    assert shown(driver) == [("16:00", 10)]
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (Texts, "`Texts.visits` is str in the class, int in the checkpoint\n+Hint: undo the chan"),
+        (Needs, "`Needs.spent` isn't in the checkpoint, and has no default\n+Hint: undo the chan"),
+        (Renamed, "`visits` isn't in the class: was it renamed.\n+Hint: write `times: Annotated"),
+    ],
+)
+def test_any_other_change_of_the_class_is_refused(cls: Any, message: str) -> None:
+    """The error names the field; another gap in one go is refused too."""
+    driver = SessionDriver(spec_of())
+    shown(driver, "10:00", "12:00")
+    shown(driver)
+    other = remembering(cls)
+    with pytest.raises(StateMismatchError, match=message):
+        shown(SessionDriver.restore(other, driver.snapshot()), "12:10")
+    with pytest.raises(StateMismatchError, match="what `remember` returns"):
+        driver.migrate(attrs.evolve(other, timeout="45 minutes"))
+
+
+def test_a_function_that_is_added_or_dropped_needs_another_query() -> None:
+    """What closed sessions left isn't known without it, and would be lost."""
+    without = attrs.evolve(spec_of(), memory=Memory(time_to_live=LIFE))
+    for before, after in ((without, spec_of()), (spec_of(), without)):
+        driver = SessionDriver(before)
+        shown(driver, "10:00", "12:00")
+        with pytest.raises(StateMismatchError, match="`memory` is.*\n+Hint: carry the state over"):
+            shown(SessionDriver.restore(after, driver.snapshot()), "12:10")
+
+
+def raising(_: Session[Any], __: Visit) -> Shopper:
+    msg = "no"
+    raise ValueError(msg)
+
+
+def of_another_class(_: Session[Any], visit: Visit) -> Shopper:
+    return cast("Shopper", visit)
+
+
+def too_large(_: Session[Any], __: Visit) -> Shopper:
+    return Shopper(2**70)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            raising,
+            r"`remember` \(.*raising\) raised ValueError: no, for Key\(user='ann'\), session",
+        ),
+        (
+            of_another_class,
+            r"`remember` \(.*\), for Key\(user='ann'\), must return a Shopper, found",
+        ),
+        (too_large, r"`remember` \(.*\).*returned what does not fit: `Shopper.visits` must be an"),
+    ],
+)
+def test_a_failure_names_the_function_and_the_key(function: Any, message: str) -> None:
+    """It stops the query, or the session is a failed output whose row doesn't come out."""
+    driver = SessionDriver(spec_of(function))
+    shown(driver, "10:00", "12:00")
+    with pytest.raises(UserFunctionError, match=message):
+        shown(driver)
+    driver = SessionDriver(spec_of(function, on_error="reject"))
+    shown(driver, "10:00", "12:00")
+    assert shown(driver) == []
+    assert driver.counts.failed_output == 1
+
+
+def of_row(_: Session[Any], told: Told) -> Shopper:
+    return Shopper(told.known or 0)
+
+
+def of_other_key(_: Session[Other], __: Visit) -> Shopper:
+    return Shopper()
+
+
+def of_other_memory(_: Session[User, Told], __: Visit) -> Shopper:
+    return Shopper()
+
+
+def without_class(_: Session[Any], __: Visit) -> Any:
+    return Shopper()
+
+
+def of_nothing(_: Session[Any], __: Visit) -> Nothing:
+    return Nothing()
+
+
+def too_many(_: Session[Any], __: Visit, ___: int) -> Shopper:
+    return Shopper()
+
+
+@attrs.define
+class Unstorable:
+    what: object
+
+
+def of_unstorable(_: Session[Any], __: Visit) -> Unstorable:
+    return Unstorable(1)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (1, SpecError, "`remember` must be a function, found 1"),
+        (of_row, SpecError, "`remember` is given a Visit as its state, but .*: Told`"),
+        (of_other_key, SpecError, "declares the key as Other"),
+        (
+            of_other_memory,
+            SpecError,
+            "declares the memory of its session as Told\n+Hint: write Shop",
+        ),
+        (without_class, SpecError, "`remembered` is left out.*\n+Hint: pass remembered="),
+        (of_nothing, SpecError, "returns Nothing, which has no fields"),
+        (too_many, SpecError, r"`remember` must take remember\(session, state\), found"),
+        (of_unstorable, FieldTypeError, "`Unstorable.what`"),
+    ],
+)
+def test_a_function_that_cannot_work_is_refused(function: Any, error: Any, message: str) -> None:
+    """At construction."""
+    with pytest.raises(error, match=message):
+        spec_of(function)
+
+
+def test_the_class_may_be_given() -> None:
+    """Where no annotation says it, as of a lambda."""
+    spec = spec_of(lambda _, __: Shopper(7), of_memory={"remembered": Shopper})
+    driver = SessionDriver(attrs.evolve(spec, timeout="20 minutes"))
+    shown(driver, "10:00", "12:00", "14:00")
+    assert shown(driver) == [("10:00", None), ("12:00", 7)]
+
+
+def test_a_spec_without_functions_has_no_state_to_remember() -> None:
+    """It's told what it has instead."""
+    memory = Memory(time_to_live=LIFE, remember=remember)
+    with pytest.raises(
+        SpecError, match="a spec of aggregates has none\n+Hint: .*`first` and `last`"
+    ):
+        SessionSpec.aggregate(View, {"pages": agg.count()}, memory=memory, **SETTINGS)
+    with pytest.raises(SpecError, match="a spec of events has none"):
+        SessionSpec.per_event(View, memory=memory, **SETTINGS)
