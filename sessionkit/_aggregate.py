@@ -33,11 +33,13 @@ Kind: TypeAlias = Literal[
     "steps",
     "top",
     "rate",
+    "percentile",
 ]
 
 MOST_STEPS: Final = 32
 """As in ClickHouse."""
 MOST_CAPS: Final = 100_000
+RELATIVE_ERRORS: Final = (0.0001, 0.5)
 
 
 @attrs.frozen
@@ -62,6 +64,8 @@ class Aggregate:
         n: How many of the most frequent values are listed.
         per: The time that a rate is of.
         between: The value that a step leaves, and the one that it leads to.
+        share: The share of the values that a percentile isn't below.
+        relative_error: How far a percentile may be from a value, as a part of that value.
     """
 
     kind: Kind
@@ -78,6 +82,8 @@ class Aggregate:
     n: int | None = None
     per: timedelta | None = None
     between: tuple[Any, Any] | None = None
+    share: float | None = None
+    relative_error: float | None = None
 
     def from_now(self) -> "Aggregate":
         """
@@ -124,6 +130,8 @@ class Aggregate:
         if self.between is not None and self.between[0] == self.between[1]:
             found = f"`steps` takes two different values, found {self.between[0]!r} twice"
             raise SpecError(with_hint(found, "a value that repeats is one of the path"))
+        if self.kind == "percentile":
+            self._check_percentile()
 
     def _check_parts(self) -> None:
         parts: tuple[tuple[str, object], ...] = self.parts
@@ -149,6 +157,16 @@ class Aggregate:
             found = f"`strict` must be True or False, found {self.strict!r}"
             raise SpecError(with_hint(found, "leave it out for events in between"))
 
+    def _check_percentile(self) -> None:
+        least, most = RELATIVE_ERRORS
+        for name, value, low, high in (
+            ("share", self.share, 0, 1),
+            ("relative_error", self.relative_error, least, most),
+        ):
+            if type(value) not in {int, float} or not low <= (value or 0) <= high:
+                found = f"`{name}` must be a number from {low} to {high}, found {value!r}"
+                raise SpecError(with_hint(found, 'write percentile("seconds", 0.95)'))
+
     def __str__(self) -> str:
         """Return it as it is written, without its filter."""
         of = "" if self.of is None else repr(self.of) if isinstance(self.of, str) else str(self.of)
@@ -158,5 +176,6 @@ class Aggregate:
         cap = "" if self.cap is None else f"cap={duration_text(self.cap)!r}"
         per = "" if self.per is None else repr(duration_text(self.per))
         more = "" if self.n is None else f", {self.n}"
+        more += "" if self.share is None else f", {self.share}"
         more += "".join(f", {value!r}" for value in self.between or ())
         return f"{self.kind}({of}{more}{steps}{cap}{per}{limit}{parts})"

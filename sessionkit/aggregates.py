@@ -62,6 +62,7 @@ __all__ = [
     "mean",
     "min",
     "path",
+    "percentile",
     "rate",
     "steps",
     "sum",
@@ -230,6 +231,45 @@ def top(field: str, n: int, *, at_most: int = 1_000, where: Condition | None = N
         SpecError: `n` isn't a whole number from 1 to `at_most`.
     """
     return Aggregate("top", field, where, at_most, n=n)
+
+
+@explains
+def percentile(
+    field: str,
+    share: float,
+    *,
+    relative_error: float = 0.01,
+    at_most: int = 1_000,
+    where: Condition | None = None,
+) -> Aggregate:
+    """
+    Return a percentile of a field that is an int, a float or a timedelta, within a relative error.
+
+        agg.percentile("seconds", 0.95)
+
+    It's the least value that at least this share of the values aren't above: `percentile_disc` in
+    SQL, so one of the values rather than one between two. What is returned is within the relative
+    error of that value: a float, or a timedelta in whole microseconds. NaN is greater than all
+    numbers; it, zero and the infinities are exact.
+
+    Values are counted in bins that are twice the relative error wide, after DDSketch by Masson, Rim
+    and Lee (VLDB 2019). A float closer to zero than 2.3e-308 counts as zero.
+
+    Args:
+        field: The field.
+        share: From 0, the least value, to 1, the greatest; 0.5 is the median. It may change while a
+            checkpoint lives.
+        relative_error: How far the result may be from the value, as a part of the value.
+        at_most: How many bins are kept: the highest. If the percentile is in a lower one, the
+            result is None. With an error of 0.01, 1,000 bins in a row are from 1 to 480 million.
+        where: Whose values count.
+
+    Raises:
+        SpecError: `share` isn't a number from 0 to 1, or `relative_error` one from 0.0001 to 0.5.
+    """
+    return Aggregate(
+        "percentile", field, where, at_most, share=share, relative_error=relative_error
+    )
 
 
 @explains

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from keyword import iskeyword
@@ -101,6 +101,7 @@ def check_condition(event: type[Any], what: str, condition: Condition | None) ->
 
 ADDED: Final = (IntType, FloatType, TimedeltaType, DecimalType)
 MEANT: Final = (IntType, FloatType)
+SPREAD: Final = (IntType, FloatType, TimedeltaType)
 IN_ORDER: Final = frozenset({"first", "last", "collect", "path", "steps", "funnel", "funnel_times"})
 """The kinds whose result depends on the order of events."""
 STORED_AS: Final[Mapping[str, str]] = {"holds": "engaged"}
@@ -158,6 +159,8 @@ class BoundAggregate:
             of += "; strict" if aggregate.strict else ""
         if aggregate.cap is not None and aggregate.within is not None:
             of = f"{duration_text(aggregate.cap)}; {duration_text(aggregate.within)}"
+        if aggregate.relative_error is not None:
+            of = f"{aggregate.of}; {aggregate.relative_error!r}"
         since = ", from now" if aggregate.is_from_now else ""
         return f"{STORED_AS.get(aggregate.kind, aggregate.kind)}({of}), {aggregate.at_most}{since}"
 
@@ -171,8 +174,8 @@ class BoundAggregate:
                 return bool
             case "count_distinct" | "funnel" | "steps":
                 return int | None
-            case "rate":
-                return float | None
+            case "rate" | "percentile":
+                return (timedelta if isinstance(self.type, TimedeltaType) else float) | None
             case "top":
                 return list[_annotation(self.type)] | None  # type: ignore[misc]  # as below
             case "funnel_times":
@@ -299,6 +302,9 @@ def _check_type(event: type[Any], name: str, aggregate: Aggregate, kind: FieldTy
     if aggregate.kind == "mean" and not isinstance(kind, MEANT):
         hint = "use `sum` and `count`, and divide one by the other"
         raise SpecError(with_hint(f"{found} neither an int nor a float", hint))
+    if aggregate.kind == "percentile" and not isinstance(kind, SPREAD):
+        hint = "use a field that is a number, such as a column that Spark computes from it"
+        raise SpecError(with_hint(f"{found} none of int, float, timedelta", hint))
     if aggregate.kind != "count" and kind.facts is None:
         hint = "use a field of a plain type, such as a column that Spark computes from it"
         raise SpecError(with_hint(f"{found} a collection or a class", hint))

@@ -18,7 +18,7 @@ import pytest
 from sessionkit import SessionSpec, presets
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
-from tests.support.in_sql import FUNNEL, PATH, TOP, in_sql
+from tests.support.in_sql import FUNNEL, PATH, PERCENTILE, TOP, in_sql
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SHOP: Final = DATA / "ecom" / "ecom.csv.gz"
@@ -42,6 +42,8 @@ class Action:
     action: str
     channel: str
     known: str
+    hour: float
+    """When it was in the day: the only number that the data has."""
 
 
 @attrs.frozen
@@ -57,12 +59,14 @@ def shop() -> list[dict[str, Any]]:
         return [
             {
                 "user": row["user_id"],
-                "ts": datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC),
+                "ts": ts,
                 "action": row["event"],
                 "channel": row["acquisition_channel"],
                 "known": row["session_id"],
+                "hour": ts.hour + ts.minute / 60,
             }
             for row in csv.DictReader(file)
+            for ts in [datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC)]
         ]
 
 
@@ -145,14 +149,15 @@ def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
         "path": agg.path("action"),
         "steps": agg.steps("action", steps[0], steps[1]),
         "top": agg.top("action", 2),
+        "hour": agg.percentile("hour", 0.9),
     }
     events = sorted(shop(), key=lambda event: event["ts"])
     cuts = [*range(0, len(events), 5_000), len(events)]
     found = rows_of(spec_of_shop(asked), [events[start:stop] for start, stop in pairwise(cuts)])
     found.sort(key=lambda row: (row["user"], row["session_start"]))
 
-    def by_query(query: str, **given: Any) -> list[Any]:
-        rows = [(event["user"], event["ts"], event["action"]) for event in events]
+    def by_query(query: str, of: str = "action", **given: Any) -> list[Any]:
+        rows = [(event["user"], event["ts"], event[of]) for event in events]
         return in_sql(query, rows, gap=GAP, **given)
 
     for name, within in [("far", timedelta(days=1)), ("soon", timedelta(minutes=3))]:
@@ -162,6 +167,8 @@ def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
     expected = by_query(PATH, steps=steps[:2])
     assert expected == [(list(row["path"]), row["steps"]) for row in found]
     assert by_query(TOP) == [(list(row["top"]),) for row in found]
+    hours = [hour for (hour,) in by_query(PERCENTILE, of="hour")]
+    assert [row["hour"] for row in found] == pytest.approx(hours, rel=0.01)
 
 
 @needs_logs

@@ -52,6 +52,7 @@ IS_BUY = pc.field("kind") == "buy"
         (agg.sum("kind"), "`View.kind` is none of int, float", "add up an int"),
         (agg.sum("is_paid"), "`View.is_paid` is none", 'count(where="is_paid")'),
         (agg.mean("kind"), "neither an int nor a float", "use `sum` and `count`"),
+        (agg.percentile("kind", 0.5), "none of int, float, timedelta", "a field that is a number"),
         (agg.first("tags"), "a collection or a class", "use a field of a plain type"),
         (agg.count(where=pc.field("knd") == "buy"), "View has no field `knd`", "write `kind`"),
         (agg.count(where="is_payd"), "View has no field `is_payd`", "write `is_paid`"),
@@ -151,6 +152,7 @@ def test_the_result_has_the_types_of_the_event() -> None:
             "steps": agg.steps("kind", "view", "buy"),
             "top": agg.top("clicks", 3),
             "rate": agg.rate("1m"),
+            "median": agg.percentile("clicks", 0.5),
             "engaged": agg.engaged_time(cap="10s"),
             "is_bounce": agg.is_bounce(),
         }
@@ -172,6 +174,7 @@ def test_the_result_has_the_types_of_the_event() -> None:
         "steps": int | None,
         "top": list[int] | None,
         "rate": float | None,
+        "median": float | None,
         "engaged": timedelta,
         "is_bounce": bool,
     } == {field.name: field.type for field in attrs.fields(spec.result)}

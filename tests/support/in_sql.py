@@ -40,10 +40,11 @@ TOP: Final = """
 , counted AS (SELECT key, session, kind, count(*) AS number FROM numbered GROUP BY ALL)
 SELECT key, session, list(kind ORDER BY number DESC, kind)[:2] FROM counted GROUP BY ALL
 """
+PERCENTILE: Final = "SELECT key, session, quantile_disc(kind, 0.9) FROM numbered GROUP BY ALL"
 
 
-def in_sql(query: str, events: Iterable[tuple[str, datetime, str]], **given: Any) -> list[Any]:
-    """Return what a query says of each session of events, by key and start."""
+def in_sql(query: str, events: Iterable[tuple[str, datetime, Any]], **given: Any) -> list[Any]:
+    """Return what a query says of each session of events, by key and start; a kind is any value."""
     import duckdb  # noqa: PLC0415 (tests that use it skip without it)
 
     keys, times, kinds = zip(*events, strict=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal, localcontext
 from enum import Enum
+from fractions import Fraction
 from functools import cmp_to_key
 from itertools import pairwise
 from typing import Annotated, Any, Final
@@ -107,6 +108,10 @@ AGGREGATES: Final = {
     "top_weights": agg.top("weight", 2, where=IS_BUY),
     "top_colours": agg.top("colour", 9),
     "top_few": agg.top("maybe", 2, at_most=2),
+    "median": agg.percentile("number", 0.5),
+    "upper": agg.percentile("light", 0.8, where="is_good"),
+    "median_in_two": agg.percentile("weight", 0.5, relative_error=0.5, at_most=2),
+    "spent_mostly": agg.percentile("spent", 0.9),
     "rate": agg.rate("1 minute"),
     "rate_of_buys": agg.rate("1 second", where=IS_BUY),
     "entry": agg.entry("raw"),
@@ -220,6 +225,30 @@ def _top(values: list[Any], number: int, most: int) -> list[Any] | None:
     return listed[:number] if len(found) <= most else None
 
 
+def middle(value: float, relative_error: float) -> float:
+    """Return what stands for the bin of a value; NaN, zero and the infinities do for theirs."""
+    if value == 0 or not math.isfinite(value):
+        return float(value)
+    gamma = (1 + relative_error) / (1 - relative_error)
+    power = math.ceil(math.log(abs(value)) / math.log(gamma))
+    return math.copysign(2 * gamma**power / (gamma + 1), value)
+
+
+def _percentile(values: list[Any], aggregate: agg.Aggregate) -> Any:
+    """Round each value, take the one at the rank, and leave it out if it's too low."""
+    if not values:
+        return None
+    micro = timedelta(microseconds=1)
+    numbers = [value / micro if isinstance(value, timedelta) else value for value in values]
+    numbers.sort(key=by_value)
+    rounded = [middle(number, aggregate.relative_error or 0) for number in numbers]
+    found = rounded[max(0, math.ceil(Fraction(str(aggregate.share)) * len(values)) - 1)]
+    above = [value for value in rounded if _compared(value, found) > 0]
+    if _distinct(above, (aggregate.at_most or 0) - 1) is None:
+        return None
+    return round(found) * micro if isinstance(values[0], timedelta) else found
+
+
 def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] | None:
     """Return the times of the steps that are reached, by trying all chains."""
     wanted = [CONDITIONS[repr(condition)] for _, condition in aggregate.steps]
@@ -303,6 +332,8 @@ def _of_values(aggregate: agg.Aggregate, values: list[Any]) -> Any:
             return _top(values, aggregate.n or 0, aggregate.at_most or 0)
         case "steps":
             return _steps(values, aggregate)
+        case "percentile":
+            return _percentile(values, aggregate)
         case _:
             return _listed(aggregate.kind, values[: aggregate.at_most])
 

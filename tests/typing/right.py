@@ -279,6 +279,7 @@ typed = SessionSpec.aggregate(
         "path": agg.path("url", at_most=10),
         "steps": agg.steps("url", "/", "/cart", where=pc.field("url") != "/help"),
         "top": agg.top("url", 3, at_most=50),
+        "slowest": agg.percentile("seconds", 0.95, relative_error=0.02, at_most=200),
         "rate": agg.rate(timedelta(minutes=1), where="is_new"),
         "here": agg.engaged_time(cap="10s", within=timedelta(hours=1)),
         "entry": agg.entry("url"),

@@ -227,6 +227,7 @@ agg.funnel_times(["is_new"])  # wrong
 agg.path(at_most=3)  # wrong
 agg.steps("url", "/")  # wrong
 agg.top("url")  # wrong
+agg.percentile("seconds")  # wrong
 agg.rate()  # wrong
 agg.engaged_time()  # wrong
 agg.is_bounce(fewer_than="2")  # wrong

@@ -189,12 +189,13 @@ ADDED: dict[str, Any] = {
     "last": agg.last("kind"),
     "kinds": agg.count_distinct("kind"),
     "list": agg.collect("kind"),
+    "median": agg.percentile("spent", 0.5),
     "is_b": agg.any(pc.field("kind") == "b"),
     "are_b": agg.all(pc.field("kind") == "b"),
 }
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("events", "some", "total", "kinds"), 0),
-    **dict.fromkeys(("mean", "least", "most", "first", "last")),
+    **dict.fromkeys(("mean", "least", "most", "first", "last", "median")),
     "paid": Decimal(0),
     "time": minutes(0),
     "list": [],

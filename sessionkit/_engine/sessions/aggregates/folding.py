@@ -21,6 +21,7 @@ from sessionkit._engine.sessions.aggregates.numbers import (
     TRUTH,
     SumTooLargeError,
 )
+from sessionkit._engine.sessions.aggregates.percentiles import PERCENTILE
 from sessionkit._engine.sessions.aggregates.picks import COLLECT, DISTINCT, EDGE, EXTREME, TOP
 from sessionkit._engine.sessions.aggregates.rows import Kernel, Rows
 from sessionkit._engine.sessions.aggregates.sequences import (
@@ -68,6 +69,7 @@ KERNELS: Final[Mapping[str, Kernel]] = {
     "steps": STEPS,
     "top": TOP,
     "rate": RATE,
+    "percentile": PERCENTILE,
 }
 """By their kind. A `holds` has none: its parts are stored and folded, each by its own."""
 
