@@ -1,14 +1,16 @@
 """What a user writes for state per key that isn't a session: a spec, and what it may return."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Final, Generic, Literal, TypeAlias
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, Literal, TypeAlias, Union, get_args, get_origin
 
 import attrs
 import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arguments import choice, explained
+from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import Place, check_function, check_key, class_of
 from sessionkit.spec.groups import EXAMPLES, FORMER
@@ -159,6 +161,7 @@ class StatefulSpec(Spec[E, S, R]):
         places = _annotations(self, **events)
         event = class_of("event", self._event, places, "`events: list[Payment]`")
         views = _annotations(self, process=2, on_timer=2)
+        _check_views(views, self._state)
         state = class_of("state", self._state, views, "`state: KeyState[Account]`")
         rows = _annotations(self, process=None, on_timer=None)
         result = class_of("result", self._result, rows, "what `process` returns")
@@ -234,6 +237,30 @@ def _annotations(spec: AnyStatefulSpec, **positions: int | None) -> list[Place]:
     functions: dict[str, Any] = {"process": spec.function, "on_timer": spec.timer_function}
     given = {role: place for role, place in positions.items() if functions[role] is not None}
     return [Place(role, functions[role], position) for role, position in given.items()]
+
+
+def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
+    """Check that what the annotations put in a `KeyState` is a class, not a list of it."""
+    classes = [cls for place in places for cls in place.classes] + [state]
+    above = {cls for each in classes for cls in getattr(each, "__mro__", ())} | {Any, NoneType}
+    for place in places:
+        for held in _held(place.annotation):
+            cls = get_origin(held) or held
+            if isinstance(cls, type) and not is_record(cls) and cls not in above:
+                text = cls.__name__ if cls is held else str(held)
+                found = f"{place} says KeyState[{text}], and the state of a key is one object of"
+                hint = (
+                    f"declare a class with a field `items: {text}`, and annotate KeyState with it"
+                )
+                raise SpecError(with_hint(f"{found} an attrs class or a dataclass", hint))
+
+
+def _held(annotation: Any) -> list[Any]:
+    """Return what an annotation puts in a `KeyState`, each part of a union."""
+    if get_origin(annotation) is not KeyState:
+        return []
+    (held,) = get_args(annotation)
+    return [*get_args(held)] if get_origin(held) in {Union, UnionType} else [held]
 
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:

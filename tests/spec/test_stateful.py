@@ -461,6 +461,32 @@ def annotated(key: Any, events: list[Amount], state: KeyState[Any], times: KeyTi
     return Added("annotated", len(events))
 
 
+def holding(annotation: Any, **settings: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec whose function says that a `KeyState` holds this."""
+
+    def process(key: Any, events: list[Amount], state: Any, times: Any) -> Added:
+        return Added("holding", len(events))
+
+    process.__annotations__["state"] = KeyState[annotation]
+    return summing(process, **settings)
+
+
+@pytest.mark.parametrize("held", [list[Sum], dict[str, Sum], tuple[Sum, ...] | None, int])
+@pytest.mark.parametrize("settings", [{}, {"state": Sum}])
+def test_a_state_is_an_object_of_one_class(held: Any, settings: Any) -> None:
+    """A list of them can be a field of it."""
+    with pytest.raises(SpecError) as refused:
+        holding(held, **settings)
+
+    assert "says KeyState[" in str(refused.value)
+    assert "Hint: declare a class with a field `items: " in str(refused.value)
+
+
+@pytest.mark.parametrize("held", [Sum, Sum | None, Any, object, "Sum"])
+def test_a_state_may_be_annotated_more_loosely(held: Any) -> None:
+    assert Sum is holding(held, state=Sum).state
+
+
 def test_annotated_views_are_accepted() -> None:
     """`KeyState` and `KeyTimes` are what the functions may be annotated with."""
     assert annotated is summing(annotated, state=Sum).process
