@@ -18,11 +18,12 @@ from sessionkit.state._fields import fields_of
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    S = TypeVar("S", default=Any)
+    # One that remembers nothing takes the state of any spec.
+    S_contra = TypeVar("S_contra", contravariant=True, default=object)
 else:
     from typing import TypeVar
 
-    S = TypeVar("S")
+    S_contra = TypeVar("S_contra", contravariant=True)
 
 
 def _read_life(value: Duration) -> timedelta:
@@ -43,7 +44,7 @@ def _read_last(value: object) -> dict[str, Any]:
 
 @explained(examples={"time_to_live": 'time_to_live="400 days"'})
 @attrs.frozen(kw_only=True)
-class Memory(Generic[S]):
+class Memory(Generic[S_contra]):
     """
     What is remembered of a key after its sessions: `memory=Memory(time_to_live="400 days")`.
 
@@ -88,7 +89,7 @@ class Memory(Generic[S]):
     first: Mapping[str, str] = attrs.field(factory=dict, converter=_read_first)
     last: Mapping[str, str] = attrs.field(factory=dict, converter=_read_last)
     lookback: timedelta | None = attrs.field(default=None, converter=_read_lookback)
-    remember: Callable[[Session[Any], S], Any] | None = None
+    remember: Callable[[Session[Any], S_contra], Any] | None = None
     _remembered: type[Any] | None = attrs.field(
         default=None, alias="remembered", eq=False, repr=False
     )

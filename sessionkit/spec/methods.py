@@ -109,31 +109,32 @@ class _Shared(TypedDict, total=False):
     results: Results
     inputs: Inputs
     storage: Storage
-    memory: Memory | None
 
 
 class AggregateSettings(_Shared, total=False):
     """What `SessionSpec.aggregate` takes."""
 
     order: Order
+    memory: Memory | None
 
 
-class _Functions(_Shared, Generic[E], total=False):
+class _Functions(_Shared, Generic[E, S], total=False):
     event: type[E] | None
     create: Callable[..., Any] | None
     update: Callable[..., Any] | None
     merge: Callable[..., Any] | None
     finish: Callable[..., Any] | None
     result: type[Any] | None
+    memory: Memory[S] | None
 
 
-class Settings(_Functions[E], total=False):
+class Settings(_Functions[E, S], total=False):
     """What `SessionSpec.of` takes for a state class."""
 
     order: Order
 
 
-class SettingsInOrder(_Functions[E]):
+class SettingsInOrder(_Functions[E, S]):
     """The same where the state class has no `merge`, so that events must come in order."""
 
     order: Literal["event_time"]

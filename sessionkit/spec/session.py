@@ -105,7 +105,7 @@ class SessionSpec(Spec[E, S, R]):
         default=None, validator=attrs.validators.optional(column_name)
     )
     results: Results = attrs.field(default=Results(), validator=group)
-    memory: Memory | None = None
+    memory: Memory[S] | None = None
     row_kind: ClassVar = "session"
 
     def __attrs_post_init__(self) -> None:
@@ -192,22 +192,22 @@ class SessionSpec(Spec[E, S, R]):
     @overload
     @classmethod
     def of(
-        cls, state: Finishing[S1, E1, R1], /, **settings: Unpack[Settings[E1]]
+        cls, state: Finishing[S1, E1, R1], /, **settings: Unpack[Settings[E1, S1]]
     ) -> "SessionSpec[E1, S1, R1]": ...
     @overload
     @classmethod
     def of(
-        cls, state: Merging[S1, E1], /, **settings: Unpack[Settings[E1]]
+        cls, state: Merging[S1, E1], /, **settings: Unpack[Settings[E1, S1]]
     ) -> "SessionSpec[E1, S1, S1]": ...
     @overload
     @classmethod
     def of(
-        cls, state: InOrderFinishing[S1, E1, R1], /, **settings: Unpack[SettingsInOrder[E1]]
+        cls, state: InOrderFinishing[S1, E1, R1], /, **settings: Unpack[SettingsInOrder[E1, S1]]
     ) -> "SessionSpec[E1, S1, R1]": ...
     @overload
     @classmethod
     def of(
-        cls, state: InOrder[S1, E1], /, **settings: Unpack[SettingsInOrder[E1]]
+        cls, state: InOrder[S1, E1], /, **settings: Unpack[SettingsInOrder[E1, S1]]
     ) -> "SessionSpec[E1, S1, S1]": ...
     @classmethod
     def of(

@@ -213,6 +213,45 @@ replaced = SessionSpec.of(
 )
 assert_type(replaced, SessionSpec[View, Replaced, Row])
 
+
+@attrs.frozen
+class Shopper:
+    visits: int = 0
+
+
+def remember(session: Session[User, Shopper], state: Visit) -> Shopper:
+    """Count visits; what is remembered may be nothing."""
+    assert_type(session.key, User)
+    assert_type(session.memory, Shopper | None)
+    return Shopper(session.memory.visits + 1 if session.memory else 1)
+
+
+def remember_in_place(session: Session[User], state: InPlace) -> Shopper | None:
+    """Take what is remembered as anything, where its class isn't named."""
+    assert_type(session.memory, Any | None)
+    return None
+
+
+remembering = SessionSpec(
+    keys=KEYS,
+    event_time="ts",
+    logic=Functions(create=create, update=update, merge=merge, finish=finish),
+    timeout="30 minutes",
+    watermark_delay="10 minutes",
+    memory=Memory(time_to_live="90 days", remember=remember),
+)
+assert_type(remembering, SessionSpec[View, Visit, Row])
+
+remembering_in_place = SessionSpec.of(
+    InPlace,
+    keys=KEYS,
+    event_time="ts",
+    gap="30 minutes",
+    watermark_delay="10 minutes",
+    memory=Memory(time_to_live="90 days", remember=remember_in_place),
+)
+assert_type(remembering_in_place, SessionSpec[View, InPlace, InPlace])
+
 in_order = SessionSpec.of(
     InOrder,
     keys=KEYS,

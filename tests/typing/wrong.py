@@ -9,7 +9,16 @@ from typing import Any
 
 import attrs
 
-from sessionkit import Functions, KeyState, KeyTimes, NoTimeout, Session, SessionSpec, StatefulSpec
+from sessionkit import (
+    Functions,
+    KeyState,
+    KeyTimes,
+    Memory,
+    NoTimeout,
+    Session,
+    SessionSpec,
+    StatefulSpec,
+)
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 from tests.typing.right import InPlace, Row, View, Visit, create, finish, in_place, merge, update
@@ -199,6 +208,43 @@ misspelt = SessionSpec.of(  # wrong
     gap="1m",
     watermark_delay="1m",
     buckets=1,
+)
+
+
+def remember_row(session: Session, state: Row) -> Visit:
+    """Take another state."""
+    return Visit()
+
+
+def remember_without_asking(session: Session[Any, Visit], state: Visit) -> Visit:  # wrong
+    """Take what may be nothing."""
+    return Visit(session.memory.pages)
+
+
+remembers_row = SessionSpec(  # wrong
+    keys=KEYS,
+    event_time="ts",
+    logic=Functions(create=create, update=update, merge=merge, finish=finish),
+    timeout="1m",
+    watermark_delay="1m",
+    memory=Memory(time_to_live="1 day", remember=remember_row),
+)
+remembers_row_of_methods = SessionSpec.of(  # wrong: pyright
+    InPlace,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+    memory=Memory(time_to_live="1 day", remember=remember_row),
+)
+takes_one = Memory(time_to_live="1 day", remember=len)  # wrong
+remembers_no_state = SessionSpec.per_event(  # wrong
+    View,
+    keys=KEYS,
+    event_time="ts",
+    gap="1m",
+    watermark_delay="1m",
+    memory=Memory(time_to_live="1 day", remember=remember_row),
 )
 
 driver = SessionDriver(in_place)

@@ -310,7 +310,7 @@ def test_the_class_may_be_given() -> None:
 
 def test_a_spec_without_functions_has_no_state_to_remember() -> None:
     """It's told what it has instead."""
-    memory = Memory(time_to_live=LIFE, remember=remember)
+    memory: Any = Memory(time_to_live=LIFE, remember=remember)
     with pytest.raises(
         SpecError, match="a spec of aggregates has none\n+Hint: .*`first` and `last`"
     ):
