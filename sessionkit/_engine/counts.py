@@ -55,6 +55,9 @@ class Counts:
         rows: The result rows.
         revised: Those of them that replace earlier ones, of their session or of sessions that it
             has taken in.
+        out_of_order: Sessions that closed, and began before the one was over that their key had
+            before them: lateness has split the two, or this one closed later. Their
+            `since_previous` is negative. Zero without `memory`; see `Memory`.
         failed_output: Sessions that closed and whose `finish` raised, sessions that were dropped,
             and timers whose `on_timer` raised, unless `on_error="raise"`.
         erasures: Keys that were erased, see `erase` of `sessionize`. They aren't among the events.
@@ -86,6 +89,9 @@ class Counts:
     timers: int = _count("timers", "Timers that went off, and keys that ended")
     rows: int = _count("rows", "Result rows")
     revised: int = _count("revised", "Result rows that replace earlier ones")
+    out_of_order: int = _count(
+        "out_of_order_sessions", "Sessions that began before the one numbered before them was over"
+    )
     failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
     erasures: int = _count("erasures", "Keys that were erased", needs_input=True)
     erased_states: int = _count(

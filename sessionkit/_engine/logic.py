@@ -85,6 +85,7 @@ class Outcome:
     sessions: int = 0
     timers: int = 0
     revised: int = 0
+    out_of_order: int = 0
 
     def then(self, later: "Outcome") -> "Outcome":
         """Return what this micro-batch and a later one give together."""
@@ -97,6 +98,7 @@ class Outcome:
             sessions=self.sessions + later.sessions,
             timers=self.timers + later.timers,
             revised=self.revised + later.revised,
+            out_of_order=self.out_of_order + later.out_of_order,
         )
 
     def counts(self, events: int, rejected: Sequence[Rejected], waited: int = 0) -> Counts:
@@ -113,6 +115,7 @@ class Outcome:
             timers=self.timers,
             rows=self.rows.num_rows,
             revised=self.revised,
+            out_of_order=self.out_of_order,
             **found,
         )
 

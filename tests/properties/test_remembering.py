@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import DecimalType, Memory, Session, SessionSpec
+from sessionkit import DecimalType, EventTimeGap, Memory, Session, SessionSpec
+from sessionkit._engine.counts import Counts
 from sessionkit.testing import SessionDriver
 from tests.support.options import grouped
 
@@ -136,8 +137,10 @@ def spec_of(life: timedelta, **options: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.of(Visit, **grouped(**settings | options))
 
 
-def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> dict[Any, Any]:
-    """Return the last row of each session of a stream, restarted after each micro-batch."""
+def run(
+    spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]
+) -> tuple[list[Any], Counts]:
+    """Return the rows and the counts of a stream, restarted after each micro-batch."""
     driver, rows = SessionDriver(spec), list[Any]()
     for batch in cuts:
         for key, minute, source in batch:
@@ -149,7 +152,12 @@ def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> di
     driver.run_until_idle()
     rows += driver.take_rows()
     assert not driver.snapshot().groups, "nothing is remembered for ever"
-    return {(row.key.key, row.start): row.result for row in rows if row.is_final}
+    return rows, driver.counts
+
+
+def last_rows(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> dict[Any, Any]:
+    """Return the last final row of each session of a stream."""
+    return {(row.key.key, row.start): row.result for row in run(spec, cuts)[0] if row.is_final}
 
 
 def naive(cuts: Sequence[Sequence[Event]], life: timedelta) -> dict[Any, Any]:
@@ -209,7 +217,7 @@ def test_each_session_finds_what_the_one_before_left(
     order: str, cuts: list[list[Event]], life: timedelta, options: Row
 ) -> None:
     """However it's cut; also where functions fail, or spoil what they are given."""
-    assert run(spec_of(life, order=order, **options), cuts) == naive(cuts, life)
+    assert last_rows(spec_of(life, order=order, **options), cuts) == naive(cuts, life)
 
 
 @given(
@@ -225,5 +233,53 @@ def test_late_events_leave_what_a_loop_finds(
 ) -> None:
     """The last row of each session that has one; what failed may leave an earlier row."""
     late: Row = {"watermark_delay": MINUTE, "allowed": LATEST * MINUTE}
-    rows, expected = run(spec_of(life, **late, **options), cuts), naive(cuts, life)
+    rows, expected = last_rows(spec_of(life, **late, **options), cuts), naive(cuts, life)
     assert {place: rows.get(place) for place in expected} == expected
+
+
+SPANS = {"mail": 30 * MINUTE, "ad": 3 * 30 * MINUTE}
+"""The gap after an event; 5 minutes after others."""
+
+
+def span(view: View) -> timedelta:
+    return SPANS.get(view.source, 5 * MINUTE)
+
+
+@attrs.frozen
+class Ids:
+    ids: list[str]
+
+
+@attrs.frozen
+class Line:
+    """The sessions of a key, up to this one."""
+
+    ids: list[str]
+
+
+def so_far(session: Session[User, Ids], _: Visit) -> Line:
+    return Line([*(session.memory.ids if session.memory else []), session.id])
+
+
+def and_this(session: Session[User, Ids], _: Visit) -> Ids:
+    return Ids([*(session.memory.ids if session.memory else []), session.id])
+
+
+@pytest.mark.parametrize("emit", ["on_close", "on_update"])
+@given(cuts=micro_batches(), gap=st.sampled_from([GAP, EventTimeGap(span, max_gap="90 minutes")]))
+def test_sessions_that_lateness_has_split_are_counted(
+    emit: str, cuts: list[list[Event]], gap: Any
+) -> None:
+    """And each has the number, and finds the memory, of the order in which they closed."""
+    memory = Memory(time_to_live="5 days", remember=and_this)
+    own: Row = {"finish": so_far, "result": Line, "memory": memory, "emit": emit, "timeout": gap}
+    spec = spec_of(timedelta(days=5), **own, gap=None, watermark_delay=MINUTE)
+    rows, counts = run(spec, cuts)
+    final = [row for row in rows if row.is_final]
+    for key in "ab":
+        line = [row for row in final if row.key.key == key]
+        ids = [row.id for row in line]
+        assert [row.memory["session_number"] for row in line] == [*range(1, len(line) + 1)]
+        assert [row.result.ids for row in line] == [ids[: n + 1] for n in range(len(line))]
+    before = [row.memory["since_previous"] for row in final if row.memory["since_previous"]]
+    assert sum(since < timedelta(0) for since in before) == counts.out_of_order

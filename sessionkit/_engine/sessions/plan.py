@@ -253,6 +253,7 @@ class Closed:
         events: Their events, where these are handed out.
         remembered: What `remember` left for the next session of each, as it's stored.
         recalled: The sessions with what is remembered after each, where something is.
+        out_of_order: How many of them began before the one before them was over.
     """
 
     rows: pa.Table
@@ -263,6 +264,7 @@ class Closed:
     events: Sequence[Rejected] = ()
     remembered: pa.Array | None = None
     recalled: pa.Table | None = None
+    out_of_order: int = 0
 
 
 @attrs.frozen

@@ -200,6 +200,7 @@ class SessionLogic:
             processed=joined.events,
             sessions=closed.sessions,
             revised=0 if revisions is None else revisions.revised(closed.rows),
+            out_of_order=closed.out_of_order,
         )
 
     def _settled(

@@ -275,7 +275,16 @@ class KeyMemory:
         of_rows = pa.array(places)
         rows = replaced(rows, {name: column.take(of_rows) for name, column in shown.items()})
         stored = replaced(over, after).select(before.schema.names)
-        return attrs.evolve(closed, rows=rows, recalled=stored)
+        number = int(self._is_out_of_order(over).sum())
+        return attrs.evolve(closed, rows=rows, recalled=stored, out_of_order=number)
+
+    def _is_out_of_order(self, over: pa.Table) -> Mask:
+        """Mark the sessions that are over, and began before the one before them was."""
+        mask = is_there(whole(over["told.start"]))
+        if "is_final" in over.column_names:
+            mask &= whole(over["is_final"]).to_numpy(zero_copy_only=False)
+        found: Mask = mask & (micros(over["start"]) < _micros_or_0(over["told.closes"]))
+        return found
 
     def numbered(self, giving: Giving, recalled: pa.Table) -> pa.Table:
         """Return sessions, of which those that give final rows are as they're stored then."""

@@ -7,7 +7,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Memory, Session, SessionSpec
+from sessionkit import EventTimeGap, Memory, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.testing import SessionDriver, at
@@ -97,6 +97,35 @@ def test_an_early_row_shows_what_would_be_remembered() -> None:
     assert shown(driver, ("12:00", "direct")) == [("12:00", 1, 1, None)]
     assert shown(driver) == [("10:00", 2, 1, "mail")]
     assert shown(driver, ("12:10", "direct")) == [("12:00", 2, 2, "mail")]
+
+
+def gap_of(view: View) -> timedelta:
+    return timedelta(hours=3) if view.source == "long" else timedelta(minutes=5)
+
+
+def test_a_session_that_lateness_has_split_is_counted() -> None:
+    """An event that is in time begins another one where the session that it overlaps has closed."""
+    driver = SessionDriver(spec_of())
+    shown(driver, ("10:00", "mail"))
+    driver.advance_watermark_to(at("10:31"))
+    assert shown(driver, ("10:05", "ad")) == [("10:00", 1, 1, "mail")]
+    assert driver.counts.out_of_order == 0
+    driver.advance_watermark_to(at("11:00"))
+    assert shown(driver) == [("10:05", 1, 2, "ad")]
+    assert driver.counts.out_of_order == 1
+
+
+def test_a_session_that_closes_after_a_later_one_is_counted() -> None:
+    """Where the gap is a function, a session with a long one may begin earlier, and close later."""
+    gap = EventTimeGap(gap_of, max_gap="3 hours")
+    driver = SessionDriver(attrs.evolve(spec_of(), timeout=gap))
+    shown(driver, ("10:00", "mail"), ("09:50", "x"))
+    driver.advance_watermark_to(at("10:06"))
+    assert shown(driver, ("09:58", "long")) == [("09:50", 1, 1, "x"), ("10:00", 1, 2, "mail")]
+    assert driver.counts.out_of_order == 0
+    driver.advance_watermark_to(at("13:00"))
+    assert shown(driver) == [("09:58", 1, 3, "long")]
+    assert driver.counts.out_of_order == 1
 
 
 def test_finish_is_told_what_comes_before_its_session() -> None:
