@@ -13,6 +13,7 @@ from sessionkit.spark._output_rules import (
 )
 from sessionkit.spark._seeds import Seed, read_seed
 from sessionkit.spark._settings import recommended_settings
+from sessionkit.spark.checkpoints.changes import changed_keys, changed_sessions
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
 from sessionkit.spark.checkpoints.erasing import erase_key, read_erasures
 from sessionkit.spark.checkpoints.migrate import bootstrap, migrate
@@ -64,6 +65,8 @@ __all__ = [
     "apply_with_state",
     "batch_counts",
     "bootstrap",
+    "changed_keys",
+    "changed_sessions",
     "check_checkpoint",
     "check_output",
     "erase_key",

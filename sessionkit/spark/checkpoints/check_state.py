@@ -1,6 +1,5 @@
 """Whether a query with a spec can go on from a checkpoint, and whether what it stores is sound."""
 
-import re
 from collections.abc import Iterator
 from functools import partial, reduce
 from operator import and_
@@ -31,6 +30,7 @@ from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
     check_rules,
     reads_state,
+    stored_changes,
     stored_groups,
     stored_operators,
     stored_pages,
@@ -44,8 +44,6 @@ RECENT: Final = 10
 """How many of the last micro-batches are looked at."""
 FIRST_BOUND: Final = 2
 """The first format that says which micro-batch wrote a row."""
-CHANGES: Final = re.compile(r"(\d+)(?:_[^.]*)?\.(?:delta|changelog)$")
-"""A file of the state store with what one micro-batch has changed: the version it leads to."""
 
 
 def check_checkpoint(
@@ -99,7 +97,7 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
 def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
     """Yield what is wrong with the state, after the rules were checked."""
     # Before all else: the schema of the state lies in a partition.
-    versions = _versions(path, spark)
+    versions = stored_changes(path, spark)
     for place in range(last.partitions):
         if str(place) not in versions:
             where = f"partition {place} of {last.partitions}, {path}/state/0/{place}"
@@ -121,17 +119,6 @@ def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> I
         changes = changed_groups(path, max(first, 0), spark)
         yield from _foreign(path, changes)
         yield from _lost(path, changes, spark)
-
-
-def _versions(path: str, spark: SparkSession) -> dict[str, set[int]]:
-    """Return for each partition the versions to which it has files of changes."""
-    files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
-    found: dict[str, set[int]] = {}
-    for (file,) in files.collect():
-        *_, place, name = file.split("/")
-        version = CHANGES.match(name)
-        found.setdefault(place, set()).update([int(version[1])] if version else [])
-    return found
 
 
 def _checked(spec: AnySpec, memory: Memory) -> pa.Table:

@@ -104,7 +104,7 @@ def _opened(
     spec = check_rules(path, spec, spark)
     if batch is not None or spec.storage.layout == "pages":
         # A query that runs may finish another micro-batch before the pages are read.
-        batch = _finished(path, batch, spark)
+        batch = finished_batch(path, batch, spark)
     wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def read(group: Group) -> Memory:
@@ -114,21 +114,19 @@ def _opened(
             # The last column is Spark's timer.
             row = (*row[:-1], pages)
         memory = stored_memory(logic, named, row, now)
-        if wanted is None:
-            return memory
-        return Memory(_with_key(memory.kept, wanted), _with_key(memory.buffered, wanted))
+        return memory if wanted is None else with_key(memory, wanted)
 
     with with_clear_errors(path, spark):
-        groups = _of_key(stored_groups(path, spark, batch), spec, wanted)
+        groups = of_key(stored_groups(path, spark, batch), spec, wanted)
         if spec.storage.layout == "pages":
-            pages = _of_key(stored_pages(path, spark, batch), spec, wanted)
+            pages = of_key(stored_pages(path, spark, batch), spec, wanted)
             listed = F.collect_list(F.struct("start", "payload")).alias("pages")
             groups = groups.join(pages.groupBy("key").agg(listed), "key", "left")
         return groups, read
     return None, read
 
 
-def _finished(path: str, batch: int | None, spark: SparkSession) -> int | None:
+def finished_batch(path: str, batch: int | None, spark: SparkSession) -> int | None:
     """Return a micro-batch whose state is there, by default the last one; None if there is none."""
     finished = logs_of(path, spark).commits
     if batch is None:
@@ -141,7 +139,7 @@ def _finished(path: str, batch: int | None, spark: SparkSession) -> int | None:
     return batch
 
 
-def _of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
+def of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
     if key is None:
         return groups
     columns = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
@@ -180,10 +178,12 @@ def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _with_key(rows: pa.Table, key: pa.Table) -> pa.Table:
+def with_key(memory: Memory, key: pa.Table) -> Memory:
+    """Return what is remembered of one key."""
+    parts = [memory.kept, memory.buffered]
     for name in key.column_names:
-        rows = rows.filter(pc.equal(rows[name], key[name][0]))
-    return rows
+        parts = [rows.filter(pc.equal(rows[name], key[name][0])) for rows in parts]
+    return Memory(*parts)
 
 
 def open_sessions(
@@ -247,10 +247,8 @@ def open_sessions_frame(
             the spec, or the checkpoint doesn't have the micro-batch any more.
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
-    state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
-    keys, *states = _structs(spec, state)
-    schema = ", ".join([keys, OWN_COLUMNS, *states])
     rows_of = partial(open_session_rows, spec)
+    schema = schema_of(spec)
     return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
 
 
@@ -314,9 +312,18 @@ def stored_keys_frame(
             the spec, or the checkpoint doesn't have the micro-batch any more.
     """
     check_kind(spec, StatefulSpec, "open_sessions_frame")
-    schema = ", ".join([*_structs(spec, spec.state), TIMERS])
     rows_of = partial(stored_key_rows, spec)
+    schema = schema_of(spec)
     return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
+
+
+def schema_of(spec: AnySpec) -> str:
+    """Return the columns of `open_sessions_frame` and `stored_keys_frame`, as Spark's SQL."""
+    if not isinstance(spec, SessionSpec):
+        return ", ".join([*_structs(spec, spec.state), TIMERS])
+    state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
+    keys, *states = _structs(spec, state)
+    return ", ".join([keys, OWN_COLUMNS, *states])
 
 
 def _structs(spec: AnySpec, state: type[Record]) -> list[str]:

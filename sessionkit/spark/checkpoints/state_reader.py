@@ -51,6 +51,8 @@ PAYLOAD: Final = "payload"
 ORIGIN_BYTES: Final = 6
 """Magic and version; the rest of the header differs from group to group."""
 LENGTH_BYTES: Final = 4
+CHANGES: Final = re.compile(r"(\d+)(?:_[^.]*)?\.(?:delta|changelog)$")
+"""A file of the state store with what one micro-batch has changed: the version it leads to."""
 
 
 @contextmanager
@@ -130,10 +132,37 @@ def stored_groups(path: str, spark: SparkSession, batch: int | None = None) -> D
     return _rows_of_groups(_reader(spark, batch), path).select("key", "state", "partition_id")
 
 
-def changed_groups(path: str, first: int, spark: SparkSession) -> DataFrame:
-    """Return the changes of micro-batches, from a number on; see `stored_groups`."""
-    reader = _reader(spark).option("readChangeFeed", value=True)
-    return _rows_of_groups(reader.option("changeStartBatchId", first), path)
+def changed_groups(
+    path: str, first: int, spark: SparkSession, last: int | None = None
+) -> DataFrame:
+    """
+    Return the groups that micro-batches have written, from a number on; see `stored_groups`.
+
+    They have the columns `batch_id` and `change_type` too: a `delete` has no state.
+    """
+    return _rows_of_groups(_feed(spark, first, last), path)
+
+
+def changed_pages(path: str, first: int, spark: SparkSession, last: int) -> DataFrame:
+    """Return the pages that micro-batches have written; one that was removed has no payload."""
+    stored = _feed(spark, first, last).option("stateVarName", PAGES_STATE).load(path)
+    return stored.select("batch_id", "key", "user_map_key.start", "user_map_value.payload")
+
+
+def _feed(spark: SparkSession, first: int, last: int | None) -> DataFrameReader:
+    feed = _reader(spark).option("readChangeFeed", value=True).option("changeStartBatchId", first)
+    return feed if last is None else feed.option("changeEndBatchId", last)
+
+
+def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
+    """Return for each partition the versions to which it has files of changes."""
+    files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
+    found: dict[str, set[int]] = {}
+    for (file,) in files.collect():
+        *_, place, name = file.split("/")
+        version = CHANGES.match(name)
+        found.setdefault(place, set()).update([int(version[1])] if version else [])
+    return found
 
 
 def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:

@@ -26,6 +26,7 @@ from sessionkit import (
 from sessionkit.aggregates import collect, count
 from sessionkit.spark import (
     Files,
+    changed_keys,
     check_checkpoint,
     migrate,
     open_sessions,
@@ -171,6 +172,9 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
     only = [entry for entry in everything if entry["key"]["key"] == "key 7"]
     assert only == in_zone(one.collect())
     assert only == [plain(o) for o in listed(stream.checkpoint, spec, key=key, spark=spark)]
+    if isinstance(spec, StatefulSpec):
+        change = changed_keys(stream.checkpoint, spec, since=-1, key=key, spark=spark)
+        assert [{"batch": 0, "change": "new", **only[0]}] == in_zone(change.collect())
     with pytest.raises(SessionkitError, match="pass a value for each of them"):
         framed(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
 

@@ -1,4 +1,4 @@
-"""What a query remembers, read while it runs, and after an earlier micro-batch."""
+"""What a query remembers, and what it changes, read while it runs."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
-from sessionkit.spark import open_sessions, open_sessions_frame
+from sessionkit.spark import changed_sessions, open_sessions, open_sessions_frame
+from sessionkit.spark.checkpoints.changes import CHANGELOGS
 from sessionkit.spark.checkpoints.state_reader import reads_state
 from tests.support.options import evolved
+from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 
@@ -18,7 +20,7 @@ from tests.support.visits import SESSIONS, views
 def test_open_sessions_are_read_while_the_query_runs(
     layout: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """After its last finished micro-batch, or an earlier one that Spark still has."""
+    """After its last finished micro-batch, or an earlier one that Spark still has; and changes."""
     if not reads_state(spark):
         pytest.skip("Spark 3.5 can't read state")
     spec = evolved(SESSIONS, layout=layout, bucket_count=2)
@@ -29,7 +31,7 @@ def test_open_sessions_are_read_while_the_query_runs(
         found = open_sessions(stream.checkpoint, spec, spark=spark, **which)
         return sorted(f"{one.key.user} {one.events}" for one in found)
 
-    with stream.state_store():
+    with stream.state_store(), changed(spark, {CHANGELOGS: "true"}):
         written = stream.output().writeStream.format("noop")
         query = written.option("checkpointLocation", stream.checkpoint).start()
     try:
@@ -42,6 +44,10 @@ def test_open_sessions_are_read_while_the_query_runs(
         assert ["ann 1"] == users(batch=0, key="ann")
         with pytest.raises(SessionkitError, match="the end of micro-batch 99: it has 0 to"):
             open_sessions_frame(stream.checkpoint, spec, batch=99, spark=spark)
+        changes = changed_sessions(stream.checkpoint, spec, since=0, spark=spark).collect()
+        assert [("changed", "ann", 2), ("changed", "bob", 2)] == [
+            (row["change"], row["key"]["user"], row["events"]) for row in sorted(changes)
+        ]
         assert query.isActive
     finally:
         query.stop()

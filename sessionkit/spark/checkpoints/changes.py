@@ -1,0 +1,243 @@
+"""What micro-batches have changed, from Spark's change feed and the state before them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit._engine.keys.program import stored_key_rows
+from sessionkit._engine.logic import Memory
+from sessionkit._engine.sessions.view import open_session_rows
+from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
+from sessionkit.spark._logs import active_session
+from sessionkit.spark.checkpoints.reading import (
+    finished_batch,
+    key_row,
+    of_key,
+    schema_of,
+    with_key,
+)
+from sessionkit.spark.checkpoints.state_reader import (
+    changed_groups,
+    changed_pages,
+    check_rules,
+    stored_changes,
+    stored_groups,
+    stored_pages,
+    with_clear_errors,
+)
+from sessionkit.spark.jobs.checks import check_picklable
+from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.shared import AnySpec, check_kind
+from sessionkit.spec.stateful import StatefulSpec
+
+BEFORE_ALL: Final = -1
+"""The micro-batch after which nothing is stored yet."""
+CHANGELOGS: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+COLUMNS: Final = "batch bigint, change string"
+
+
+def changed_sessions(
+    path: str,
+    spec: SessionSpec[Any, Any, Any],
+    *,
+    since: int,
+    until: int | None = None,
+    key: Any = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Return which open sessions each of some micro-batches has changed.
+
+    The columns are `batch`, the number of the micro-batch; `change`; and those of
+    `open_sessions_frame`. A session is the one with its `id`. The change is `"new"`, `"changed"`,
+    or `"gone"`, which has the row from before: the session has closed, has become part of another
+    one, has got an earlier start and so another id, or its key was erased. A session that the same
+    micro-batch opens and closes isn't there.
+
+    With the changes of micro-batch after micro-batch, the sessions after `since` become those after
+    `until`. Only groups and pages that were written are decoded, when an action runs. Needs Spark
+    4.0 or later and, with RocksDB, its changelogs.
+
+    Args:
+        path: The checkpoint location of the query, which may run meanwhile.
+        spec: The spec of the query.
+        since: The micro-batch before the first one whose changes are returned, by its number; -1
+            for those from the beginning.
+        until: The last one whose changes are returned; by default the last one that has finished.
+        key: Return only the sessions of this key, as in `open_sessions`.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        StateError: The state was written under other rules.
+        UnsupportedError: This Spark has no state reader, or the checkpoint doesn't say what one of
+            the micro-batches has changed.
+        SessionkitError: No session is active, the key doesn't fit the spec, or the checkpoint
+            doesn't have one of the two micro-batches.
+    """
+    check_kind(spec, SessionSpec, "changed_keys")
+    rows_of = partial(open_session_rows, spec)
+    return _changes(path, spec, rows_of, "id", since=since, until=until, key=key, spark=spark)
+
+
+def changed_keys(
+    path: str,
+    spec: StatefulSpec[Any, Any, Any],
+    *,
+    since: int,
+    until: int | None = None,
+    key: Any = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Return which stored keys each of some micro-batches has changed.
+
+    The columns are `batch`, the number of the micro-batch; `change`, which is `"new"`, `"changed"`,
+    or `"gone"` with the row from before; and those of `stored_keys_frame`. A timer that is set to
+    another instant is a change too. For the rest see `changed_sessions`.
+
+    Args:
+        path: The checkpoint location of the query, which may run meanwhile.
+        spec: The spec of the query.
+        since: The micro-batch before the first one whose changes are returned, by its number; -1
+            for those from the beginning.
+        until: The last one whose changes are returned; by default the last one that has finished.
+        key: Return only this key, as in `stored_keys`.
+        spark: The session to read with; by default the active one.
+
+    Raises:
+        StateError: The state was written under other rules.
+        UnsupportedError: This Spark has no state reader, or the checkpoint doesn't say what one of
+            the micro-batches has changed.
+        SessionkitError: No session is active, the key doesn't fit the spec, or the checkpoint
+            doesn't have one of the two micro-batches.
+    """
+    check_kind(spec, StatefulSpec, "changed_sessions")
+    rows_of = partial(stored_key_rows, spec)
+    return _changes(path, spec, rows_of, "key", since=since, until=until, key=key, spark=spark)
+
+
+def _changes(
+    path: str,
+    spec: AnySpec,
+    rows_of: Callable[[Memory], pa.Table],
+    name: str,
+    *,
+    since: int,
+    until: int | None,
+    key: Any,
+    spark: SparkSession | None,
+) -> DataFrame:
+    check_picklable(spec)
+    session, schema = active_session(spark), f"{COLUMNS}, {schema_of(spec)}"
+    last = _last(path, since, until, session)
+    spec = check_rules(path, spec, session)
+    wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
+
+    def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        group, before = None, Stored()
+        for row in _rows(batches):
+            named = tuple(row["key"].values())
+            if named != group:
+                group, before = named, Stored()
+            after, written = _after(before, row, spec)
+            if row["batch"] > since:
+                memories = changed_memory(logic, named, before, after, written)
+                was, now = (
+                    rows_of(one if wanted is None else with_key(one, wanted)) for one in memories
+                )
+                found = changed_rows(was, now, name)
+                number = pa.repeat(pa.scalar(row["batch"]), found.num_rows)
+                yield from found.add_column(0, "batch", number).combine_chunks().to_batches()
+            before = after
+
+    if last > since:
+        check_feed(path, since, last, session)
+        with with_clear_errors(path, session):
+            rows = of_key(_written(path, spec, since, last, session), spec, wanted)
+            ordered = rows.repartition("key").sortWithinPartitions("key", "batch")
+            return ordered.mapInArrow(changed, schema)
+    return session.createDataFrame([], schema)
+
+
+def _after(before: Stored, row: Mapping[str, Any], spec: AnySpec) -> tuple[Stored, set[int]]:
+    """Return what is stored after a row of `_written`, and which pages the micro-batch wrote."""
+    state = row["state"] and tuple(row["state"].values())
+    if spec.storage.layout != "pages":
+        return Stored(state), set()
+    written = {page["start"]: page["payload"] for page in row["pages"] or ()}
+    pages = {start: page for start, page in {**before.pages, **written}.items() if page}
+    # The last column is Spark's timer.
+    return Stored(state and state[:-1], pages), {*written}
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for rows in batches:
+        for place in range(rows.num_rows):
+            yield from rows.slice(place, 1).to_pylist()
+
+
+def _last(path: str, since: int, until: int | None, spark: SparkSession) -> int:
+    """Check that both micro-batches are there, and return the later one."""
+    last = finished_batch(path, until, spark)
+    if since != BEFORE_ALL:
+        finished_batch(path, since, spark)
+    last = BEFORE_ALL if last is None else last
+    if last < since:
+        found = f"`since` is micro-batch {since}, and `until` is {last}, which came before"
+        raise SessionkitError(with_hint(found, "write the earlier one as `since`"))
+    return last
+
+
+def check_feed(path: str, since: int, last: int, spark: SparkSession) -> None:
+    """Check that each partition has the changes of each micro-batch; N leads to version N + 1."""
+    stored = stored_changes(path, spark)
+    places = sorted(filter(str.isdigit, stored)) or ["0"]
+    for number in range(last, since, -1):
+        for place in places:
+            if number + 1 not in stored.get(place, ()):
+                raise _no_changes(path, place, number, last)
+
+
+def _no_changes(path: str, place: str, number: int, last: int) -> UnsupportedError:
+    found = (
+        f"the checkpoint {path} doesn't say what micro-batch {number} has changed: state/0/{place} "
+        f"has no {number + 1}.delta or {number + 1}.changelog"
+    )
+    hint = f"pass since={number}: it has the changes of those after"
+    if number == last:
+        hint = f"set {CHANGELOGS} to true where the query starts; RocksDB writes them from then on"
+    return UnsupportedError(with_hint(found, hint))
+
+
+def _written(path: str, spec: AnySpec, since: int, last: int, spark: SparkSession) -> DataFrame:
+    """
+    Return the groups as micro-batches left them: the columns `key`, `batch` and `state`.
+
+    There is a row for each micro-batch that has written a group, and one as it was after `since`.
+    Under `layout="pages"`, the column `pages` has the pages that the micro-batch has written, or
+    those of `since` that were written later.
+    """
+    groups = changed_groups(path, since + 1, spark, last).withColumnRenamed("batch_id", "batch")
+    rows = groups.select("key", "batch", "state")
+    number = F.lit(since).cast("bigint").alias("batch")
+    if since != BEFORE_ALL:
+        old = stored_groups(path, spark, since).join(groups.select("key"), "key", "left_semi")
+        rows = rows.union(old.select("key", number, "state"))
+    if spec.storage.layout != "pages":
+        return rows
+    pages = changed_pages(path, since + 1, spark, last).withColumnRenamed("batch_id", "batch")
+    listed = pages.select("key", "batch", "start", "payload")
+    if since != BEFORE_ALL:
+        found = stored_pages(path, spark, since)
+        found = found.join(pages.select("key", "start"), ["key", "start"], "left_semi")
+        listed = listed.union(found.select("key", number, "start", "payload"))
+    by_batch = listed.groupBy("key", "batch").agg(
+        F.collect_list(F.struct("start", "payload")).alias("pages")
+    )
+    return rows.join(by_batch, ["key", "batch"], "left")

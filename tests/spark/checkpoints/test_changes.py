@@ -1,0 +1,82 @@
+"""What micro-batches have changed, read from a checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit import SessionkitError, UnsupportedError
+from sessionkit.spark import changed_sessions, open_sessions_frame
+from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
+from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator
+from tests.support.options import evolved
+from tests.support.spark_settings import changed
+from tests.support.streams import FileStream
+from tests.support.visits import SESSIONS, views
+
+IN_ROCKSDB = {PROVIDER: ROCKSDB, CHANGELOGS: "true"}
+SESSIONS_IN_PAGES = evolved(SESSIONS, layout="pages", bucket_count=2)
+SESSIONS_IN_BUCKETS = evolved(SESSIONS, layout="buckets", bucket_count=2)
+FIRST, SECOND = views(("ann", 0), ("bob", 0), ("cy", 0)), views(("ann", 1), ("ann", 50), ("d", 60))
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        (SESSIONS_IN_PAGES, IN_ROCKSDB),
+        pytest.param(SESSIONS_IN_BUCKETS, IN_ROCKSDB, marks=pytest.mark.long),
+        pytest.param(SESSIONS_IN_BUCKETS, {}, marks=pytest.mark.long),
+    ],
+)
+def test_changes_lead_from_one_micro_batch_to_another(
+    spec: Any, settings: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """They leave nothing out, and each names a session that is there; of one key too."""
+    check_operator(spark)
+    stream = FileStream(spark, spec, tmp_path)
+    stream.put(FIRST, SECOND)
+    with changed(spark, settings):
+        last = len(stream.run()) - 1
+
+    changes = changed_sessions(stream.checkpoint, spec, since=0, spark=spark).collect()
+
+    before, after = (
+        {
+            row["id"]: tuple(row)
+            for row in open_sessions_frame(
+                stream.checkpoint, spec, batch=number, spark=spark
+            ).collect()
+        }
+        for number in (0, last)
+    )
+    for row in sorted(changes):
+        before.pop(row["id"], None)
+        before |= {row["id"]: row[2:]} if row["change"] != "gone" else {}
+    assert before == after
+    assert [
+        (1, "changed", "ann", 2),
+        (1, "new", "ann", 1),
+        (1, "new", "d", 1),
+        (2, "gone", "ann", 2),
+        (2, "gone", "bob", 1),
+        (2, "gone", "cy", 1),
+    ] == sorted((row[0], row[1], row["key"][0], row["events"]) for row in changes)
+    (one,) = changed_sessions(stream.checkpoint, spec, since=-1, until=0, key="bob").collect()
+    assert (0, "new", "bob") == (*one[:2], one["key"]["user"])
+    with pytest.raises(SessionkitError, match="`since` is micro-batch 2, and `until` is 1"):
+        changed_sessions(stream.checkpoint, spec, since=2, until=1, spark=spark)
+
+
+def test_changes_that_spark_does_not_know_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """RocksDB writes them only with a setting, which may have come later."""
+    partition = tmp_path / "state" / "0" / "0"
+    (partition / "SSTs").mkdir(parents=True)
+    for name in ("1.zip", "2.zip", "3.changelog", "3.zip", "4_ab12.changelog", "SSTs/5.sst"):
+        (partition / name).write_text("what it has doesn't matter")
+
+    check_feed(str(tmp_path), 1, 3, spark)
+    with pytest.raises(UnsupportedError, match=r"micro-batch 1 has .*\n\nHint: pass since=1: it"):
+        check_feed(str(tmp_path), -1, 3, spark)
+    with pytest.raises(UnsupportedError, match=r"no 5\.delta or .*\n\nHint: set .* to true where"):
+        check_feed(str(tmp_path), 1, 4, spark)
