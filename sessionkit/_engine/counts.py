@@ -90,7 +90,7 @@ class Counts:
     rows: int = _count("rows", "Result rows")
     revised: int = _count("revised", "Result rows that replace earlier ones")
     out_of_order: int = _count(
-        "out_of_order_sessions", "Sessions that began before the one numbered before them was over"
+        "out_of_order", "Sessions that began before the one numbered before them was over"
     )
     failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
     erasures: int = _count("erasures", "Keys that were erased", needs_input=True)
