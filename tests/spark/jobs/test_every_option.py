@@ -12,6 +12,7 @@ what a query costs.
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -23,7 +24,16 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Inputs, Lateness, Memory, Results, SessionRules, SessionSpec, Storage
+from sessionkit import (
+    Inputs,
+    Lateness,
+    Memory,
+    Results,
+    Session,
+    SessionRules,
+    SessionSpec,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit._instants import micros_of
 from sessionkit.spark import sessionize_all
@@ -113,6 +123,32 @@ class Trail:
         self.numbers.append(event.n)
 
 
+@attrs.define
+class Past:
+    """How many views a user has had."""
+
+    views: int = 0
+
+
+@attrs.define
+class Told:
+    """The numbers of a session, and how many views came before it."""
+
+    numbers: list[int]
+    before: int
+
+
+@attrs.define
+class Recalling(Trail):
+    def finish(self, session: Session[Any, Past]) -> Told:
+        return Told(self.numbers, session.memory.views if session.memory else 0)
+
+
+def remember(session: Session[Any, Past], visit: Recalling) -> Past:
+    before = session.memory or Past()
+    return Past(before.views + len(visit.numbers))
+
+
 def short_at_login(view: View) -> timedelta:
     """Return the gap that a view asks for."""
     return GAP / 2 if view.page == "/login" else GAP
@@ -161,9 +197,10 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "timeout": SessionRules(GAP, max_events=1, until="is_last"),
     },
     "gap of the state": {
-        "state": Trail,
+        "state": Recalling,
         "order": "event_time",
         "timeout": SessionRules(GAP, state_gap=short_with_many),
+        "memory": Memory(time_to_live="1 day", remember=remember, last={"landed": "before"}),
     },
     "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
     "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
@@ -427,6 +464,15 @@ def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
         honest = sorted(row["n"] for file in views() for row in file if row["n"] is not None)
         numbers = [row[6] for row in expected[name] if row[0] == "session"]
         assert honest[1:-1] == sorted(n for own in numbers for n in own)
+
+
+def test_a_session_finds_what_is_remembered(expected: Found) -> None:
+    """The views that came before it, session by session."""
+    rows = [row for row in expected["gap of the state"] if row[0] == "session"]
+    for user in "ab":
+        own = sorted((row[-3], len(row[6]), row[-1]) for row in rows if row[1] == user)
+        before = [0, *accumulate(size for _, size, _ in own)]
+        assert [(n, told) for n, _, told in own] == [*enumerate(before[:-1], start=1)]
 
 
 def test_a_sequence_parts_an_instant(expected: Found) -> None:
