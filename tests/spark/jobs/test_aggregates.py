@@ -79,8 +79,11 @@ def with_intervals(frame: DataFrame) -> DataFrame:
 
 
 def shown(rows: list[Any]) -> list[str]:
-    """Return rows so that they can be compared."""
-    return sorted(repr(row) for row in rows)
+    """Return rows so that they can be compared: percentiles round."""
+    return sorted(
+        repr({k: round(v, 12) if isinstance(v, float) else v for k, v in row.asDict().items()})
+        for row in rows
+    )
 
 
 def test_stream_and_batch_equal_functions(spark: SparkSession, tmp_path: Path) -> None:
