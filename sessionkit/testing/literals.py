@@ -1,17 +1,16 @@
-"""Instants, durations and tables as tests write them in text, and values as literals."""
+"""Instants, durations and tables as tests write them in text."""
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.wire.inbound import wire_columns
-from sessionkit._instants import span_us
+from sessionkit._pictures.literals import DEFAULT_DAY
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import encode_column
@@ -22,12 +21,10 @@ from sessionkit.state._times import DatetimeType
 from sessionkit.state._types import FieldType, type_name
 from sessionkit.testing.drivers.rows import Row
 
-DEFAULT_DAY: Final = date(2026, 1, 1)
 INSTANT: Final = re.compile(
     r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2})(?P<rest>:\d\d(:\d\d(\.\d{1,6})?)?)",
     re.ASCII,
 )
-SECOND_US: Final = 1_000_000
 NULL: Final = "null"
 RULE: Final = re.compile(r"[-+:]{3,}")
 CELL: Final = re.compile(r'\s*(?P<cell>"(?:[^"\\]|\\.)*"|[^|]*?)\s*\|')
@@ -74,54 +71,6 @@ def _span(number: float, unit: timedelta) -> timedelta:
     except (OverflowError, ValueError):
         found = f"{number!r} times {unit} doesn't fit a timedelta"
         raise ScriptError(with_hint(found, "pass a smaller number")) from None
-
-
-def literal(value: Any) -> str:
-    """Return a value as a test would write it, with the functions of this module."""
-    if isinstance(value, datetime) and value.utcoffset() is not None:
-        return f'at("{clock_text(value)}")'
-    if isinstance(value, timedelta):
-        return _span_literal(value)
-    if type(value) is tuple:
-        inside = ", ".join(map(literal, value))
-        return f"({inside},)" if len(value) == 1 else f"({inside})"
-    if type(value) is dict:
-        inside = ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items())
-        return f"{{{inside}}}"
-    if type(value) is list:
-        return f"[{', '.join(map(literal, value))}]"
-    return _object_literal(value) if is_record(type(value)) else repr(value)
-
-
-def _object_literal(value: Any) -> str:
-    """Return an object with literals for its fields, unless its class has its own `repr`."""
-    name = type(value).__qualname__.rpartition(">.")[2]
-
-    def text(show: Callable[[Any], str]) -> str:
-        shown = [field.name for field in attributes_of(type(value)) if field.repr]
-        return f"{name}({', '.join(f'{field}={show(getattr(value, field))}' for field in shown)})"
-
-    return text(literal) if text(repr) == repr(value) else repr(value)
-
-
-def clock_text(instant: datetime) -> str:
-    """Return the shortest text that `at` reads as this instant."""
-    moment = instant.astimezone(UTC)
-    day = "" if moment.date() == DEFAULT_DAY else f"{moment.date()} "
-    clock = f"{moment:%H:%M}"
-    if moment.second or moment.microsecond:
-        clock = f"{moment:%H:%M:%S}"
-    if moment.microsecond:
-        clock = f"{moment:%H:%M:%S.%f}".rstrip("0")
-    return day + clock
-
-
-def _span_literal(span: timedelta) -> str:
-    for name, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
-        number, rest = divmod(span_us(span), size * SECOND_US)
-        if not rest and (number or name == "seconds"):
-            return f"{name}({number})"
-    return f"seconds({span.total_seconds()!r})"
 
 
 def events_table(spec: AnySpec, text: str) -> list[Row]:

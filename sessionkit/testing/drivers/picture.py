@@ -1,6 +1,5 @@
 """What a driver has done so far, as a timeline, and as what a notebook shows of it."""
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -9,6 +8,8 @@ import attrs
 
 from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit._pictures.notebook import as_html
+from sessionkit._pictures.timeline import Event, Fate, Mark, Span, Timeline
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -16,8 +17,6 @@ from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, memories_of
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.drivers.rows import plain_key
-from sessionkit.testing.literals import clock_text, literal
-from sessionkit.testing.timeline import Event, Fate, Mark, Span, Timeline
 
 EventLine: TypeAlias = tuple[Any, datetime | None]
 """An event: key and event time."""
@@ -26,10 +25,6 @@ Timers: TypeAlias = dict[tuple[Any, str], Timer]
 
 MOST_BATCHES: Final = 100
 """How many micro-batches a driver remembers for its picture."""
-MOST_LANES: Final = 20
-"""How many keys a notebook shows."""
-MOST_BARS: Final = 40
-"""How many sessions or timers of these keys it shows: the latest ones."""
 
 
 @attrs.frozen
@@ -69,30 +64,8 @@ class Run:
         return Timeline(events, [*self._ended(), *self._open()], self._clocks())
 
     def as_html(self, title: str) -> str:
-        """Draw it for a notebook, with the words below; a sentence where there is nothing."""
-        run = self.timeline
-        keys = list(dict.fromkeys(one.key for one in (*run.events, *run.bars)))
-        if not keys:
-            return f"<p>{html.escape(title)}: nothing to draw yet.</p>"
-        lanes = set(keys[:MOST_LANES])
-        bars = [bar for bar in run.bars if bar.key in lanes]
-        shown = attrs.evolve(
-            run,
-            events=[event for event in run.events if event.key in lanes],
-            bars=bars[-MOST_BARS:],
-        )
-        left_out = {
-            "more keys": len(keys) - len(lanes),
-            "earlier sessions or timers of these keys": len(bars) - len(shown.bars),
-        }
-        words = [
-            *(f"{name} at {clock_text(stood[-1])} (UTC)" for name, stood in shown.clocks.items()),
-            *(f"{literal(bar.key)}: {bar.caption}" for bar in shown.bars),
-            *(f"and {count} {what}" for what, count in left_out.items() if count),
-        ]
-        text = "\n".join(words)
-        image = shown.as_svg(keys[:MOST_LANES], title, text) or ""
-        return f"<div>{image}<pre>{html.escape(text)}</pre></div>"
+        """Draw it for a notebook; a sentence where there is nothing."""
+        return as_html(self.timeline, title, "nothing to draw yet")
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
         spec = self.spec

@@ -10,6 +10,7 @@ import pytest
 from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
 from sessionkit import Results
+from sessionkit._pictures.notebook import MOST_BARS, MOST_LANES
 from sessionkit.testing import (
     SessionDriver,
     StatefulDriver,
@@ -20,7 +21,7 @@ from sessionkit.testing import (
     run_batch,
     run_script,
 )
-from sessionkit.testing.drivers.picture import MOST_BARS, MOST_BATCHES, MOST_LANES
+from sessionkit.testing.drivers.picture import MOST_BATCHES
 
 PAGE = View(url="/", seconds=1.0)
 

@@ -8,6 +8,7 @@ import pytest
 
 from examples.visits import View, Visit, VisitRow, visits
 from sessionkit import ExpectationError, ScriptError, Session, UserFunctionError
+from sessionkit._pictures.timeline import Event, Fate, Span, Timeline
 from sessionkit.testing import (
     SessionDriver,
     Step,
@@ -30,7 +31,6 @@ from sessionkit.testing import (
     run_script,
     run_until_idle,
 )
-from sessionkit.testing.timeline import Event, Fate, Span, Timeline
 from tests.support.options import evolved
 
 PAGE = View(url="/", seconds=1.0)

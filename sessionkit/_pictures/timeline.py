@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import attrs
 
 from sessionkit._instants import instant_of, micros_of
-from sessionkit.testing.literals import clock_text, literal
+from sessionkit._pictures.literals import clock_text, literal
 from sessionkit.timeouts import ClosedBy
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]
