@@ -270,16 +270,18 @@ def and_this(session: Session[User, Ids], _: Visit) -> Ids:
 def test_sessions_that_lateness_has_split_are_counted(
     emit: str, cuts: list[list[Event]], gap: Any
 ) -> None:
-    """And each has the number, and finds the memory, of the order in which they closed."""
+    """Each is told what had closed by then, and an early row nothing of others that are open."""
     memory = Memory(time_to_live="5 days", remember=and_this)
     own: Row = {"finish": so_far, "result": Line, "memory": memory, "emit": emit, "timeout": gap}
     spec = spec_of(timedelta(days=5), **own, gap=None, watermark_delay=MINUTE)
     rows, counts = run(spec, cuts)
-    final = [row for row in rows if row.is_final]
-    for key in "ab":
-        line = [row for row in final if row.key.key == key]
-        ids = [row.id for row in line]
-        assert [row.memory["session_number"] for row in line] == [*range(1, len(line) + 1)]
-        assert [row.result.ids for row in line] == [ids[: n + 1] for n in range(len(line))]
-    before = [row.memory["since_previous"] for row in final if row.memory["since_previous"]]
+    closed: dict[str, list[str]] = {"a": [], "b": []}
+    for row in rows:
+        ids = [*closed[row.key.key], row.id]
+        assert (row.memory["session_number"], row.result.ids) == (len(ids), ids)
+        assert row.memory["previous_session_id"] == (ids[-2] if ids[1:] else None)
+        if row.is_final:
+            closed[row.key.key] = ids
+    final = [row.memory for row in rows if row.is_final]
+    before = [one["since_previous"] for one in final if one["since_previous"]]
     assert sum(since < timedelta(0) for since in before) == counts.out_of_order

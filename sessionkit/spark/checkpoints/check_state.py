@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_states
-from sessionkit._engine.rows.table import has_state, split
+from sessionkit._engine.rows.table import has_state, split, whole
+from sessionkit._engine.sessions.features.remembering import Remembering
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import for_stream
@@ -125,6 +126,8 @@ def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
     if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
         decode_states(spec.state, split(memory.kept, has_state(memory.kept))[0])
+    if isinstance(spec, SessionSpec) and (remembering := Remembering.of(spec)) is not None:
+        remembering.read(whole(memory.kept[remembering.field.name]))
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 

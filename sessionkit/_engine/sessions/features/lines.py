@@ -2,7 +2,8 @@
 The sessions of keys in a line, each after what is remembered of its key: numbered, and compared.
 
 The entries of a line are numbered: first what is known of keys, then sessions. A *run* is a part of
-a line in which each entry remembers those before it; it ends where a key was forgotten.
+a line in which each entry remembers those before it; it ends where a key was forgotten. A session
+that gives an early row comes after all of its key that are over, and before none.
 """
 
 from typing import Final
@@ -24,6 +25,8 @@ class Line:
     Attributes:
         known: How many entries are what is known of a key.
         order: The entries in order.
+        early: Which entries in order give an early row.
+        previous: The entry before each one, of its run, both by their places in order; -1 for none.
         runs: The first entry of the run of each one, both by their places in order.
         numbers: The number of the session of each entry in order.
         starts: When the session of each entry began, by its own number.
@@ -31,13 +34,22 @@ class Line:
 
     known: int
     order: Numbers
+    early: Mask
+    previous: Numbers
     runs: Numbers
     numbers: Numbers
     starts: Numbers
 
     @classmethod
     def of(
-        cls, keys: Numbers, starts: Numbers, closes: Numbers, counts: Numbers, lives_us: int
+        cls,
+        keys: Numbers,
+        starts: Numbers,
+        closes: Numbers,
+        counts: Numbers,
+        *,
+        early: Mask,
+        lives_us: int,
     ) -> "Line":
         """
         Put entries in order. `counts` are the sessions that are known of keys; 0 for a session.
@@ -45,14 +57,18 @@ class Line:
         A session is remembered for so many microseconds after it was over.
         """
         # Of several that begin at one instant, each but the last was cut there.
-        order = np.lexsort((closes, starts, counts == 0, keys))
-        begins = np.diff(keys[order], prepend=-1) != 0
-        begins[1:] |= starts[order][1:] >= closes[order][:-1] + lives_us
-        at = np.arange(len(order))
-        runs = np.maximum.accumulate(np.where(begins, at, 0))
+        order = np.lexsort((closes, starts, early, counts == 0, keys))
+        at, early, keys = np.arange(len(order)), early[order], keys[order]
+        over = np.maximum.accumulate(np.where(early, -1, at))
+        previous = np.where(early, over, at - 1)
+        begins = (previous < 0) | (keys[previous] != keys)
+        begins |= starts[order] >= closes[order][previous] + lives_us
+        runs = np.maximum.accumulate(np.where(begins & ~early, at, 0))
         base = counts[order][runs]
-        numbers = base + at - runs + (base == 0)
-        return cls(int((counts > 0).sum()), order, runs, numbers, starts)
+        numbers = base + np.where(early, over + 1, at) - runs + (base == 0)
+        runs, numbers = np.where(begins, at, runs), np.where(begins & early, 1, numbers)
+        previous[begins] = -1
+        return cls(int((counts > 0).sum()), order, early, previous, runs, numbers, starts)
 
     @property
     def owners(self) -> Numbers:
@@ -64,8 +80,7 @@ class Line:
     @property
     def before(self) -> Numbers:
         """The entry before each one in order, of its run; -1 for none."""
-        previous = np.append(-1, self.order)[: len(self.order)]
-        found: Numbers = np.where(self.runs < np.arange(len(self.order)), previous, -1)
+        found: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
         return found
 
     def first_with(self, has: Mask) -> Numbers:
@@ -74,14 +89,17 @@ class Line:
             return np.zeros(0, np.int64)
         at = np.arange(len(has))
         begins = self.runs == at
-        first = np.minimum.reduceat(np.where(has, at, NEVER), np.flatnonzero(begins))
-        first = first[np.cumsum(begins) - 1]
+        own = np.where(has, at, NEVER)
+        first = np.minimum.reduceat(np.where(self.early, NEVER, own), np.flatnonzero(begins))
+        first = np.minimum(first[np.cumsum(begins) - 1], np.where(self.early, own, NEVER))
         found: Numbers = np.where(first <= at, first, -1)
         return found
 
     def last_with(self, has: Mask) -> Numbers:
         """Return for each entry the last of its run, up to it, that has something; or -1."""
-        at = np.maximum.accumulate(np.where(has, np.arange(len(has)), -1))
+        own = np.where(has, np.arange(len(has)), -1)
+        at = np.maximum.accumulate(np.where(self.early, -1, own))
+        at = np.maximum(at, own)
         found: Numbers = np.where(at >= self.runs, at, -1)
         return found
 

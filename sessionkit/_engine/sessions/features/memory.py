@@ -190,12 +190,16 @@ class KeyMemory:
         before = known.take(pa.array(latest))
         marks = np.concatenate([numbers_in(before, "memory.behind"), marks_of(over)])
         closes = np.concatenate([micros(before["memory.closes"]), micros(over[self.closes])])
+        early = np.zeros(len(latest) + len(keys), np.bool_)
+        if "is_final" in over.column_names:
+            early[len(latest) :] = ~_is_final(over)
         line = Line.of(
             np.concatenate([found[latest], keys]),
             np.concatenate([micros(before["memory.start"]), micros(over["start"])]),
             closes,
             np.concatenate([numbers_in(before, NUMBER), np.zeros(len(keys), np.int64)]),
-            self.lives_us,
+            early=early,
+            lives_us=self.lives_us,
         )
         previous = line.before[line.owners]
         told = (
@@ -282,7 +286,7 @@ class KeyMemory:
         """Mark the sessions that are over, and began before the one before them was."""
         mask = is_there(whole(over["told.start"]))
         if "is_final" in over.column_names:
-            mask &= whole(over["is_final"]).to_numpy(zero_copy_only=False)
+            mask &= _is_final(over)
         found: Mask = mask & (micros(over["start"]) < _micros_or_0(over["told.closes"]))
         return found
 
@@ -341,6 +345,11 @@ def apart(sessions: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def _has(rows: pa.Table, field: pa.Field) -> bool:
     return field.name in rows.column_names and rows[field.name].type == field.type
+
+
+def _is_final(over: pa.Table) -> Mask:
+    mask: Mask = whole(over["is_final"]).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _micros_or_0(column: pa.ChunkedArray) -> Numbers:

@@ -76,7 +76,7 @@ class Remembering:
         for place in np.argsort(numbers_in(over, TURN)).tolist():
             session, state, at = sessions[place], states[place], before[place]
             left[place] = known.slice(place, 1) if at < 0 else left[at]
-            vars(session)["memory"] = self._read(left[place])
+            vars(session)["memory"] = next(iter(self.read(left[place])), None)
             try:
                 found = self._rows(session, state)
                 encoded = self._encoded_rows(session, found)
@@ -95,12 +95,10 @@ class Remembering:
             list(map(pa.concat_arrays, parts)), list(places), failed, pa.concat_arrays(left)
         )
 
-    def _read(self, stored: pa.Array) -> Any:
-        """Return a new object of what is stored; None for nothing."""
-        if stored.null_count:
-            return None
+    def read(self, stored: pa.Array) -> list[Any]:
+        """Return new objects of what is stored, none for a null."""
         try:
-            return self.codec.decode(stored.flatten())[0]
+            return self.codec.decode(stored.drop_null().flatten())
         except Exception as error:
             name = self.codec.type.cls.__name__
             found = f"what was remembered can't be read as {name}: {type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
 """What `remember` returns for a session, and the next one finds."""
 
 from datetime import timedelta
+from enum import Enum
 from typing import Annotated, Any, NamedTuple, cast
 
 import attrs
@@ -8,8 +9,11 @@ import pytest
 
 from sessionkit import Memory, RenamedFrom, Session, SessionSpec
 from sessionkit import aggregates as agg
+from sessionkit._engine.rows.table import whole
+from sessionkit._engine.sessions.features.remembering import Remembering
 from sessionkit.errors import FieldTypeError, SpecError, StateMismatchError, UserFunctionError
 from sessionkit.testing import SessionDriver, at
+from sessionkit.testing.drivers.query import memories_of
 from tests.support.options import grouped
 
 LIFE = timedelta(days=30)
@@ -193,6 +197,48 @@ def test_any_other_change_of_the_class_is_refused(cls: Any, message: str) -> Non
         shown(SessionDriver.restore(other, driver.snapshot()), "12:10")
     with pytest.raises(StateMismatchError, match="what `remember` returns"):
         driver.migrate(attrs.evolve(other, timeout="45 minutes"))
+
+
+class Mood(Enum):
+    NEW = "new"
+
+
+class Moods(Enum):
+    KNOWN = "known"
+
+
+@attrs.frozen
+class Feels:
+    mood: Mood = Mood.NEW
+
+
+@attrs.frozen
+class Felt:
+    mood: Moods
+
+
+def test_a_member_that_an_enum_has_lost_is_found() -> None:
+    """By the session that would be given it, and by whoever reads all that is stored."""
+
+    def told(_: Session[Any], __: Visit) -> Told:
+        return Told(None)
+
+    def spec(cls: type[Any], left: Any) -> SessionSpec[Any, Any, Any]:
+        return spec_of(lambda _, __: left, finish=told, of_memory={"remembered": cls})
+
+    driver = SessionDriver(spec(Feels, Feels()))
+    shown(driver, "10:00", "12:00")
+    shown(driver)
+    felt = spec(Felt, None)
+    after = SessionDriver.restore(felt, driver.snapshot())
+    after.advance_watermark_to(at("13:00"))
+    with pytest.raises(StateMismatchError, match="can't be read as Felt: .* no longer has"):
+        shown(after)
+    (memory,) = memories_of(felt, driver.snapshot())
+    reader = Remembering.of(felt)
+    assert reader is not None
+    with pytest.raises(StateMismatchError, match="can't be read as Felt"):
+        reader.read(whole(memory.kept["remembered"]))
 
 
 def test_a_function_that_is_added_or_dropped_needs_another_query() -> None:
