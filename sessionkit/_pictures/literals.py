@@ -11,6 +11,13 @@ DEFAULT_DAY: Final = date(2026, 1, 1)
 SECOND_US: Final = 1_000_000
 
 
+def plain_key(key: Any) -> Any:
+    """Return the key as `add` takes it: the value of its only column, else a plain tuple."""
+    if not isinstance(key, tuple):
+        return key
+    return key[0] if len(key) == 1 else tuple(key)
+
+
 def literal(value: Any) -> str:
     """Return a value as a test would write it."""
     if isinstance(value, datetime) and value.utcoffset() is not None:

@@ -23,6 +23,7 @@ from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._pictures.literals import plain_key
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
@@ -30,7 +31,6 @@ from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._times import DatetimeType
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
-from sessionkit.testing.drivers.rows import plain_key
 from sessionkit.testing.generators import (
     START,
     AnySessionSpec,

@@ -87,13 +87,6 @@ def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
             raise ScriptError(with_hint(found, "give both the same value"))
 
 
-def plain_key(key: Any) -> Any:
-    """Return the key as `add` takes it: the value of its only column, else a plain tuple."""
-    if not isinstance(key, tuple):
-        return key
-    return key[0] if len(key) == 1 else tuple(key)
-
-
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     """Return the columns of a row that the spec reads, with values that fit them."""
     read = spec.read_columns.keys()
