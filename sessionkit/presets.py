@@ -9,7 +9,7 @@ The sessions of well-known analytics products, as `SessionRules`.
 A preset is a value like any other rules: each field may be changed. The sources say what a product
 does by itself; a project may have other settings. What happens exactly one gap after an event is
 `gap_inclusive`: each docstring says it where the product's code or documentation does. Where no
-source says it, as for Google's products, that event still belongs to the session, as in Spark.
+source says it, as for Google and Mixpanel, that event still belongs to the session, as in Spark.
 
 The rules go by the spec's `event_time`. Docstrings say which clock a product goes by where a source
 does: the device's, on which an event happened, or the server's, which received it.
@@ -315,9 +315,6 @@ def mixpanel(*, zone: str, gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the sessions of Mixpanel: over after 30 minutes of inactivity, and at midnight.
 
-    No source says to which session an event exactly one gap after the last one belongs; here, to
-    the same one. Neither does one say which clock decides.
-
     These are Mixpanel's sessions by timeout. Those by a property are `SessionRules("25 hours",
     midnight=zone, changes_of="session_id")`: no day is longer, so the gap ends none. Not covered:
     those by a start and an end event, where a second start doesn't end a session, as `starts_with`
@@ -349,7 +346,7 @@ def tealium(
 
     Tealium's page lets a visit end as soon as it reaches its length: an event exactly 10 or 30
     minutes after the last one starts a new visit. No source says what one exactly 24 hours after
-    the first does; here it belongs to the visit. Neither does one say which clock decides.
+    the first does; here it belongs to the visit.
 
     Sources: https://docs.tealium.com/server-side/attributes/session-length/,
     https://docs.tealium.com/server-side/visitor-stitching/single-event-visitor/
@@ -379,8 +376,8 @@ def adobe_analytics(gap: Duration = HALF_HOUR) -> SessionRules:
     Return the visits of Adobe Analytics: over after 30 minutes of inactivity, and after 12 hours.
 
     One is also over with 2,500 hits; midnight ends none. A hit exactly at 30 minutes or at 12 hours
-    belongs to the visit: a new one begins after "more than" these. No source says which clock
-    decides. The spec needs `order="event_time"`.
+    belongs to the visit: a new one begins after "more than" these. The spec needs
+    `order="event_time"`.
 
     Not covered: Adobe also ends a visit with more than 100 hits in fewer than 100 seconds. No rule
     here looks at how fast events come.

@@ -11,6 +11,7 @@ import attrs
 
 from sessionkit._instants import instant_of, micros_of
 from sessionkit._pictures.literals import clock_text, literal
+from sessionkit._printable import printable
 from sessionkit.timeouts import ClosedBy
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]
@@ -302,7 +303,8 @@ class _Image:
             },
         )
         for tag, text in {"title": title, "desc": words, "style": _dark_style()}.items():
-            SubElement(root, tag).text = _legible(text)
+            # XML has no way to write some letters that aren't printable.
+            SubElement(root, tag).text = printable(text, keep="\n")
         image = cls(root, axis)
         image.draw("rect", "card", x=0.5, y=0.5, width=IMAGE_WIDTH - 1, height=height - 1, rx=8)
         return image
@@ -364,7 +366,7 @@ class _Image:
         return SubElement(self.root, tag, {"class": PREFIX + name, **colours, **written})
 
     def write(self, x: float, y: float, text: str, *, anchor: str = "start") -> None:
-        self.draw("text", "text", x=x, y=y, text_anchor=anchor).text = _legible(text)
+        self.draw("text", "text", x=x, y=y, text_anchor=anchor).text = printable(text, keep="\n")
 
     def x(self, instant: datetime) -> float:
         """Return where an instant lies; one outside of the axis lies at its edge."""
@@ -376,13 +378,6 @@ class _Image:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}..."
-
-
-def _legible(text: str) -> str:
-    """Return a text without letters that XML has no way to write."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
-    )
 
 
 def _dark_style() -> str:
