@@ -64,7 +64,7 @@ class Aggregate:
         n: How many of the most frequent values are listed.
         per: The time that a rate is of.
         between: The value that a step leaves, and the one that it leads to.
-        share: The share of the values that a percentile isn't below.
+        share: How large a part of the values is at most a percentile.
         relative_error: How far a percentile may be from a value, as a part of that value.
     """
 
@@ -159,13 +159,13 @@ class Aggregate:
 
     def _check_percentile(self) -> None:
         least, most = RELATIVE_ERRORS
-        for name, value, low, high in (
-            ("share", self.share, 0, 1),
-            ("relative_error", self.relative_error, least, most),
+        for name, value, low, high, hint in (
+            ("share", self.share, 0, 1, 'write percentile("seconds", 0.95)'),
+            ("relative_error", self.relative_error, least, most, "leave it out for the default"),
         ):
             if type(value) not in {int, float} or not low <= (value or 0) <= high:
                 found = f"`{name}` must be a number from {low} to {high}, found {value!r}"
-                raise SpecError(with_hint(found, 'write percentile("seconds", 0.95)'))
+                raise SpecError(with_hint(found, hint))
 
     def __str__(self) -> str:
         """Return it as it is written, without its filter."""

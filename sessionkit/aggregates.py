@@ -247,10 +247,10 @@ def percentile(
 
         agg.percentile("seconds", 0.95)
 
-    It's the least value that at least this share of the values aren't above: `percentile_disc` in
-    SQL, so one of the values rather than one between two. What is returned is within the relative
-    error of that value: a float, or a timedelta in whole microseconds. NaN is greater than all
-    numbers; it, zero and the infinities are exact.
+    It's the least of the values for which at least this share of them are less or equal, as SQL's
+    `percentile_disc` has it. What is returned is within the relative error of that value: a float,
+    or a timedelta in whole microseconds. NaN is greater than all numbers; it, zero and the
+    infinities are exact.
 
     Values are counted in bins that are twice the relative error wide, after DDSketch by Masson, Rim
     and Lee (VLDB 2019). A float closer to zero than 2.3e-308 counts as zero.

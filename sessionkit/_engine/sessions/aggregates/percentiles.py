@@ -115,7 +115,7 @@ def _added(counts: Numbers, begins: Mask) -> Numbers:
 
 
 def _percentile(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-    """Return the least number that a share of the values isn't above; null if it isn't known."""
+    """Return the number of the bin that has the value at the rank; null if it isn't kept."""
     lists = own_column(bound, sessions)
     counts = numbers_of(whole(sessions[f"state.{_counts_name(bound)}"]).flatten())
     sizes = lists.value_lengths().to_numpy().astype(np.int64)
