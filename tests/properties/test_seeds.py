@@ -17,7 +17,7 @@ from sessionkit.aggregates import collect, count
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.naive_sessions import Event
 from tests.support.options import evolved, grouped
-from tests.support.session_specs import Reading, collecting, in_order
+from tests.support.session_specs import Reading, collecting, in_order, remembering
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
@@ -50,7 +50,7 @@ def counting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Any, Any, Any
     )
 
 
-MAKERS: Any = st.sampled_from([collecting, in_order, counting])
+MAKERS: Any = st.sampled_from([collecting, in_order, counting, remembering])
 storages = st.fixed_dictionaries(
     {
         "bucket_count": st.sampled_from([1, 2, 64]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
+from sessionkit import EventTimeGap, Memory, Session, SessionRules, SessionSpec
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import evolved, session_spec
 
@@ -77,6 +77,31 @@ def collecting(
         timeout=timeout,
         **settings,
     )
+
+
+@attrs.frozen
+class Past:
+    """What is remembered of a key: the values of its sessions, in their order."""
+
+    values: list[int]
+
+
+def remember(session: Session[Any, Past], state: Open) -> Past:
+    return Past([*(session.memory.values if session.memory else []), *state.values])
+
+
+def with_past(session: Session[Any, Past], state: Open) -> Listed:
+    """Return a row whose number of events is that of the sessions before, too."""
+    past = len(session.memory.values) if session.memory else 0
+    return Listed(state.values, past + session.events)
+
+
+def remembering(
+    timeout: EventTimeGap | SessionRules, **options: Any
+) -> SessionSpec[Reading, Open, Listed]:
+    """Return a spec whose rows show what is remembered of their keys."""
+    memory = Memory(time_to_live="1 day", remember=remember)
+    return collecting(timeout, finish=with_past, memory=memory, **options)
 
 
 def in_order(

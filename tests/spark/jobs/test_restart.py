@@ -5,17 +5,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, Memory, Session, SessionSpec
+from sessionkit import EventTimeGap, SessionSpec
 from sessionkit._instants import span_us
 from sessionkit.spark import sessionize
 from tests.support.naive_sessions import Event, naive_sessions
-from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
+from tests.support.session_specs import collecting, in_order, remembering
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -55,28 +54,6 @@ def with_interval(rows: DataFrame) -> DataFrame:
     return rows.select(
         "key", "at", "value", F.make_dt_interval(nothing, nothing, nothing, seconds).alias("gap")
     )
-
-
-@attrs.frozen
-class Past:
-    """What is remembered of a key: the values of its sessions, in their order."""
-
-    values: list[int]
-
-
-def remember(session: Session[Any, Past], state: Open) -> Past:
-    return Past([*(session.memory.values if session.memory else []), *state.values])
-
-
-def with_past(session: Session[Any, Past], state: Open) -> Listed:
-    """Return a row whose number of events is that of the sessions before, too."""
-    past = len(session.memory.values) if session.memory else 0
-    return Listed(state.values, past + session.events)
-
-
-def remembering(timeout: EventTimeGap, **options: Any) -> SessionSpec[Reading, Open, Listed]:
-    memory = Memory(time_to_live="1 day", remember=remember)
-    return collecting(timeout, finish=with_past, memory=memory, **options)
 
 
 @pytest.mark.parametrize(
