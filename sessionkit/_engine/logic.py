@@ -198,6 +198,10 @@ class Logic(Protocol):
     def keeps_only_open(self) -> bool:
         """Whether each row that is kept is an open session or a key, but for traces."""
 
+    @property
+    def takes_portions(self) -> bool:
+        """Whether the events of a batch may come in several steps, without a change in any row."""
+
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, or keys, and when the oldest session began."""
 

@@ -19,6 +19,7 @@ from sessionkit._engine.wire.packing import (
     Packs,
     unpacked,
 )
+from sessionkit._engine.wire.portions import rows_of
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 
@@ -88,5 +89,5 @@ def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.
     """Run rows of one group as a batch does; return its output as a stream hands it out."""
     packs = Packs.of_frames([frame])
     worker = worker_of(spec, with_rejected=True)
-    output, _ = worker.until(packs, processing_us, END_OF_TIME_US)
+    ((output, _),) = worker.until(rows_of(packs), processing_us, END_OF_TIME_US)
     return output_frame(output)

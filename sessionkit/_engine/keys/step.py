@@ -57,6 +57,10 @@ class KeyLogic:
         return Memory(self.program.schema.empty_table(), self.program.no_events)
 
     @property
+    def takes_portions(self) -> bool:
+        return False  # A function is called once for all events of a key.
+
+    @property
     def keeps_only_open(self) -> bool:
         return True
 

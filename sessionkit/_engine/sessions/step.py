@@ -126,6 +126,11 @@ class SessionLogic:
         remembering = program.duplicates, program.revisions, program.memory
         return all(feature is None for feature in remembering)
 
+    @property
+    def takes_portions(self) -> bool:
+        # What is dropped or remembered of a session ends with it, by the watermark.
+        return self.keeps_only_open and self.spec.on_error != "drop_session"
+
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""
         are_open = has_state(kept)

@@ -33,7 +33,8 @@ from sessionkit._engine.wire.outbound import (
     output_of,
     output_schema,
 )
-from sessionkit._engine.wire.packing import Packs, packs_of_groups, unpacked
+from sessionkit._engine.wire.packing import Packs, unpacked
+from sessionkit._engine.wire.portions import PackedRow, Portion, portions, rows_of_groups
 from sessionkit._instants import (
     BEGINNING_US,
     END_OF_TIME_US,
@@ -48,6 +49,8 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.typing import GroupStateLike
 
 MILLISECOND_US: Final = 1_000
+EVENTS_AT_ONCE: Final = 2**20
+"""Of a group with more, a batch folds about so many at a time: that takes some 200 MB."""
 
 LOG: Final = logging.getLogger("sessionkit")
 JUMPED: Final = (
@@ -164,32 +167,46 @@ class Worker:
         """
         Run all groups of a partition, one after the other; Spark calls it on a batch.
 
-        The packed rows are sorted by group, which is their first column.
+        The packed rows are sorted by group, which is their first column, and by time.
         """
-        found = (self.until(packs, processing_us, until_us) for packs in packs_of_groups(batches))
+        groups = rows_of_groups(batches)
+        found = (one for rows in groups for one in self.until(rows, processing_us, until_us))
         schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
         return output_batches((output for output, _ in found), schema)
 
-    @collector_paused()
-    def until(self, packs: Packs, processing_us: int, until_us: int) -> tuple[Output, Memory]:
+    def until(
+        self, rows: Iterable[PackedRow], processing_us: int, until_us: int
+    ) -> Iterator[tuple[Output, Memory]]:
         """
-        Run all rows of a group at once, up to a watermark: no event is late.
+        Run all rows of a group, up to a watermark: no event is late.
 
-        The processing time stands still, so what waits for it never comes. Returns what comes out,
-        and what the group remembers then.
+        The processing time stands still, so what waits for it never comes. Yields what comes out of
+        each portion of the rows, and what the group remembers then.
         """
-        logic, clocks = self.logic, BatchClocks(until_us, processing_us, whole=True)
-        before = logic.nothing
-        arrived, quarantined = unpacked(before.buffered, packs)
+        memory, clocks = self.logic.nothing, BatchClocks(BEGINNING_US, processing_us, whole=True)
+        at_once = EVENTS_AT_ONCE if self.logic.takes_portions else None
+        for portion in portions(memory.buffered, rows, at_once):
+            # An event at the next instant may still join a session that ends just then.
+            end_us = until_us if portion.until_us is None else portion.until_us - 1
+            after = attrs.evolve(clocks, watermark_us=end_us)
+            output, memory = self._portion(memory, portion, clocks, after)
+            yield output, memory
+            clocks = after
+
+    @collector_paused()
+    def _portion(
+        self, memory: Memory, portion: Portion, before: BatchClocks, after: BatchClocks
+    ) -> tuple[Output, Memory]:
+        logic, arrived = self.logic, portion.events
+        none = logic.nothing.buffered
         if logic.spec.order == "event_time":
-            # All events are there, so none need wait: the turn of each has come.
-            last = logic.step(Memory(before.kept, arrived), before.buffered, clocks)
-            outcome = attrs.evolve(last, buffered=0)
+            # All events until then are there, so none need wait: the turn of each has come.
+            outcome = logic.step(Memory(memory.kept, arrived), none, after)
+            outcome = attrs.evolve(outcome, buffered=0)
         else:
-            beginning = attrs.evolve(clocks, watermark_us=BEGINNING_US)
-            first = logic.step(before, arrived, beginning)
-            outcome = first.then(logic.step(first.memory, before.buffered, clocks))
-        return self._output(arrived.num_rows, quarantined, outcome), outcome.memory
+            outcome = logic.step(memory, arrived, before)
+            outcome = outcome.then(logic.step(outcome.memory, none, after))
+        return self._output(arrived.num_rows, portion.quarantined, outcome), outcome.memory
 
     def _output(
         self, arrived: int, quarantined: list[Rejected], outcome: Outcome, waited: int = 0

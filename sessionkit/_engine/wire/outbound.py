@@ -85,6 +85,12 @@ class Output:
     rows: pa.Table
     counts: Counts
 
+    @classmethod
+    def joined(cls, outputs: Sequence["Output"]) -> "Output":
+        """Return what several portions of one group return together."""
+        rows = pa.concat_tables([output.rows for output in outputs])
+        return cls(rows, sum((output.counts for output in outputs), Counts()))
+
 
 def output_of(
     spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts

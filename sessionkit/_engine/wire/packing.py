@@ -11,9 +11,8 @@ nothing but the latest time of an event, and which go no further than `withWater
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise, repeat
-from operator import itemgetter, methodcaller
-from typing import Any, Final, TypeAlias
+from itertools import pairwise, repeat
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -21,13 +20,22 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import INSTANT, Rejected, whole, whole_batch
+from sessionkit._engine.rows.table import (
+    INSTANT,
+    Numbers,
+    Rejected,
+    micros,
+    whole,
+    whole_batch,
+)
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
 from sessionkit.spec.shared import AnySpec
 
 WATERMARK_COLUMN: Final = "_watermark"
 EVENTS_COLUMN: Final = "_events"
 REJECTED_COLUMN: Final = "_rejected"
+FIRST_COLUMN: Final = "_first"
+"""When the first event of a pack is, in microseconds; on a batch alone."""
 
 Pack: TypeAlias = bytes | pa.Buffer
 
@@ -39,10 +47,15 @@ BYTES_AT_ONCE: Final = 2**26
 
 def packs_of(rows: pa.RecordBatch) -> Iterator[bytes]:
     """Yield the packs of some rows, each of about as many bytes as one may have."""
-    average = max(1, rows.nbytes // max(1, rows.num_rows))
-    limit = max(1, BYTES_OF_A_PACK // average)
+    limit = _rows_of_a_pack(rows)
     for start in range(0, rows.num_rows, limit):
         yield rows.slice(start, limit).serialize().to_pybytes()
+
+
+def _rows_of_a_pack(rows: pa.RecordBatch | pa.Table) -> int:
+    average = max(1, int(rows.nbytes) // max(1, rows.num_rows))
+    limit: int = BYTES_OF_A_PACK // average
+    return max(1, limit)
 
 
 def read_packs(schema: pa.Schema, packs: Iterable[Pack]) -> list[pa.RecordBatch]:
@@ -74,19 +87,21 @@ class Packer:
     """
     Packs the rows of one map task; Spark calls it before the shuffle.
 
-    The names of the columns to group by are never null; `moves_watermark` asks for marker rows.
+    The names of the columns to group by are never null; `moves_watermark` asks for marker rows,
+    `in_time` for packs that follow each other in time, and say when they begin.
     """
 
     spec: AnySpec
     group: Sequence[str]
     moves_watermark: bool
+    in_time: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
         Pack record batches into packed rows and marker rows.
 
-        Their columns are those of the group, `_watermark` where rows move it, `_events` and
-        `_rejected`.
+        Their columns are those of the group, `_watermark` where rows move it, `_first` where packs
+        say when they begin, `_events` and `_rejected`.
         """
         for rows in _portions(batches):
             yield from self._packed(rows)
@@ -100,18 +115,26 @@ class Packer:
             packed = packed_by_group(groups.filter(bad), everything.filter(bad))
             yield self._row(*packed, REJECTED_COLUMN)
             groups, events = groups.filter(pa.array(good)), events.filter(pa.array(good))
-        if events.num_rows:
+        if events.num_rows and self.in_time:
+            of_packs, packs, first_us = packed_in_time(groups, events)
+            yield self._row(of_packs, packs, EVENTS_COLUMN, first_us)
+        elif events.num_rows:
             yield self._row(*packed_by_group(groups, events), EVENTS_COLUMN)
             if self.moves_watermark:
                 nothing = pa.Table.from_pylist([{}], schema=groups.schema)
                 latest = pa.array([pc.max(events["time"]).value], INSTANT)
                 yield self._row(nothing, latest, WATERMARK_COLUMN)
 
-    def _row(self, groups: pa.Table, values: pa.Array, name: str) -> pa.RecordBatch:
+    def _row(
+        self, groups: pa.Table, values: pa.Array, name: str, first_us: pa.Array | None = None
+    ) -> pa.RecordBatch:
         """Return rows with values in one of the columns, and nulls in the others."""
         columns = dict(zip(groups.column_names, map(whole, groups.columns), strict=True))
         if self.moves_watermark:
             columns[WATERMARK_COLUMN] = pa.nulls(len(values), INSTANT)
+        if self.in_time:
+            nothing = pa.nulls(len(values), pa.int64())
+            columns[FIRST_COLUMN] = nothing if first_us is None else first_us
         for other in (EVENTS_COLUMN, REJECTED_COLUMN):
             columns[other] = pa.nulls(len(values), pa.binary())
         columns[name] = values
@@ -139,18 +162,46 @@ def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def packed_by_group(groups: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Array]:
     """Return the group of each pack of rows, and the packs, group after group."""
+    places, starts = _by_group(groups)
+    firsts, packs = _packed(rows, places, starts)
+    return groups.take(places.take(pa.array(firsts))), packs
+
+
+def packed_in_time(groups: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Array, pa.Array]:
+    """
+    Return packs of events by group, as `packed_by_group`, and when each begins, in microseconds.
+
+    Where a group has several, they follow each other in time.
+    """
+    found, starts = _by_group(groups)
+    places, times, limit = found.to_numpy().copy(), micros(events["time"]), _rows_of_a_pack(events)
+    for start, end in pairwise(starts):
+        if end - start > limit:
+            own = places[start:end]
+            own[:] = own[np.argsort(times[own], kind="stable")]
+    firsts, packs = _packed(events, pa.array(places), starts)
+    begun = np.minimum.reduceat(times[places], firsts)
+    return groups.take(pa.array(places[firsts])), packs, pa.array(begun)
+
+
+def _by_group(groups: pa.Table) -> tuple[pa.Array, list[int]]:
+    """Return the places of rows, group after group, and where each group starts and ends."""
     numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
     found = numbered.group_by(groups.column_names, use_threads=False)
     places = found.aggregate([("_place", "list")])["_place_list"].combine_chunks()
-    order, starts = places.flatten(), places.offsets.to_pylist()
-    ordered = whole_batch(rows.take(order))
+    return places.flatten(), places.offsets.to_pylist()
+
+
+def _packed(rows: pa.Table, places: pa.Array, starts: Sequence[int]) -> tuple[Numbers, pa.Array]:
+    """Return the packs of rows in the order of their places, and where each starts."""
+    ordered = whole_batch(rows.take(places))
     firsts, packs = list[int](), list[bytes]()
     for start, end in pairwise(starts):
-        own = [*packs_of(ordered.slice(start, end - start))]
-        firsts += [start] * len(own)
-        packs += own
-    of_packs = groups.take(order.take(pa.array(firsts, pa.int64())))
-    return of_packs, pa.array(packs, pa.binary())
+        group = ordered.slice(start, end - start)
+        limit = _rows_of_a_pack(group)
+        firsts += range(start, end, limit)
+        packs += packs_of(group)
+    return np.array(firsts, np.int64), pa.array(packs, pa.binary())
 
 
 @attrs.frozen
@@ -164,22 +215,6 @@ class Packs:
     def of_frames(cls, frames: Sequence[pd.DataFrame]) -> "Packs":
         """Return what is in frames, which have a null for each pack of the other kind."""
         return cls(*packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN))
-
-
-def packs_of_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Packs]:
-    """Yield the packs of each group, which is the first column; its rows follow each other."""
-    for _, rows in groupby(_packed_rows(batches), key=itemgetter(0)):
-        _, events, rejected = zip(*rows, strict=True)
-        yield Packs([p for p in events if p is not None], [p for p in rejected if p is not None])
-
-
-def _packed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        packs = [
-            map(methodcaller("as_buffer"), batch.column(name))
-            for name in (EVENTS_COLUMN, REJECTED_COLUMN)
-        ]
-        yield from zip(batch.column(0).to_pylist(), *packs, strict=True)
 
 
 def unpacked(no_events: pa.Table, packs: Packs) -> tuple[pa.Table, list[Rejected]]:

@@ -16,7 +16,13 @@ from sessionkit._engine.wire.inbound import (
     wire_columns,
 )
 from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
-from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, WATERMARK_COLUMN, Packer
+from sessionkit._engine.wire.packing import (
+    EVENTS_COLUMN,
+    FIRST_COLUMN,
+    REJECTED_COLUMN,
+    WATERMARK_COLUMN,
+    Packer,
+)
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
 from sessionkit.spark.jobs.progress import (
     BUCKETS,
@@ -44,8 +50,9 @@ def packed(
 
     No column to group by may be null. The `others` are packed already, or only move the watermark.
     """
-    moves_watermark = events.isStreaming and spec.delay_ms is not None
-    packer = Packer(spec, tuple(group), moves_watermark)
+    is_batch = not events.isStreaming
+    moves_watermark = not is_batch and spec.delay_ms is not None
+    packer = Packer(spec, tuple(group), moves_watermark, in_time=is_batch)
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("pack")
@@ -55,7 +62,8 @@ def packed(
     chosen = events.select(*groups, *_columns_read(spec, events))
     kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
     watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
-    schema = {**kinds, **watermark, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
+    first = {FIRST_COLUMN: "bigint"} if is_batch else {}
+    schema = {**kinds, **watermark, **first, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
     rows = chosen.mapInArrow(pack, text)
     for other in others:

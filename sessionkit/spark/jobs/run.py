@@ -14,7 +14,8 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
-from sessionkit._engine.wire.packing import WATERMARK_COLUMN, packs_of_groups
+from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN
+from sessionkit._engine.wire.portions import rows_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column, quoted
@@ -177,21 +178,21 @@ def state_at_end(
     worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for packs in packs_of_groups(batches):
-            memory = worker.until(packs, now_us, until_us)[1]
+        for packs in rows_of_groups(batches):
+            *_, (_, memory) = worker.until(packs, now_us, until_us)
             yield from rows_of(memory).to_batches()
 
     return _sorted(events, spec, until).mapInArrow(run, schema)
 
 
 def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
-    """Return the rows of a batch, packed, and sorted by bucket within each partition."""
+    """Return the rows of a batch, packed, and sorted by bucket and time within each partition."""
     if until is not None:
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
     rows = _in_buckets(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH)
-    return rows.repartition(BUCKET).sortWithinPartitions(BUCKET)
+    return rows.repartition(BUCKET).sortWithinPartitions(BUCKET, FIRST_COLUMN)
 
 
 def _in_buckets(

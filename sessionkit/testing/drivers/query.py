@@ -24,8 +24,9 @@ from sessionkit._engine.shell.seed import (
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
-from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._engine.wire.outbound import Output, output_frame
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, Packs, packs_of
+from sessionkit._engine.wire.portions import rows_of
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
@@ -328,7 +329,8 @@ def after_batch(
     taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
     packs = Packs.of_frames([input_frame(spec, taken)] if taken else [])
     worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
-    output, memory = worker.until(packs, now_us, end_us(until))
+    found = [*worker.until(rows_of(packs), now_us, end_us(until))]
+    output, memory = Output.joined([output for output, _ in found]), found[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
     return _seeded(spec, [memory], form, clocks), output_frame(output)
 

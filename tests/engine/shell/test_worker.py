@@ -192,13 +192,18 @@ def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
 def partition_of(minutes: Mapping[int, Sequence[int]], rows_at_once: int) -> Any:
     """Return what a partition receives: the packs of buckets, each event in a pack of its own."""
     rows = [
-        {"bucket": bucket, **row}
+        {"bucket": bucket, "_first": None, **row}
         for bucket, arrived in minutes.items()
         for minute in arrived
         for row in frame_of(minute).drop(columns=["_group", "_watermark"]).to_dict("records")
         if row["_events"]
     ]
-    kinds = {"bucket": pa.int32(), "_events": pa.binary(), "_rejected": pa.binary()}
+    kinds = {
+        "bucket": pa.int32(),
+        "_first": pa.int64(),
+        "_events": pa.binary(),
+        "_rejected": pa.binary(),
+    }
     return pa.Table.from_pylist(rows, pa.schema(kinds)).to_batches(rows_at_once)
 
 

@@ -1,0 +1,135 @@
+"""
+A batch that takes the events of a group in portions gives what it gives of all at once.
+
+Precondition: packs come in the order of their first events, as Spark sorts them.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionkit import SessionRules, SessionSpec
+from sessionkit._engine.shell import worker
+from sessionkit._engine.wire import packing
+from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, wire_columns
+from sessionkit._engine.wire.packing import Packer
+from sessionkit._engine.wire.portions import portions
+from sessionkit._instants import micros_of
+from tests.properties.test_session_rules import (
+    Shown,
+    gaps,
+    in_any_order,
+    in_order,
+    sequences,
+    spec_of,
+    timelines,
+)
+from tests.support.naive_rules import Click
+
+Kind = Literal["functions", "aggregates", "events"]
+
+
+def spec_of_kind(kind: Kind, rules: SessionRules, **options: Any) -> SessionSpec[Any, Any, Any]:
+    if kind != "events":
+        return spec_of(rules, aggregated=kind == "aggregates", **options)
+    options["order"] = "event_time" if rules.in_order else "arrival"
+    return SessionSpec.per_event(
+        Shown, keys={"key": str}, event_time="at", timeout=rules, **options
+    )
+
+
+def sent(spec: SessionSpec[Any, Any, Any], clicks: Sequence[Click]) -> pa.Table:
+    """Return clicks as Spark sends them to the packer, all in one bucket."""
+    rows = [{"key": one.key, "at": one.at, **one._asdict()} for one in clicks]
+    columns: dict[str, Any] = {"bucket": pa.array([0] * len(rows), pa.int32())}
+    for column in wire_columns(spec):
+        values = [column.kind.dump(row[column.field.name]) for row in rows]
+        columns[column.name] = pa.array(values, column.kind.arrow)
+    times = [micros_of(one.at) for one in clicks]
+    columns[TIME_COLUMN] = pa.array(times, pa.timestamp("us", "UTC"))
+    # What can't be an event is quarantined, in whichever portion it comes.
+    columns[FUTURE_COLUMN] = pa.array([one.value == 0 for one in clicks])
+    return pa.table(columns)
+
+
+def came_out(
+    spec: SessionSpec[Any, Any, Any], tasks: Sequence[Sequence[Click]], at_once: int
+) -> tuple[list[str], Any]:
+    """Return the rows and counts of what some map tasks packed, sorted as Spark does."""
+    packer = Packer(spec, ("bucket",), moves_watermark=False, in_time=True)
+    packed = [batch for task in tasks for batch in packer(sent(spec, task).to_batches())]
+    table = pa.Table.from_batches(packed).sort_by(
+        [("bucket", "ascending"), ("_first", "ascending")]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "EVENTS_AT_ONCE", at_once)
+        partition = worker.worker_of(spec, with_rejected=True).partition(table.to_batches(3), 0)
+        *rows, counts = pa.Table.from_batches(partition).to_pylist()
+    return sorted(map(repr, rows)), counts["_counts"]
+
+
+@pytest.mark.parametrize("kind", ["functions", "aggregates", "events"])
+@pytest.mark.parametrize("ordered", [False, True])
+@given(data=st.data())
+def test_portions_show_in_no_row(kind: Kind, ordered: bool, data: st.DataObject) -> None:
+    """Whatever the rules, the sizes of packs and portions, and the order in which events came."""
+    sequence = data.draw(sequences)
+    events = data.draw(timelines(sequence))
+    bad = data.draw(st.sampled_from([(), (3, 5)])) if kind == "functions" else ()
+    events = [one._replace(value=-one.value) if one.value in bad else one for one in events]
+    more: dict[str, Any] = data.draw(in_order) if ordered else {}
+    rules = SessionRules(**data.draw(gaps), **data.draw(in_any_order), **more)
+    reject = {"on_error": "reject"} if kind == "functions" else {}
+    spec = spec_of_kind(kind, rules, watermark_delay=timedelta(0), sequence=sequence, **reject)
+    came = data.draw(st.permutations(events))
+    cut = data.draw(st.integers(0, len(came)))
+    tasks = [task for task in (came[:cut], came[cut:]) if task]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "BYTES_OF_A_PACK", data.draw(st.sampled_from([1, 200, 2**17])))
+
+        whole = came_out(spec, tasks, at_once=2**20)
+
+        assert came_out(spec, tasks, at_once=data.draw(st.integers(1, 4))) == whole
+
+
+@given(
+    minutes=st.lists(st.lists(st.integers(0, 30), min_size=1), min_size=1),
+    at_once=st.integers(1, 20),
+)
+def test_a_portion_has_all_events_before_its_end(minutes: list[list[int]], at_once: int) -> None:
+    """Each event is in one portion; it's as small as the times of packs let it be."""
+    schema = pa.schema({"time": pa.timestamp("us", "UTC")})
+    packs = sorted(minutes, key=min)
+    rows = [
+        (min(one), pa.record_batch([pa.array(one, schema.types[0])], schema).serialize(), None)
+        for one in packs
+    ]
+
+    found = [*portions(schema.empty_table(), rows, at_once)]
+
+    times = [portion.events["time"].cast(pa.int64()).to_pylist() for portion in found]
+    assert sorted(time for one in minutes for time in one) == sorted(
+        t for part in times for t in part
+    )
+    ends = [-1, *(portion.until_us for portion in found[:-1]), 31]
+    for part, start, end in zip(times, ends, ends[1:], strict=False):
+        assert all(start <= time < end for time in part)
+    assert found[-1].until_us is None
+
+
+def test_a_sorted_group_comes_in_portions_of_the_size_asked_for() -> None:
+    """So memory doesn't grow with the group."""
+    schema = pa.schema({"time": pa.timestamp("us", "UTC")})
+    rows = []
+    for first in range(0, 10_000, 10):
+        times = pa.array(range(first, first + 10), schema.types[0])
+        rows.append((first, pa.record_batch([times], schema).serialize(), None))
+
+    sizes = [part.events.num_rows for part in portions(schema.empty_table(), rows, 1_000)]
+
+    assert [1_000] * 10 == sizes
