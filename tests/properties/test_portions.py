@@ -90,7 +90,7 @@ def test_portions_show_in_no_row(kind: Kind, ordered: bool, data: st.DataObject)
     cut = data.draw(st.integers(0, len(came)))
     tasks = [task for task in (came[:cut], came[cut:]) if task]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "BYTES_OF_A_PACK", data.draw(st.sampled_from([1, 200, 2**17])))
+        patch.setattr(packing, "BYTES_OF_A_PACK", data.draw(st.sampled_from([1, 200, 2**16])))
 
         whole = came_out(spec, tasks, at_once=2**20)
 

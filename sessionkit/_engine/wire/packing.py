@@ -39,7 +39,7 @@ FIRST_COLUMN: Final = "_first"
 
 Pack: TypeAlias = bytes | pa.Buffer
 
-BYTES_OF_A_PACK: Final = 2**17
+BYTES_OF_A_PACK: Final = 2**16
 """Spark puts up to 10,000 rows into one Arrow batch, which must stay well under 2 GiB."""
 ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
